@@ -368,7 +368,7 @@ TEST(an_entry_that_is_made_or_moved_is_claimed, 10)
             if (moved) {
                 entry = shard_find(stand.table, shard, &request);
                 renewing.plan_version = version + 2;
-                must(shard_renew(stand.table, shard, &request, &wide, version + 2, &none, &entry) == TABLE_OK,
+                must(shard_renew(stand.table, shard, &request, &wide, version + 2, NULL, &none, &entry) == TABLE_OK,
                      "memory");
                 state_charge(&wide, state, request.now_us, 1);
             } else {

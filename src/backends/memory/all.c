@@ -2,31 +2,48 @@
  *
  * It locks the shards of all keys, in the order of their index. Nothing is charged before every request is known
  * to be admitted: first each request peeks; then all missing keys get entries, or none does; then each request
- * takes, which cannot fail. */
+ * takes, which cannot fail.
+ *
+ * The stack must stay small, so the requests and the plans of missing keys are not copied: each step makes and reads
+ * them again. The steps must agree on the plans. Versions only grow, so the sum of the versions tells whether any plan
+ * has changed in between; the group then peeks again. */
 #include "backends/memory/decide.h"
 
+#include <stdlib.h>
+
 struct all {
+    const struct weir_backend_request *requests;
     size_t n;
-    struct weir_backend_request
-        requests[WEIR_MAX_ALL];           /* the caller's, or overflow_request() of one that found no room */
-    struct weir_plan plans[WEIR_MAX_ALL]; /* for missing keys; entries have their own */
-    uint64_t versions[WEIR_MAX_ALL];
-    bool full[WEIR_MAX_ALL];            /* this request found no room */
-    struct shard *shards[WEIR_MAX_ALL]; /* of each request */
     struct entry *entries[WEIR_MAX_ALL];
+    bool full[WEIR_MAX_ALL]; /* this request found no room */
     bool added[WEIR_MAX_ALL];
+    uint64_t versions; /* the sum over the missing keys when they peeked */
+    int64_t *large;    /* room for a state of more than ENTRY_COPIED_WORDS, if any missing key needed it */
 };
+
+/* Return the caller's request, or overflow_request() of one that found no room. */
+static struct weir_backend_request all_request(const struct all *all, size_t i)
+{
+    return all->full[i] ? overflow_request(&all->requests[i]) : all->requests[i];
+}
+
+static struct shard *all_shard(struct memory *memory, const struct all *all, size_t i)
+{
+    return all->full[i] ? table_overflow_shard(&memory->table) : table_shard(&memory->table, all->requests[i].hash);
+}
 
 /* Lock, or unlock, each shard once, in the order of their index. Clang's analysis cannot follow locks chosen at
  * run time. */
-static void all_lock(struct all *all, void (*turn)(struct lock *lock)) UNCHECKED
+static void all_lock(struct memory *memory, const struct all *all, void (*turn)(struct lock *lock)) UNCHECKED
 {
     struct shard *last = NULL;
     for (;;) {
         struct shard *next = NULL;
-        for (size_t i = 0; i < all->n; i++)
-            if ((!last || all->shards[i] > last) && (!next || all->shards[i] < next))
-                next = all->shards[i];
+        for (size_t i = 0; i < all->n; i++) {
+            struct shard *shard = all_shard(memory, all, i);
+            if ((!last || shard > last) && (!next || shard < next))
+                next = shard;
+        }
         if (!next)
             return;
         turn(&next->mutex);
@@ -51,7 +68,8 @@ static struct entry *all_find_one(struct memory *memory, const struct all *all, 
         if (all->full[j] && all->entries[j] && all->requests[j].limit == all->requests[i].limit &&
             all->requests[j].limit_id == all->requests[i].limit_id)
             return all->entries[j];
-    return shard_find(&memory->table, all->shards[i], &all->requests[i]);
+    const struct weir_backend_request request = all_request(all, i);
+    return shard_find(&memory->table, all_shard(memory, all, i), &request);
 }
 
 /* Replace a moved entry in all requests that share it. */
@@ -73,11 +91,11 @@ static enum table_error all_find(struct memory *memory, struct all *all) UNCHECK
 {
     memset(all->entries, 0, sizeof all->entries);
     for (size_t i = 0; i < all->n; i++) {
-        const struct weir_backend_request *request = &all->requests[i];
+        const struct weir_backend_request request = all_request(all, i);
         struct entry *found = all->entries[i] = all_find_one(memory, all, i);
-        if (!found || rule_is_current(entry_rule(&memory->table, found), request))
+        if (!found || rule_is_current(entry_rule(&memory->table, found), &request))
             continue;
-        enum table_error error = carry_entry(memory, all->shards[i], request, &all->entries[i]);
+        enum table_error error = carry_entry(memory, all_shard(memory, all, i), &request, &all->entries[i]);
         if (error)
             return error;
         all_moved(all, i, found);
@@ -95,57 +113,112 @@ static int64_t all_shared_before(const struct all *all, size_t i)
     return cost;
 }
 
-/* Peek for each request; true if all admit. */
-static bool all_peek(struct memory *memory, const struct all *all, struct weir_decision *out)
+/* Decide for a missing key, without an entry. */
+static enum table_error all_decide_absent(struct all *all, const struct weir_backend_request *request,
+                                          const struct weir_plan *plan, struct weir_decision *out)
 {
-    bool allowed = true;
-    for (size_t i = 0; i < all->n; i++) {
-        struct weir_backend_request request = all->requests[i];
-        int64_t state[STATE_MAX_WORDS];
+    int64_t small[ENTRY_COPIED_WORDS], *state = small;
+    if (state_words(plan) > ENTRY_COPIED_WORDS) {
+        if (!all->large)
+            all->large = malloc(STATE_MAX_WORDS * sizeof *all->large);
+        state = all->large;
+    }
+    if (!state)
+        return TABLE_NO_MEMORY;
+    decide_absent(request, plan, state, out);
+    return TABLE_OK;
+}
+
+/* Peek for each request. *allowed: all admit. */
+static enum table_error all_peek(struct memory *memory, struct all *all, struct weir_decision *out, bool *allowed)
+{
+    enum table_error error = TABLE_OK;
+    *allowed = true;
+    all->versions = 0;
+    for (size_t i = 0; i < all->n && !error; i++) {
+        struct weir_backend_request request = all_request(all, i);
         request.verb = WEIR_PEEK;
         if (memory->on_full == WEIR_FULL_SHARE)
             request.cost += all_shared_before(all, i);
-        if (all->entries[i])
+        if (all->entries[i]) {
             peek_entry(memory, &request, all->entries[i], &out[i]);
-        else
-            decide_absent(&request, &all->plans[i], state, &out[i]);
+        } else {
+            struct weir_plan plan;
+            all->versions += weir_request_plan(&request, &plan);
+            error = all_decide_absent(all, &request, &plan, &out[i]);
+        }
         if (all->full[i])
             out[i].source = WEIR_BY_FULL;
-        allowed = allowed && out[i].allowed;
+        *allowed = *allowed && out[i].allowed;
     }
-    return allowed;
+    return error;
 }
 
-/* Add entries for all missing keys, or for none. On TABLE_NO_ROOM, *short_of is the request that found no room. */
-static enum table_error all_add(struct memory *memory, struct all *all, size_t *short_of) UNCHECKED
+/* Add and fill the entry of a missing key. */
+static enum table_error all_add_one(struct memory *memory, struct all *all, size_t i,
+                                    const struct weir_backend_request *request, const struct weir_plan *plan,
+                                    uint64_t version) UNCHECKED
 {
-    int64_t state[STATE_MAX_WORDS];
-    for (size_t i = 0; i < all->n; i++) {
-        const struct weir_backend_request *request = &all->requests[i];
-        all->added[i] = false;
-        if (all->full[i] && memory->on_full == WEIR_FULL_ALLOW)
+    int64_t copy[ENTRY_COPIED_WORDS];
+    const size_t words = state_words(plan);
+    struct entry *entry;
+    enum table_error error = shard_add(&memory->table, all_shard(memory, all, i), request, plan, version, &entry);
+    if (error)
+        return error;
+    int64_t *state = entry_room(entry, 0, copy, words);
+    missing_state(request, plan, state);
+    entry_put(entry, 0, state, words);
+    all->entries[i] = entry;
+    all->added[i] = true;
+    return TABLE_OK;
+}
+
+/* Remove the entries that the first `n` requests have added. */
+static void all_unadd(struct memory *memory, struct all *all, size_t n) UNCHECKED
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!all->added[i])
             continue;
-        if (all->full[i] && !all->entries[i]) /* an earlier request may have made the shared entry */
-            all->entries[i] = all_find_one(memory, all, i);
+        struct entry *added = all->entries[i];
+        shard_remove(&memory->table, all_shard(memory, all, i), added);
+        for (size_t k = i; k < n; k++)
+            all->entries[k] = all->entries[k] == added ? NULL : all->entries[k];
+    }
+}
+
+/* Add entries for all missing keys, or for none. What on_full admits without an entry is decided here. On
+ * TABLE_NO_ROOM, *short_of is the request that found no room. *changed: a plan has changed since the peek. */
+static enum table_error all_add(struct memory *memory, struct all *all, struct weir_decision *out, size_t *short_of,
+                                bool *changed) UNCHECKED
+{
+    uint64_t versions = 0;
+    for (size_t i = 0; i < all->n; i++) {
+        all->added[i] = false;
         if (all->entries[i])
             continue;
-        enum table_error error = shard_add(&memory->table, all->shards[i], request, &all->plans[i], all->versions[i],
-                                           &all->entries[i]);
+        enum table_error error = TABLE_OK;
+        const struct weir_backend_request request = all_request(all, i);
+        struct weir_plan plan;
+        const uint64_t version = weir_request_plan(&request, &plan);
+        versions += version;
+        if (all->full[i] && memory->on_full == WEIR_FULL_ALLOW) {
+            error = all_decide_absent(all, &request, &plan, &out[i]);
+            out[i].source = WEIR_BY_FULL;
+        } else {
+            if (all->full[i]) /* an earlier request may have made the shared entry */
+                all->entries[i] = all_find_one(memory, all, i);
+            if (!all->entries[i])
+                error = all_add_one(memory, all, i, &request, &plan, version);
+        }
         if (error) {
-            for (size_t j = 0; j < i; j++)
-                if (all->added[j]) {
-                    struct entry *added = all->entries[j];
-                    shard_remove(&memory->table, all->shards[j], added);
-                    for (size_t k = j; k < i; k++)
-                        all->entries[k] = all->entries[k] == added ? NULL : all->entries[k];
-                }
+            all_unadd(memory, all, i);
             *short_of = i;
             return error;
         }
-        all->added[i] = true;
-        missing_state(request, &all->plans[i], state);
-        entry_write(all->entries[i], 0, state, state_words(&all->plans[i]));
     }
+    *changed = versions != all->versions;
+    if (*changed)
+        all_unadd(memory, all, all->n);
     return TABLE_OK;
 }
 
@@ -153,7 +226,7 @@ static void all_decide(struct memory *memory, struct all *all, size_t i, const s
                        struct weir_decision *out) UNCHECKED
 {
     struct entry *entry = all->entries[i];
-    if (decide_entry(memory, all->shards[i], request, entry, out))
+    if (decide_entry(memory, all_shard(memory, all, i), request, entry, out))
         return;
     for (size_t j = 0; j < all->n; j++)
         all->entries[j] = all->entries[j] == entry ? NULL : all->entries[j];
@@ -162,13 +235,10 @@ static void all_decide(struct memory *memory, struct all *all, size_t i, const s
 static void all_take(struct memory *memory, struct all *all, struct weir_decision *out) UNCHECKED
 {
     for (size_t i = 0; i < all->n; i++) {
-        uint8_t source = out[i].source;
-        if (all->entries[i]) {
-            all_decide(memory, all, i, &all->requests[i], &out[i]);
-        } else { /* on_full allows it without an entry */
-            int64_t state[STATE_MAX_WORDS];
-            decide_absent(&all->requests[i], &all->plans[i], state, &out[i]);
-        }
+        const struct weir_backend_request request = all_request(all, i);
+        const uint8_t source = out[i].source;
+        if (all->entries[i]) /* otherwise all_add() has decided it */
+            all_decide(memory, all, i, &request, &out[i]);
         out[i].source = source;
     }
 }
@@ -178,7 +248,7 @@ static void all_take(struct memory *memory, struct all *all, struct weir_decisio
 static void all_rebase(struct memory *memory, struct all *all) UNCHECKED
 {
     for (size_t i = 0; i < all->n; i++) {
-        struct weir_backend_request request = all->requests[i];
+        struct weir_backend_request request = all_request(all, i);
         struct weir_decision never;
         if (!all->entries[i])
             continue;
@@ -191,20 +261,24 @@ static void all_rebase(struct memory *memory, struct all *all) UNCHECKED
 static void all_sweep(struct memory *memory, const struct all *all) UNCHECKED
 {
     for (size_t i = 0; i < all->n; i++)
-        memory_sweep(memory, all->shards[i], all->requests[i].now_us, SWEEP_STEPS);
+        memory_sweep(memory, all_shard(memory, all, i), all->requests[i].now_us, SWEEP_STEPS);
 }
 
 static enum table_error all_claimed(struct memory *memory, struct all *all, struct weir_decision *out, size_t *short_of)
 {
-    if (all_peek(memory, all, out)) {
-        enum table_error error = all_add(memory, all, short_of);
-        if (error)
+    for (;;) {
+        bool allowed, changed;
+        enum table_error error = all_peek(memory, all, out, &allowed);
+        if (!error && !allowed)
+            all_rebase(memory, all);
+        if (error || !allowed)
             return error;
-        all_take(memory, all, out);
-    } else {
-        all_rebase(memory, all);
+        error = all_add(memory, all, out, short_of, &changed);
+        if (!error && !changed)
+            all_take(memory, all, out);
+        if (error || !changed)
+            return error;
     }
-    return TABLE_OK;
 }
 
 static enum table_error all_locked(struct memory *memory, struct all *all, struct weir_decision *out, size_t *short_of)
@@ -216,17 +290,6 @@ static enum table_error all_locked(struct memory *memory, struct all *all, struc
     if (!error)
         all_sweep(memory, all);
     return error;
-}
-
-/* Prepare the requests. Those that found no room use the shared state, or none. */
-static void all_prepare(struct memory *memory, struct all *all, const struct weir_backend_request *requests)
-{
-    for (size_t i = 0; i < all->n; i++) {
-        all->requests[i] = all->full[i] ? overflow_request(&requests[i]) : requests[i];
-        all->versions[i] = weir_request_plan(&requests[i], &all->plans[i]);
-        all->shards[i] = all->full[i] ? table_overflow_shard(&memory->table)
-                                      : table_shard(&memory->table, requests[i].hash);
-    }
 }
 
 /* Count the decisions by on_full that mattered: all of them in an admission, the denying ones in a denial. */
@@ -249,7 +312,7 @@ static bool all_make_room(struct memory *memory, const struct all *all, size_t s
     for (size_t i = short_of; i < all->n; i++) {
         if (all->full[i] || all->entries[i])
             continue;
-        if (!table_make_room(&memory->table, all->shards[i], all->requests[0].now_us, soonest_us))
+        if (!table_make_room(&memory->table, all_shard(memory, all, i), all->requests[0].now_us, soonest_us))
             break;
         room = true;
     }
@@ -259,15 +322,16 @@ static bool all_make_room(struct memory *memory, const struct all *all, size_t s
 int memory_decide_all(struct memory *memory, const struct weir_backend_request *requests, size_t n,
                       struct weir_decision *out)
 {
-    struct all all = { .n = n };
+    struct all all = { .requests = requests, .n = n };
     int tries = ROOM_TRIES;
     for (;;) {
         size_t short_of = 0;
         int64_t soonest_us = INT64_MAX;
-        all_prepare(memory, &all, requests);
-        all_lock(&all, lock_take);
+        all_lock(memory, &all, lock_take);
         enum table_error error = all_locked(memory, &all, out, &short_of);
-        all_lock(&all, lock_give);
+        all_lock(memory, &all, lock_give);
+        free(all.large);
+        all.large = NULL;
         if (error != TABLE_NO_ROOM) {
             if (!error)
                 all_count_full(memory, &all, out);
@@ -275,8 +339,10 @@ int memory_decide_all(struct memory *memory, const struct weir_backend_request *
         }
         if (--tries > 0 && all_make_room(memory, &all, short_of, &soonest_us))
             continue;
-        if (memory->on_full == WEIR_FULL_DENY) /* out[] holds the peeks */
-            return weir_error_of(decide_full(memory, &requests[short_of], soonest_us, &out[short_of]));
+        if (memory->on_full == WEIR_FULL_DENY) { /* out[] holds the peeks */
+            deny_full(memory, &requests[short_of], soonest_us, &out[short_of]);
+            return WEIR_OK;
+        }
         all.full[short_of] = true;
     }
 }

@@ -5,22 +5,19 @@
  * the ordinary rule. */
 #include "backends/memory/decide.h"
 
-/* A copy of an entry's states. */
-struct entry_copy {
-    int64_t state[STATE_MAX_WORDS], former_state[STATE_MAX_WORDS];
+/* The states of a claimed entry, in place. */
+struct entry_states {
     struct written own, former;
 };
 
-static void carry_copy(const struct memory *memory, const struct entry *entry, struct entry_copy *copy)
+static struct entry_states carry_states(const struct memory *memory, const struct entry *entry)
 {
     const struct rule *rule = entry_rule(&memory->table, entry);
     const struct weir_plan *former = rule_former(rule);
-    const size_t words = state_words(&rule->plan);
-    entry_read(entry, 0, copy->state, words);
-    copy->own = (struct written){ &rule->plan, copy->state };
-    copy->former = (struct written){ former, former ? copy->former_state : NULL };
-    if (former)
-        entry_read(entry, words, copy->former_state, state_words(former));
+    return (struct entry_states){
+        .own = { &rule->plan, entry_state(entry, 0) },
+        .former = { former, former ? entry_state(entry, state_words(&rule->plan)) : NULL },
+    };
 }
 
 /* True if the entry is under `plan`, which the request sees at `version`, or under a later one. */
@@ -30,74 +27,71 @@ static bool carry_is_under(const struct rule *rule, const struct weir_backend_re
     return rule_is(rule, request, plan) || rule_version(rule) > rule_mark(rule, version);
 }
 
-/* Put the entry under `plan`, with `own` as its state and `former` behind it. */
-static enum table_error carry_keep(struct memory *memory, struct shard *shard,
-                                   const struct weir_backend_request *request, const struct weir_plan *plan,
-                                   uint64_t version, const int64_t *own, const struct written *former,
-                                   struct entry **entry) REQUIRES(shard->mutex)
-{
-    enum table_error error = shard_renew(&memory->table, shard, request, plan, version, former, entry);
-    if (error)
-        return error;
-    entry_write(*entry, 0, own, state_words(plan));
-    shard_note(&memory->table, shard, entry_fresh_at_us(&memory->table, *entry));
-    return TABLE_OK;
-}
-
 /* Drop a former state in which nothing is used. Without memory for the smaller entry, it stays. */
 static void carry_drop_former(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
-                              const struct entry_copy *copy, struct entry **entry) REQUIRES(shard->mutex)
+                              struct entry **entry) REQUIRES(shard->mutex)
 {
     const struct written none = { NULL, NULL };
     const struct rule *rule = entry_rule(&memory->table, *entry);
     const struct weir_plan plan = rule->plan;
-    carry_keep(memory, shard, request, &plan, rule_version(rule) & ~RULE_ASIDE, copy->state, &none, entry);
+    if (shard_renew(&memory->table, shard, request, &plan, rule_version(rule) & ~RULE_ASIDE, entry_state(*entry, 0),
+                    &none, entry) == TABLE_OK)
+        shard_note(&memory->table, shard, entry_fresh_at_us(&memory->table, *entry));
 }
 
-/* Write the state that an entry has under `plan`. True if anything in it is used. */
-static bool carry_state(const struct weir_plan *plan, const struct entry_copy *copy, const struct carried *carried,
-                        int64_t *state)
+/* Put the entry under `plan`, with the state that it takes with it. */
+static enum table_error carry_renew(struct memory *memory, struct shard *shard,
+                                    const struct weir_backend_request *request, const struct weir_plan *plan,
+                                    uint64_t version, const struct entry_states *states, const struct carried *carried,
+                                    struct entry **entry) REQUIRES(shard->mutex)
 {
-    if (carried->used > 0 && carried->resumes)
-        memcpy(state, copy->former_state, state_words(plan) * sizeof *state);
-    else if (carried->used > 0)
+    const int64_t *resumed = carried->resumes ? states->former.state : NULL;
+    enum table_error error = shard_renew(&memory->table, shard, request, plan, version, resumed, &carried->former,
+                                         entry);
+    if (error)
+        return error;
+    if (!resumed) {
+        int64_t copy[ENTRY_COPIED_WORDS];
+        const size_t words = state_words(plan);
+        int64_t *state = entry_room(*entry, 0, copy, words);
         state_charge(plan, state, carried->at_us, carried->used);
-    return carried->used > 0;
+        entry_put(*entry, 0, state, words);
+    }
+    shard_note(&memory->table, shard, entry_fresh_at_us(&memory->table, *entry));
+    return TABLE_OK;
 }
 
 enum table_error carry_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
                              struct entry **entry)
 {
     struct rule *rule = entry_rule(&memory->table, *entry);
-    struct entry_copy copy;
+    const struct entry_states states = carry_states(memory, *entry);
+    const struct written *former = &states.former;
     struct weir_plan plan;
     uint64_t version = weir_request_plan(request, &plan);
-    carry_copy(memory, *entry, &copy);
     if (carry_is_under(rule, request, &plan, version)) {
         const bool is_own = rule_is(rule, request, &plan);
         if (is_own)
             rule_raise(rule, rule_mark(rule, version));
-        if (is_own && copy.former.plan && state_fresh_at_us(copy.former.plan, copy.former.state) == 0)
-            carry_drop_former(memory, shard, request, &copy, entry);
+        if (is_own && former->plan && state_fresh_at_us(former->plan, former->state) == 0)
+            carry_drop_former(memory, shard, request, entry);
         return TABLE_OK;
     }
     if (rule->key.fingerprint == plan.fingerprint)
         return shard_hand_over(&memory->table, shard, request, version, *entry);
-    const struct carried carried = carry_over(&plan, &copy.own, &copy.former, request->now_us);
-    int64_t state[STATE_MAX_WORDS];
-    if (!carry_state(&plan, &copy, &carried, state)) {
+    const struct carried carried = carry_over(&plan, &states.own, former, request->now_us);
+    if (carried.used == 0) {
         shard_remove(&memory->table, shard, *entry);
         *entry = NULL;
         return TABLE_OK;
     }
-    return carry_keep(memory, shard, request, &plan, version, state, &carried.former, entry);
+    return carry_renew(memory, shard, request, &plan, version, &states, &carried, entry);
 }
 
 void peek_carried(struct memory *memory, const struct weir_backend_request *request, struct entry *entry,
                   struct weir_decision *out)
 {
-    struct entry_copy copy;
-    int64_t state[STATE_MAX_WORDS];
+    int64_t charged[STATE_MAX_WORDS], *state = charged;
     struct weir_plan plan;
     const struct rule *rule = entry_rule(&memory->table, entry);
     uint64_t version = weir_request_plan(request, &plan);
@@ -105,33 +99,53 @@ void peek_carried(struct memory *memory, const struct weir_backend_request *requ
         peek_entry(memory, request, entry, out);
         return;
     }
-    carry_copy(memory, entry, &copy);
-    const struct carried carried = carry_over(&plan, &copy.own, &copy.former, request->now_us);
-    if (!carry_state(&plan, &copy, &carried, state))
-        missing_state(request, &plan, state);
+    const struct entry_states states = carry_states(memory, entry);
+    const struct carried carried = carry_over(&plan, &states.own, &states.former, request->now_us);
+    if (carried.used == 0)
+        missing_state(request, &plan, charged);
+    else if (carried.resumes)
+        state = (int64_t *)states.former.state; /* a peek does not write to it */
+    else
+        state_charge(&plan, charged, carried.at_us, carried.used);
     state_decide(&plan, state, request->now_us, request->cost, WEIR_PEEK, out);
+}
+
+/* Charge the former state for an admitted take. */
+static void former_charge(struct entry *entry, const struct weir_plan *former, size_t from, int64_t now_us,
+                          int64_t permits)
+{
+    int64_t copy[ENTRY_COPIED_WORDS];
+    const size_t words = state_words(former);
+    int64_t *state = entry_get(entry, from, copy, words);
+    former_take(former, state, now_us, permits);
+    entry_put(entry, from, state, words);
+}
+
+/* Drop blocks of the entry's state that are too old to count. */
+static void carry_empty(struct entry *entry, const struct weir_plan *plan, int64_t now_us)
+{
+    int64_t copy[ENTRY_COPIED_WORDS];
+    const size_t words = state_words(plan);
+    int64_t *state = entry_room(entry, 0, copy, words);
+    state_charge(plan, state, now_us, 0);
+    entry_put(entry, 0, state, words);
 }
 
 bool former_changed(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
                     struct entry *entry, const struct weir_decision *decision)
 {
-    struct entry_copy copy;
-    carry_copy(memory, entry, &copy);
-    const struct weir_plan *plan = copy.former.plan;
+    const struct entry_states states = carry_states(memory, entry);
+    const struct weir_plan *plan = states.former.plan;
     int64_t at_us = request->now_us;
     const int64_t charged = request->verb == WEIR_TAKE && decision->allowed ? request->cost + decision->ahead : 0;
-    if (charged > 0) {
-        former_take(plan, copy.former_state, request->now_us, charged);
-        entry_write(entry, state_words(copy.own.plan), copy.former_state, state_words(plan));
-    }
-    if (decision->reset_after_us == 0 && state_used(plan, copy.former_state, &at_us) == 0) {
+    if (charged > 0)
+        former_charge(entry, plan, state_words(states.own.plan), request->now_us, charged);
+    if (decision->reset_after_us == 0 && state_used(plan, states.former.state, &at_us) == 0) {
         shard_remove(&memory->table, shard, entry);
         return false;
     }
-    if (decision->reset_after_us == 0) { /* a refund: drop blocks that are too old to count as well */
-        state_charge(copy.own.plan, copy.state, request->now_us, 0);
-        entry_write(entry, 0, copy.state, state_words(copy.own.plan));
-    }
+    if (decision->reset_after_us == 0) /* a refund */
+        carry_empty(entry, states.own.plan, request->now_us);
     shard_note(&memory->table, shard, entry_fresh_at_us(&memory->table, entry));
     return true;
 }

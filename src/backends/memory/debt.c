@@ -22,11 +22,11 @@ static bool debt_is_in_units(const struct weir_plan *plan)
 static int64_t entry_debt(const struct memory *memory, const struct entry *entry,
                           const struct weir_backend_request *request)
 {
-    int64_t cold[STATE_MAX_WORDS], state[STATE_MAX_WORDS];
+    int64_t cold[STATE_MAX_WORDS];
+    const int64_t *state = entry_state(entry, 0);
     const struct weir_plan *plan = &entry_rule(&memory->table, entry)->plan;
     int64_t at_us = request->now_us;
     missing_state(request, plan, cold);
-    entry_read(entry, 0, state, state_words(plan));
     if (debt_is_in_units(plan)) {
         const struct level level = level_read(plan, state, at_us);
         const struct level none = level_read(plan, cold, max_of(at_us, level.tick * plan->tick_us));

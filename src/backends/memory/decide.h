@@ -83,9 +83,9 @@ bool decide_entry(struct memory *memory, struct shard *shard, const struct weir_
  * shard, which holds no caller's key. */
 struct weir_backend_request overflow_request(const struct weir_backend_request *request);
 
-/* Decide by on_full for a new key that found no room. The caller holds no lock. */
-enum table_error decide_full(struct memory *memory, const struct weir_backend_request *request, int64_t soonest_us,
-                             struct weir_decision *out);
+/* Deny a new key that found no room; *out holds its peek. */
+void deny_full(struct memory *memory, const struct weir_backend_request *request, int64_t soonest_us,
+               struct weir_decision *out);
 
 /* Decide for one key under its shard's mutex, which the caller does not hold. WEIR_OK or WEIR_ENOMEM. */
 int memory_decide_locked(struct memory *memory, const struct weir_backend_request *request, struct weir_decision *out);

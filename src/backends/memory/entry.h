@@ -143,6 +143,38 @@ static inline uint64_t native_word(const unsigned char *bytes)
     return word;
 }
 
+/* Looks never use an entry whose state has more words than this, because it is too large for a page (slab.h). A thread
+ * that has claimed it may therefore change the state in place, and needs no copy of it on its stack. */
+#define ENTRY_COPIED_WORDS ((SLAB_MAX_ENTRY - sizeof(struct entry)) / sizeof(int64_t))
+
+/* Return a state of a claimed entry, to be read in place: nobody else changes it. */
+static inline const int64_t *entry_state(const struct entry *entry, size_t from)
+{
+    return (const int64_t *)&entry->cells[from];
+}
+
+/* Return room for a state of a claimed entry, to be changed and then passed to entry_put(): `copy`, or the state
+ * itself. */
+static inline int64_t *entry_room(struct entry *entry, size_t from, int64_t copy[ENTRY_COPIED_WORDS], size_t words)
+{
+    return words > ENTRY_COPIED_WORDS ? (int64_t *)&entry->cells[from] : copy;
+}
+
+/* Return the same, filled with the state. */
+static inline int64_t *entry_get(struct entry *entry, size_t from, int64_t copy[ENTRY_COPIED_WORDS], size_t words)
+{
+    int64_t *state = entry_room(entry, from, copy, words);
+    if (state == copy)
+        entry_read(entry, from, copy, words);
+    return state;
+}
+
+static inline void entry_put(struct entry *entry, size_t from, const int64_t *state, size_t words)
+{
+    if (words <= ENTRY_COPIED_WORDS)
+        entry_write(entry, from, state, words);
+}
+
 static inline void entry_write_key(struct entry *entry, size_t from, struct weir_key key)
 {
     const unsigned char *bytes = key.data;

@@ -53,11 +53,11 @@ static enum table_error locked_decide_missing(struct memory *memory, struct shar
 bool decide_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
                   struct entry *entry, struct weir_decision *out)
 {
-    int64_t state[STATE_MAX_WORDS];
+    int64_t copy[ENTRY_COPIED_WORDS];
     const struct rule *rule = entry_rule(&memory->table, entry);
     const size_t words = state_words(&rule->plan);
+    int64_t *state = entry_get(entry, 0, copy, words);
     bool changed;
-    entry_read(entry, 0, state, words);
     if (request->verb == WEIR_TAKE && request->ahead > 0)
         changed = state_take_ahead(&rule->plan, state, request->now_us, request->cost, request->ahead, request->spread,
                                    out);
@@ -65,7 +65,7 @@ bool decide_entry(struct memory *memory, struct shard *shard, const struct weir_
         changed = state_decide(&rule->plan, state, request->now_us, request->cost, request->verb, out);
     if (!changed)
         return true;
-    entry_write(entry, 0, state, words);
+    entry_put(entry, 0, state, words);
     if (rule_former(rule))
         return former_changed(memory, shard, request, entry, out);
     /* A fresh key needs no entry. This holds in an outage, too: permits are taken on top of the cold state, so that
@@ -132,31 +132,46 @@ struct weir_backend_request overflow_request(const struct weir_backend_request *
     return shared;
 }
 
-enum table_error decide_full(struct memory *memory, const struct weir_backend_request *request, int64_t soonest_us,
-                             struct weir_decision *out)
+void deny_full(struct memory *memory, const struct weir_backend_request *request, int64_t soonest_us,
+               struct weir_decision *out)
+{
+    atomic_fetch_add_explicit(&memory->full, 1, memory_order_relaxed);
+    out->allowed = request->cost == 0; /* a cost of 0 needs no room; nothing is granted ahead */
+    out->remaining = 0;
+    out->delay_us = 0;
+    out->retry_after_us = out->allowed ? 0 : soonest_us == INT64_MAX ? 1 : max_of(1, soonest_us - request->now_us);
+    out->source = WEIR_BY_FULL;
+}
+
+/* Decide as for a fresh or cold key, with `verb`, and store nothing. Not inline: its frame holds a whole state. */
+__attribute__((noinline)) static void full_decide_absent(const struct weir_backend_request *request,
+                                                         enum weir_verb verb, struct weir_decision *out)
+{
+    int64_t state[STATE_MAX_WORDS];
+    struct weir_backend_request asked = *request;
+    struct weir_plan plan;
+    weir_request_plan(request, &plan);
+    asked.verb = verb;
+    decide_absent(&asked, &plan, state, out);
+}
+
+/* Decide by on_full for a new key that found no room. The caller holds no lock. */
+static enum table_error decide_full(struct memory *memory, const struct weir_backend_request *request,
+                                    int64_t soonest_us, struct weir_decision *out)
 {
     enum table_error error = TABLE_OK;
+    if (memory->on_full == WEIR_FULL_DENY) {
+        full_decide_absent(request, WEIR_PEEK, out);
+        deny_full(memory, request, soonest_us, out);
+        return TABLE_OK;
+    }
     atomic_fetch_add_explicit(&memory->full, 1, memory_order_relaxed);
     if (memory->on_full == WEIR_FULL_SHARE) {
         struct shard *shard = table_overflow_shard(&memory->table);
         const struct weir_backend_request shared = overflow_request(request);
         error = locked_decide(memory, shard, &shared, out);
     } else {
-        int64_t state[STATE_MAX_WORDS];
-        struct weir_backend_request asked = *request;
-        struct weir_plan plan;
-        weir_request_plan(request, &plan);
-        if (memory->on_full == WEIR_FULL_DENY)
-            asked.verb = WEIR_PEEK;
-        decide_absent(&asked, &plan, state, out);
-        if (memory->on_full == WEIR_FULL_DENY) {
-            out->allowed = request->cost == 0; /* a cost of 0 needs no room; nothing is granted ahead */
-            out->remaining = 0;
-            out->delay_us = 0;
-            out->retry_after_us = out->allowed              ? 0
-                                  : soonest_us == INT64_MAX ? 1
-                                                            : max_of(1, soonest_us - request->now_us);
-        }
+        full_decide_absent(request, request->verb, out);
     }
     out->source = WEIR_BY_FULL;
     return error;

@@ -23,8 +23,7 @@ void decide_absent(const struct weir_backend_request *request, const struct weir
 void peek_entry(struct memory *memory, const struct weir_backend_request *request, const struct entry *entry,
                 struct weir_decision *out)
 {
-    int64_t state[STATE_MAX_WORDS];
     const struct weir_plan *plan = &entry_rule(&memory->table, entry)->plan;
-    entry_read(entry, 0, state, state_words(plan));
+    int64_t *state = (int64_t *)entry_state(entry, 0); /* a peek does not write to it */
     state_decide(plan, state, request->now_us, request->cost, WEIR_PEEK, out);
 }

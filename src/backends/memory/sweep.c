@@ -10,16 +10,12 @@
 
 int64_t entry_fresh_at_us(const struct table *table, const struct entry *entry)
 {
-    int64_t state[STATE_MAX_WORDS];
     const struct rule *rule = entry_rule(table, entry);
     const struct weir_plan *former = rule_former(rule);
-    const size_t words = state_words(&rule->plan);
-    entry_read(entry, 0, state, words);
-    const int64_t fresh_at_us = state_fresh_at_us(&rule->plan, state);
+    const int64_t fresh_at_us = state_fresh_at_us(&rule->plan, entry_state(entry, 0));
     if (!former)
         return fresh_at_us;
-    entry_read(entry, words, state, state_words(former));
-    return max_of(fresh_at_us, state_fresh_at_us(former, state));
+    return max_of(fresh_at_us, state_fresh_at_us(former, entry_state(entry, state_words(&rule->plan))));
 }
 
 unsigned shard_sweep(struct table *table, struct shard *shard, int64_t now_us, int64_t grace_us, unsigned *steps,

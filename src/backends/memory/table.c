@@ -342,8 +342,8 @@ static void entry_put_under(struct entry *entry, const struct rule *rule)
 }
 
 enum table_error shard_renew(struct table *table, struct shard *shard, const struct weir_backend_request *request,
-                             const struct weir_plan *plan, uint64_t version, const struct written *former,
-                             struct entry **entry)
+                             const struct weir_plan *plan, uint64_t version, const int64_t *own,
+                             const struct written *former, struct entry **entry)
 {
     struct entry *old = *entry;
     struct rule *old_rule = entry_rule(table, old);
@@ -359,6 +359,8 @@ enum table_error shard_renew(struct table *table, struct shard *shard, const str
     enum table_error error = entry_make(table, shard, rule, request, true, entry);
     if (error)
         return error;
+    if (own)
+        entry_write(*entry, 0, own, state_words(plan));
     if (former->plan)
         entry_write(*entry, state_words(plan), former->state, state_words(former->plan));
     entry_drop(table, shard, old);

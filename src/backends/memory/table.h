@@ -118,11 +118,12 @@ enum table_error shard_add(struct table *table, struct shard *shard, const struc
 /* Remove a claimed entry. */
 void shard_remove(struct table *table, struct shard *shard, struct entry *entry) REQUIRES(shard->mutex);
 
-/* Put the claimed entry of the request's key under a plan that the limit has at `version`, with a copy of
- * `former` behind its state, which the caller writes. *entry may move. TABLE_NO_MEMORY: nothing changed. */
+/* Put the claimed entry of the request's key under a plan that the limit has at `version`, with copies of `own` as its
+ * state and of `former` behind it. Both may be states of the entry itself. If `own` is NULL, the caller writes the
+ * state. *entry may move. TABLE_NO_MEMORY: nothing changed. */
 enum table_error shard_renew(struct table *table, struct shard *shard, const struct weir_backend_request *request,
-                             const struct weir_plan *plan, uint64_t version, const struct written *former,
-                             struct entry **entry) REQUIRES(shard->mutex);
+                             const struct weir_plan *plan, uint64_t version, const int64_t *own,
+                             const struct written *former, struct entry **entry) REQUIRES(shard->mutex);
 
 /* Put a claimed entry under the request's limit or override, which has at `version` the same plan as the entry's
  * rule. The states stay. TABLE_NO_MEMORY: nothing changed. */
