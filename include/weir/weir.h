@@ -16,6 +16,8 @@
  *          they leave their output arguments untouched. "Denied" is an answer, not an error. The log hook gets details.
  * Threads  Any number of threads may use a limiter and its limits concurrently, except that weir_close() must run
  *          alone. No function may be called from a signal handler.
+ * Stack    In local mode a call that decides takes at most 8 KB of its thread's stack, weir_try_all() and
+ *          weir_try_batch() at most 16 KB.
  * Memory   Typedef'd types are opaque and owned by the library. Struct types are owned by the caller; weir copies them.
  * Strings  Strings are NUL-terminated UTF-8 unless a length stands beside them. Keys are arbitrary bytes.
  */
