@@ -129,7 +129,7 @@ static void assert_victims_are_as_before(const struct victims *victims, weir_lim
 
 static void assert_memory_is_bounded(struct scene *scene, int64_t resident_before)
 {
-    int64_t most = table_of(scene)->budget.max;
+    int64_t most = table_of(scene)->budget.max + table_of(scene)->rules.own.max;
     ck_assert_int_le(stats_of(scene->limiter).bytes, most);
     if (!INSTRUMENTED)
         ck_assert_int_le(resident_bytes() - resident_before, most + (INT64_C(8) << 20));

@@ -12,7 +12,7 @@ static void memory_stats(struct weir_backend *backend, struct weir_stats *add)
     add->full += atomic_load_explicit(&memory->full, memory_order_relaxed);
     add->evictions += table_evictions(&memory->table);
     add->keys += atomic_load_explicit(&memory->table.keys, memory_order_relaxed);
-    add->bytes += atomic_load_explicit(&memory->table.budget.used, memory_order_relaxed);
+    add->bytes += table_bytes(&memory->table);
 }
 
 /* Hold every lock during a fork. Clang's analysis cannot follow locks chosen at run time. */

@@ -5,10 +5,14 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <utlist.h>
 
-int rules_init(struct rules *rules, struct readers *readers)
+/* What a rule adds to the memory: itself, and about one bucket of uthash's table. */
+#define RULE_BYTES ((int64_t)(sizeof(struct rule) + sizeof(UT_hash_bucket)))
+
+int rules_init(struct rules *rules, struct readers *readers, struct budget *budget, int64_t own_bytes)
 {
-    *rules = (struct rules){ .readers = readers };
+    *rules = (struct rules){ .readers = readers, .own.max = own_bytes, .budget = budget };
     lock_init(&rules->mutex);
     rules->current = calloc(RULES_CURRENT, sizeof *rules->current); /* pages are touched only for limits that exist */
     return rules->current ? 0 : -1;
@@ -37,27 +41,69 @@ static bool rules_make_chunk(struct rules *rules, unsigned chunk) REQUIRES(rules
     return made != NULL;
 }
 
-/* Return a rule's memory that no reader can still be using. NULL: out of memory or of numbers. */
-static struct rule *rule_take(struct rules *rules) REQUIRES(rules->mutex)
+static bool rules_pay(struct rules *rules, int64_t bytes)
 {
-    struct rule *rule = rules->forgotten;
-    if (rule) {
-        rules->forgotten = rule->next;
-        return rule;
+    return budget_take(&rules->own, bytes) || budget_take(rules->budget, bytes);
+}
+
+static struct rule *_Atomic *rules_current(struct rules *rules, const struct rule *rule)
+{
+    return &rules->current[rule->key.limit_id % RULES_CURRENT];
+}
+
+/* Forget the rules that have been idle for longest until `most` idle ones are left, and wait for all readers. */
+static void rules_forget_idle(struct rules *rules, uint32_t most) REQUIRES(rules->mutex)
+{
+    for (; rules->idle_count > most; rules->idle_count--) {
+        struct rule *rule = rules->idle;
+        rules->visited++;
+        DL_DELETE(rules->idle, rule);
+        HASH_DEL(rules->table, rule);
+        if (atomic_load_explicit(rules_current(rules, rule), memory_order_relaxed) == rule)
+            atomic_store_explicit(rules_current(rules, rule), NULL, memory_order_relaxed);
+        LL_PREPEND(rules->forgotten, rule);
     }
+    readers_wait(rules->readers); /* before the mutex lets anyone take the memory */
+}
+
+/* Return memory for a rule under the next number. NULL: out of memory or of numbers, or *is_spent. */
+static struct rule *rule_make(struct rules *rules, bool *is_spent) REQUIRES(rules->mutex)
+{
     const uint32_t number = RULES_FIRST + rules->count;
     if (number >> RULE_BITS != 0 || !rules_make_chunk(rules, 25 - (unsigned)__builtin_clz(number)))
         return NULL;
+    if (!rules_pay(rules, RULE_BYTES)) {
+        if (is_spent) {
+            *is_spent = true;
+            return NULL;
+        }
+        budget_overdraw(rules->budget, RULE_BYTES);
+    }
     rules->count++;
-    rule = rule_at(rules, number);
+    struct rule *rule = rule_at(rules, number);
     rule->number = number;
     return rule;
 }
 
-static struct rule *rule_add(struct rules *rules, const struct weir_plan *plan, const struct weir_plan *former,
-                             const struct rule_key *key) REQUIRES(rules->mutex)
+/* Return a rule's memory that no reader can still be using, or NULL as rule_make() does. */
+static struct rule *rule_take(struct rules *rules, bool *is_spent) REQUIRES(rules->mutex)
 {
-    struct rule *rule = rule_take(rules);
+    if (!rules->forgotten) {
+        bool is_refused = false;
+        struct rule *made = rule_make(rules, rules->idle ? &is_refused : is_spent);
+        if (made || !rules->idle)
+            return made;
+        rules_forget_idle(rules, 0);
+    }
+    struct rule *rule = rules->forgotten;
+    LL_DELETE(rules->forgotten, rule);
+    return rule;
+}
+
+static struct rule *rule_add(struct rules *rules, const struct weir_plan *plan, const struct weir_plan *former,
+                             const struct rule_key *key, bool *is_spent) REQUIRES(rules->mutex)
+{
+    struct rule *rule = rule_take(rules, is_spent);
     if (!rule)
         return NULL;
     *rule = (struct rule){
@@ -73,44 +119,31 @@ static struct rule *rule_add(struct rules *rules, const struct weir_plan *plan, 
     }
     HASH_ADD(hh, rules->table, key, sizeof rule->key, rule);
     if (!rule->hh.tbl) {
-        rule->next = rules->forgotten;
-        rules->forgotten = rule;
+        LL_PREPEND(rules->forgotten, rule);
         return NULL;
     }
-    rules->idle++;
     return rule;
 }
 
-static struct rule *_Atomic *rules_current(struct rules *rules, const struct rule *rule)
+/* Make a rule what its limit's requests are guessed to need. Without budget for the page of the guess, they find
+ * it through their entries. */
+static void rule_expect(struct rules *rules, struct rule *rule) REQUIRES(rules->mutex)
 {
-    return &rules->current[rule->key.limit_id % RULES_CURRENT];
-}
-
-/* Forget every rule without a holder, after all readers have left. */
-static void rules_forget_idle(struct rules *rules) REQUIRES(rules->mutex)
-{
-    struct rule *rule, *next, *gone = NULL;
-    HASH_ITER(hh, rules->table, rule, next) {
-        if (atomic_load_explicit(&rule->holders, memory_order_acquire) > 0)
-            continue;
-        HASH_DEL(rules->table, rule);
-        if (atomic_load_explicit(rules_current(rules, rule), memory_order_relaxed) == rule)
-            atomic_store_explicit(rules_current(rules, rule), NULL, memory_order_relaxed);
-        rule->next = gone;
-        gone = rule;
+    struct rule *_Atomic *current = rules_current(rules, rule);
+    const size_t page = (size_t)(current - rules->current) / RULES_CURRENT_PAGE;
+    const uint64_t bit = UINT64_C(1) << page % 64;
+    if (atomic_load_explicit(current, memory_order_relaxed) == rule)
+        return; /* skip the write if it changes nothing: every decision reads that cache line */
+    if ((rules->current_pages[page / 64] & bit) == 0) {
+        if (!rules_pay(rules, (int64_t)(RULES_CURRENT_PAGE * sizeof *current)))
+            return;
+        rules->current_pages[page / 64] |= bit;
     }
-    rules->idle = 0;
-    readers_wait(rules->readers);
-    while (gone) {
-        next = gone->next;
-        gone->next = rules->forgotten;
-        rules->forgotten = gone;
-        gone = next;
-    }
+    atomic_store_explicit(current, rule, memory_order_release);
 }
 
 struct rule *rule_get(struct rules *rules, const struct weir_backend_request *request, const struct weir_plan *plan,
-                      uint64_t version, const struct weir_plan *former)
+                      uint64_t version, const struct weir_plan *former, bool *is_spent)
 {
     const struct rule_key key = {
         .fingerprint = plan->fingerprint,
@@ -121,15 +154,16 @@ struct rule *rule_get(struct rules *rules, const struct weir_backend_request *re
     struct rule *rule;
     lock_take(&rules->mutex);
     HASH_FIND(hh, rules->table, &key, sizeof key, rule);
-    if (!rule)
-        rule = rule_add(rules, plan, former, &key);
+    if (!rule) {
+        rule = rule_add(rules, plan, former, &key, is_spent);
+    } else if (atomic_load_explicit(&rule->holders, memory_order_relaxed) == 0) {
+        DL_DELETE(rules->idle, rule);
+        rules->idle_count--;
+    }
     if (rule) {
-        rules->idle -= atomic_load_explicit(&rule->holders, memory_order_relaxed) == 0;
         rule_hold(rule);
         rule_raise(rule, rule_mark(rule, version));
-        if (atomic_load_explicit(rules_current(rules, rule), memory_order_relaxed) !=
-            rule) /* skip the write if it changes nothing: every decision reads that cache line */
-            atomic_store_explicit(rules_current(rules, rule), rule, memory_order_release);
+        rule_expect(rules, rule);
     }
     lock_give(&rules->mutex);
     return rule;
@@ -144,7 +178,10 @@ void rule_drop(struct rules *rules, struct rule *rule)
                                                   memory_order_relaxed))
             return;
     lock_take(&rules->mutex);
-    if (atomic_fetch_sub_explicit(&rule->holders, 1, memory_order_acq_rel) == 1 && ++rules->idle > RULES_IDLE)
-        rules_forget_idle(rules);
+    if (atomic_fetch_sub_explicit(&rule->holders, 1, memory_order_acq_rel) == 1) {
+        DL_APPEND(rules->idle, rule);
+        if (++rules->idle_count > RULES_IDLE)
+            rules_forget_idle(rules, RULES_IDLE / 2);
+    }
     lock_give(&rules->mutex);
 }

@@ -3,12 +3,19 @@
  * Each entry of the table names its rule: a plan of a limit or of an override, and the latest version at which
  * the limit had it. Two overrides with equal plans have two rules, because a key may leave one override while the
  * other continues. If an entry's rule is not the request's, the state may have to be carried over, and that takes
- * the old plan. So a rule lives while an entry was written under it or a shard remembers it as its latest. Up to
- * RULES_IDLE unused rules are kept.
+ * the old plan. So a rule lives while an entry was written under it or a shard remembers it as its latest.
+ *
+ * A rule without holders is idle. Up to RULES_IDLE idle rules are kept, in a list in the order in which they became
+ * idle. One more, and the older half is forgotten in one batch. A batch waits for readers once and looks at no rule
+ * that is held, so forgetting costs the same per rule however many rules there are.
  *
  * Entries name a rule by its number. Readers (readers.h) may use a rule without a lock: the memory of a forgotten
  * rule serves another one only after all readers have left. The memory itself is kept, so that a number always
  * leads to a rule by one lookup in a short directory.
+ *
+ * Every rule counts towards the backend's budget from the first use of its memory on. If the budget is spent, all
+ * idle rules are forgotten and a new rule takes the place of one of them. Part of the budget is for rules alone, so
+ * that a new limit has room although keys fill the rest.
  *
  * An entry with a former state (core/algorithm/former.h) is under a special rule that names the former plan as
  * well. No request has such a rule, so a decision for a current entry need not check for a former state.
@@ -18,6 +25,7 @@
 #ifndef BACKENDS_MEMORY_RULES_H
 #define BACKENDS_MEMORY_RULES_H
 
+#include "backends/shared/budget.h"
 #include "backends/shared/readers.h"
 #include "core/ground/lock.h"
 #include "core/ground/uthash_config.h"
@@ -41,8 +49,11 @@ struct rule_key {
 #define RULES_FIRST 64 /* the lowest number; also the size of the first chunk, and each further one doubles the total */
 #define RULE_BITS 20   /* bits of a number */
 #define RULES_CHUNKS (RULE_BITS - 6)
-#define RULES_IDLE 64
+#define RULES_IDLE 128
 #define RULES_CURRENT WEIR_MAX_LIMITS
+#define RULES_CURRENT_PAGE 512 /* limits per page of `current`, so that a page has 4 KiB */
+#define RULES_CURRENT_PAGES (RULES_CURRENT / RULES_CURRENT_PAGE)
+#define RULES_SHARE 32 /* 1 / this of max_bytes is for rules alone */
 
 /* Everything that a decision reads is in the first two cache lines. */
 struct rule {
@@ -56,7 +67,7 @@ struct rule {
     /* Every decision reads the fields above; `holders` changes with each key that comes or goes. `former` between
      * them keeps them in separate cache lines. */
     _Atomic uint64_t holders; /* entries and shards that use the rule; goes from 0 to 1 only under rules->mutex */
-    struct rule *next;        /* rules->mutex; links forgotten rules */
+    struct rule *prev, *next; /* rules->mutex; links idle rules; `next` also links forgotten ones */
     UT_hash_handle hh;        /* rules->mutex */
 };
 
@@ -70,15 +81,20 @@ struct rules {
     struct rule *_Atomic *current;
     struct rule *_Atomic chunks[RULES_CHUNKS]; /* (a) */
     struct readers *readers;                   /* (c) */
+    struct budget own;                         /* for rules alone; spent first */
+    struct budget *budget;                     /* (c) the backend's */
     struct lock mutex;
     struct rule *table;     /* (m) */
+    struct rule *idle;      /* (m) rules in the table without holders; the first has been idle for longest */
     struct rule *forgotten; /* (m) memory for new rules */
     uint32_t count;         /* (m) numbers ever assigned */
-    uint32_t idle;          /* (m) rules in the table without holders */
+    uint32_t idle_count;    /* (m) */
+    uint64_t visited;       /* (m) rules that forgetting has looked at; tests bound it */
+    uint64_t current_pages[RULES_CURRENT_PAGES / 64]; /* (m) one bit for each page of `current` that is counted */
 };
 
-/* Prepare an empty table. 0, or -1: out of memory. */
-int rules_init(struct rules *rules, struct readers *readers);
+/* Prepare an empty table, with `own_bytes` for rules alone. 0, or -1: out of memory. */
+int rules_init(struct rules *rules, struct readers *readers, struct budget *budget, int64_t own_bytes);
 
 /* Free everything. No rule may have a holder. */
 void rules_destroy(struct rules *rules);
@@ -91,9 +107,16 @@ static inline struct rule *rule_at(const struct rules *rules, uint32_t number)
 }
 
 /* Return the rule of a plan that the request's limit has at `version`, with one more holder. `former` is the plan
- * of the entries' former states, or NULL. NULL: out of memory or of numbers. */
+ * of the entries' former states, or NULL. A spent budget refuses a new rule and sets *is_spent; with `is_spent` NULL
+ * the rule is made beyond the budget. NULL: refused, or out of memory or of numbers. */
 struct rule *rule_get(struct rules *rules, const struct weir_backend_request *request, const struct weir_plan *plan,
-                      uint64_t version, const struct weir_plan *former);
+                      uint64_t version, const struct weir_plan *former, bool *is_spent);
+
+/* Return the bytes that count as used by rules alone, without those from the backend's budget. */
+static inline int64_t rules_own_bytes(const struct rules *rules)
+{
+    return atomic_load_explicit(&rules->own.used, memory_order_relaxed);
+}
 
 /* Return the rule that the limit's requests probably need, or NULL. The caller must check that it fits. */
 static inline struct rule *rule_guess(const struct rules *rules, uint64_t limit_id)

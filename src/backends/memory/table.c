@@ -151,11 +151,12 @@ int table_init(struct table *table, int64_t max_keys, int64_t max_bytes)
 {
     size_t count = shard_count_for(max_keys, max_bytes);
     size_t all = count + 1;
-    *table = (struct table){ .shard_count = count, .max_keys = max_keys, .budget.max = max_bytes };
+    const int64_t for_rules = max_bytes / RULES_SHARE;
+    *table = (struct table){ .shard_count = count, .max_keys = max_keys, .budget.max = max_bytes - for_rules };
     const int64_t keys_per_shard = min_of(max_keys, max_bytes / LEAST_BYTES_PER_KEY) / (int64_t)count;
     table->shard_shift = 64 - (unsigned)__builtin_ctzll(count);
     readers_init(&table->readers);
-    int failed = rules_init(&table->rules, &table->readers);
+    int failed = rules_init(&table->rules, &table->readers, &table->budget, for_rules);
     failed |= slab_init_placed(&table->slab, &table->budget, &table->readers, max_bytes);
     failed |= index_init(&table->index, count, keys_per_shard, &table->budget);
     table->shards = aligned_alloc(alignof(struct shard), all * sizeof *table->shards);
@@ -195,16 +196,17 @@ uint64_t table_evictions(struct table *table)
 
 /* ---- One key ---- */
 
-/* Return the rule of a plan without a former state, with one more holder for a new entry. NULL: out of memory. */
+/* Return the rule of a plan without a former state, with one more holder for a new entry. `is_spent` and NULL: as
+ * in rule_get(). */
 static struct rule *shard_rule(struct table *table, struct shard *shard, const struct weir_backend_request *request,
-                               const struct weir_plan *plan, uint64_t version) REQUIRES(shard->mutex)
+                               const struct weir_plan *plan, uint64_t version, bool *is_spent) REQUIRES(shard->mutex)
 {
     if (shard->recent && rule_is(shard->recent, request, plan)) {
         rule_hold(shard->recent);
         rule_raise(shard->recent, version);
         return shard->recent;
     }
-    struct rule *rule = rule_get(&table->rules, request, plan, version, NULL);
+    struct rule *rule = rule_get(&table->rules, request, plan, version, NULL, is_spent);
     if (!rule)
         return NULL;
     if (shard->recent)
@@ -297,8 +299,9 @@ enum table_error shard_add(struct table *table, struct shard *shard, const struc
         atomic_fetch_sub_explicit(&table->keys, 1, memory_order_relaxed);
         return TABLE_NO_ROOM;
     }
-    enum table_error error = TABLE_NO_MEMORY;
-    struct rule *rule = shard_rule(table, shard, request, plan, version);
+    bool is_spent = false;
+    struct rule *rule = shard_rule(table, shard, request, plan, version, counted ? &is_spent : NULL);
+    enum table_error error = is_spent ? TABLE_NO_ROOM : TABLE_NO_MEMORY;
     if (rule)
         error = entry_make(table, shard, rule, request, !counted, out);
     if (error) {
@@ -347,8 +350,8 @@ enum table_error shard_renew(struct table *table, struct shard *shard, const str
 {
     struct entry *old = *entry;
     struct rule *old_rule = entry_rule(table, old);
-    struct rule *rule = former->plan ? rule_get(&table->rules, request, plan, version, former->plan)
-                                     : shard_rule(table, shard, request, plan, version);
+    struct rule *rule = former->plan ? rule_get(&table->rules, request, plan, version, former->plan, NULL)
+                                     : shard_rule(table, shard, request, plan, version, NULL);
     if (!rule)
         return TABLE_NO_MEMORY;
     if (!former->plan && !rule_former(old_rule) && rule->words == old_rule->words) {
@@ -372,8 +375,8 @@ enum table_error shard_hand_over(struct table *table, struct shard *shard, const
 {
     struct rule *old_rule = entry_rule(table, entry);
     const struct weir_plan *former = rule_former(old_rule);
-    struct rule *rule = former ? rule_get(&table->rules, request, &old_rule->plan, version, former)
-                               : shard_rule(table, shard, request, &old_rule->plan, version);
+    struct rule *rule = former ? rule_get(&table->rules, request, &old_rule->plan, version, former, NULL)
+                               : shard_rule(table, shard, request, &old_rule->plan, version, NULL);
     if (!rule)
         return TABLE_NO_MEMORY;
     entry_put_under(entry, rule);

@@ -152,6 +152,12 @@ unsigned shard_sweep(struct table *table, struct shard *shard, int64_t now_us, i
  * is when the first of them will be. The caller holds no lock. */
 bool table_make_room(struct table *table, struct shard *near, int64_t now_us, int64_t *soonest_us);
 
+/* Return the bytes of all keys, tables and rules. */
+static inline int64_t table_bytes(const struct table *table)
+{
+    return atomic_load_explicit(&table->budget.used, memory_order_relaxed) + rules_own_bytes(&table->rules);
+}
+
 /* Return how many keys were dropped so far. The caller holds no lock. */
 uint64_t table_evictions(struct table *table);
 
