@@ -55,7 +55,7 @@ static void input_close(struct input *input)
     bytes_close(input->bytes);
 }
 
-START_TEST(lines_of_every_length_come_out_as_they_went_in)
+TEST(lines_of_every_length_come_out_as_they_went_in, 10)
 {
     static const size_t around = (size_t)1 << 18; /* the first size of the buffer */
     const size_t lengths[] = { 0, 1, around - 2, around - 1, around, around + 1, 0, 3 * around, 5 };
@@ -85,9 +85,8 @@ START_TEST(lines_of_every_length_come_out_as_they_went_in)
     input_close(&input);
     free(data);
 }
-END_TEST
 
-START_TEST(a_line_can_be_extended_and_retracted_and_read_again)
+TEST(a_line_can_be_extended_and_retracted_and_read_again, 10)
 {
     static const char data[] = "\xef\xbb\xbf"
                                "a\r\nb\nc";
@@ -116,9 +115,8 @@ START_TEST(a_line_can_be_extended_and_retracted_and_read_again)
     ck_assert_int_eq(lines_next(&input.lines, &line), 0);
     input_close(&input);
 }
-END_TEST
 
-START_TEST(a_line_is_extended_and_retracted_where_the_buffer_ends)
+TEST(a_line_is_extended_and_retracted_where_the_buffer_ends, 10)
 {
     static const size_t around = (size_t)1 << 18; /* the first size of the buffer */
     char *data = malloc(2 * around);
@@ -145,9 +143,8 @@ START_TEST(a_line_is_extended_and_retracted_where_the_buffer_ends)
     }
     free(data);
 }
-END_TEST
 
-START_TEST(a_marked_line_is_read_again_wherever_the_buffer_ended)
+TEST(a_marked_line_is_read_again_wherever_the_buffer_ended, 10)
 {
     enum { LINES = 200, MARKED = 50 };
     char *data = malloc(LINES * 10000);
@@ -175,11 +172,10 @@ START_TEST(a_marked_line_is_read_again_wherever_the_buffer_ended)
     }
     free(data);
 }
-END_TEST
 
 /* ---- Access logs ---- */
 
-START_TEST(parts_of_a_request_are_found_in_real_logs)
+TEST(parts_of_a_request_are_found_in_real_logs, 10)
 {
     static const struct {
         const char *line, *client, *user, *method, *path;
@@ -227,9 +223,8 @@ START_TEST(parts_of_a_request_are_found_in_real_logs)
         }
     }
 }
-END_TEST
 
-START_TEST(a_client_is_a_host_or_an_address_and_stands_first)
+TEST(a_client_is_a_host_or_an_address_and_stands_first, 10)
 {
     static const struct {
         const char *begin; /* of a line, up to the date */
@@ -274,9 +269,8 @@ START_TEST(a_client_is_a_host_or_an_address_and_stands_first)
             ck_assert_msg(is_read || strncmp(fault.text, "client '", 8) == 0, "%s: %s", line, fault.text);
         }
 }
-END_TEST
 
-START_TEST(an_access_log_is_known_by_a_line_that_cannot_be_read)
+TEST(an_access_log_is_known_by_a_line_that_cannot_be_read, 10)
 {
     static const struct {
         const char *line;
@@ -297,11 +291,10 @@ START_TEST(an_access_log_is_known_by_a_line_that_cannot_be_read)
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         ck_assert_msg(clf_likely(span_of(table[i].line)) == table[i].is_likely, "%s", table[i].line);
 }
-END_TEST
 
 /* ---- CSV ---- */
 
-START_TEST(quoted_keys_of_any_bytes_survive_csv)
+TEST(quoted_keys_of_any_bytes_survive_csv, 30)
 {
     static const char alphabet[] = { 'a', '"', ',', '\n', '\r', '\0', ' ', '\\' };
     struct chance chance = chance_make(1);
@@ -342,11 +335,10 @@ START_TEST(quoted_keys_of_any_bytes_survive_csv)
     }
     free(csv);
 }
-END_TEST
 
 #define LONG_NAME "_name_of_sixty_and_four_bytes_or_more_of_which_a_complaint_shows_some"
 
-START_TEST(a_header_is_told_from_a_row)
+TEST(a_header_is_told_from_a_row, 10)
 {
     static const struct {
         const char *data;
@@ -425,9 +417,8 @@ START_TEST(a_header_is_told_from_a_row)
     }
     free(csv);
 }
-END_TEST
 
-START_TEST(garbage_is_read_or_refused_and_every_line_is_seen)
+TEST(garbage_is_read_or_refused_and_every_line_is_seen, 30)
 {
     static const char alphabet[] = "0123456789,,,\"\"\n\n\r[]/ :-+.aZ\\\0?HTTP";
     struct chance chance = chance_make(2);
@@ -472,7 +463,6 @@ START_TEST(garbage_is_read_or_refused_and_every_line_is_seen)
     }
     free(csv);
 }
-END_TEST
 
 /* Read the first line as the header or a row, and say what is wrong with each row after it. */
 static const char *fault_of(const char *data, size_t len, const struct csv_choice *choice)
@@ -494,7 +484,7 @@ static const char *fault_of(const char *data, size_t len, const struct csv_choic
     return fault.text;
 }
 
-START_TEST(a_row_that_is_too_short_or_too_long_is_bad)
+TEST(a_row_that_is_too_short_or_too_long_is_bad, 10)
 {
     static const struct csv_choice second = { .key = "2" }, third = { .cost = "3" }, plain = { 0 };
     ck_assert_str_eq(fault_of("1,a\n2", 5, &second), "has 1 field, and column 2 is asked for");
@@ -508,9 +498,8 @@ START_TEST(a_row_that_is_too_short_or_too_long_is_bad)
                          fields > CSV_MAX_FIELDS ? "has more than 4096 fields" : "the key is empty");
     }
 }
-END_TEST
 
-START_TEST(a_quote_that_is_never_closed_spoils_one_row_of_a_large_file)
+TEST(a_quote_that_is_never_closed_spoils_one_row_of_a_large_file, 10)
 {
     enum { ROWS = 200000 };
     static const char spoiled[] = "0,b\n1,\"a\n";
@@ -566,11 +555,10 @@ START_TEST(a_quote_that_is_never_closed_spoils_one_row_of_a_large_file)
     input_close(&input);
     free(data);
 }
-END_TEST
 
 /* ---- Rows ---- */
 
-START_TEST(equal_keys_share_a_number_and_unequal_ones_do_not)
+TEST(equal_keys_share_a_number_and_unequal_ones_do_not, 30)
 {
     enum { KEYS = 50000 };
     struct chance chance = chance_make(3);
@@ -591,9 +579,8 @@ START_TEST(equal_keys_share_a_number_and_unequal_ones_do_not)
     ck_assert(rows.is_sorted);
     rows_free(&rows);
 }
-END_TEST
 
-START_TEST(rows_of_equal_times_keep_their_order)
+TEST(rows_of_equal_times_keep_their_order, 10)
 {
     struct chance chance = chance_make(4);
     struct rows rows;
@@ -608,7 +595,6 @@ START_TEST(rows_of_equal_times_keep_their_order)
     }
     rows_free(&rows);
 }
-END_TEST
 
 /* ---- Memory ---- */
 
@@ -651,7 +637,7 @@ static int read_all(const char *path, struct rows *rows)
     return code;
 }
 
-START_TEST(any_allocation_that_fails_in_a_reader_is_told_and_nothing_is_kept)
+TEST(any_allocation_that_fails_in_a_reader_is_told_and_nothing_is_kept, 30)
 {
     char path[] = "test_cli_readers.XXXXXX";
     int file = mkstemp(path);
@@ -677,26 +663,4 @@ START_TEST(any_allocation_that_fails_in_a_reader_is_told_and_nothing_is_kept)
     } while (code != EXIT_OK);
     ck_assert_int_gt(number, 12);
     unlink(path);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("cli readers");
-    suite_test(suite, lines_of_every_length_come_out_as_they_went_in, 10);
-    suite_test(suite, a_line_can_be_extended_and_retracted_and_read_again, 10);
-    suite_test(suite, a_line_is_extended_and_retracted_where_the_buffer_ends, 10);
-    suite_test(suite, a_marked_line_is_read_again_wherever_the_buffer_ended, 10);
-    suite_test(suite, parts_of_a_request_are_found_in_real_logs, 10);
-    suite_test(suite, a_client_is_a_host_or_an_address_and_stands_first, 10);
-    suite_test(suite, an_access_log_is_known_by_a_line_that_cannot_be_read, 10);
-    suite_test(suite, quoted_keys_of_any_bytes_survive_csv, 30);
-    suite_test(suite, a_header_is_told_from_a_row, 10);
-    suite_test(suite, a_row_that_is_too_short_or_too_long_is_bad, 10);
-    suite_test(suite, a_quote_that_is_never_closed_spoils_one_row_of_a_large_file, 10);
-    suite_test(suite, garbage_is_read_or_refused_and_every_line_is_seen, 30);
-    suite_test(suite, equal_keys_share_a_number_and_unequal_ones_do_not, 30);
-    suite_test(suite, rows_of_equal_times_keep_their_order, 10);
-    suite_test(suite, any_allocation_that_fails_in_a_reader_is_told_and_nothing_is_kept, 30);
-    return suite_run(suite);
 }

@@ -6,7 +6,7 @@
 #include "cli/times.h"
 #include "support.h"
 
-START_TEST(every_day_is_read_as_the_system_counts_it)
+TEST(every_day_is_read_as_the_system_counts_it, 30)
 {
     int64_t days = WEIR_MAX_TIME_US / WEIR_DAY;
     for (int64_t day = 0; day <= days; day++) {
@@ -22,9 +22,8 @@ START_TEST(every_day_is_read_as_the_system_counts_it)
         ck_assert_msg(time_read(span_of(clf), TIME_SECONDS, &clf_us, &wrong) && clf_us == day * WEIR_DAY, "%s", clf);
     }
 }
-END_TEST
 
-START_TEST(only_days_of_the_calendar_are_read)
+TEST(only_days_of_the_calendar_are_read, 30)
 {
     for (int year = 1969; year <= 2256; year++)
         for (int month = 0; month <= 13; month++)
@@ -40,9 +39,8 @@ START_TEST(only_days_of_the_calendar_are_read)
                 ck_assert_msg(time_read(span_of(text), TIME_MICROSECONDS, &time_us, &wrong) == is_day, "%s", text);
             }
 }
-END_TEST
 
-START_TEST(times_of_every_form_are_exact)
+TEST(times_of_every_form_are_exact, 10)
 {
     static const struct {
         const char *text;
@@ -76,9 +74,8 @@ START_TEST(times_of_every_form_are_exact)
         ck_assert_msg(time_us == table[i].time_us, "%s is %lld", table[i].text, (long long)time_us);
     }
 }
-END_TEST
 
-START_TEST(a_time_out_of_range_is_refused_and_nothing_is_written)
+TEST(a_time_out_of_range_is_refused_and_nothing_is_written, 10)
 {
     static const char *const table[] = { "9007199254740992",
                                          "9223372036854775808",
@@ -133,9 +130,8 @@ START_TEST(a_time_out_of_range_is_refused_and_nothing_is_written)
         ck_assert_ptr_nonnull(wrong);
     }
 }
-END_TEST
 
-START_TEST(durations_read_well)
+TEST(durations_read_well, 10)
 {
     static const struct {
         int64_t duration_us;
@@ -156,9 +152,8 @@ START_TEST(durations_read_well)
         ck_assert_str_eq(text, table[i].text);
     }
 }
-END_TEST
 
-START_TEST(what_is_shown_obeys_its_room_and_hides_nothing)
+TEST(what_is_shown_obeys_its_room_and_hides_nothing, 10)
 {
     static const struct {
         const char *text;
@@ -183,17 +178,4 @@ START_TEST(what_is_shown_obeys_its_room_and_hides_nothing)
         ck_assert_str_eq(shown, table[i].shown);
         ck_assert_int_eq(shown[table[i].size], '#');
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("cli times");
-    suite_test(suite, every_day_is_read_as_the_system_counts_it, 30);
-    suite_test(suite, only_days_of_the_calendar_are_read, 30);
-    suite_test(suite, times_of_every_form_are_exact, 10);
-    suite_test(suite, a_time_out_of_range_is_refused_and_nothing_is_written, 10);
-    suite_test(suite, durations_read_well, 10);
-    suite_test(suite, what_is_shown_obeys_its_room_and_hides_nothing, 10);
-    return suite_run(suite);
 }

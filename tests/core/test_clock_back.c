@@ -63,7 +63,7 @@ static int64_t windows_from(const struct reading *readings, int first, int last,
 }
 
 /* As long as the steps back of a history sum up to less than a period, which they do here. */
-START_TEST(any_stretch_admits_the_limit_once_for_each_grid_window_that_the_clock_visits)
+TEST(any_stretch_admits_the_limit_once_for_each_grid_window_that_the_clock_visits, 60)
 {
     static const char *const policies[] = { "fixed_window limit=10 period=5m align=epoch",
                                             "token_bucket limit=10 period=5m refill=interval align=epoch" };
@@ -81,10 +81,9 @@ START_TEST(any_stretch_admits_the_limit_once_for_each_grid_window_that_the_clock
         }
     }
 }
-END_TEST
 
 /* However far it steps back: as with a steady clock, a stretch of real time meets one window more than it has begun. */
-START_TEST(any_real_stretch_admits_no_more_windows_than_a_steady_clock_would)
+TEST(any_real_stretch_admits_no_more_windows_than_a_steady_clock_would, 60)
 {
     static const char *const policies[] = { "fixed_window limit=10 period=10s align=epoch",
                                             "token_bucket limit=10 period=10s refill=interval align=epoch",
@@ -105,9 +104,8 @@ START_TEST(any_real_stretch_admits_no_more_windows_than_a_steady_clock_would)
         }
     }
 }
-END_TEST
 
-START_TEST(twenty_steps_back_over_the_hour_admit_one_hour_of_permits)
+TEST(twenty_steps_back_over_the_hour_admit_one_hour_of_permits, 10)
 {
     const struct weir_plan plan = plan_of_text("fixed_window limit=10 period=1h align=epoch");
     const int64_t hour_us = INT64_C(497222) * WEIR_HOUR;
@@ -123,9 +121,8 @@ START_TEST(twenty_steps_back_over_the_hour_admit_one_hour_of_permits)
     ck_assert_int_eq(admitted, 10);
     ck_assert_int_eq(out.retry_after_us, WEIR_HOUR + 2 * WEIR_SECOND);
 }
-END_TEST
 
-START_TEST(any_real_period_of_a_sliding_window_admits_its_limit_at_most)
+TEST(any_real_period_of_a_sliding_window_admits_its_limit_at_most, 60)
 {
     static const char *const policies[] = { "sliding_window limit=10 period=10s blocks=1",
                                             "sliding_window limit=10 period=9s blocks=3",
@@ -145,15 +142,4 @@ START_TEST(any_real_period_of_a_sliding_window_admits_its_limit_at_most)
             }
         }
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("clock_back");
-    suite_test(suite, any_stretch_admits_the_limit_once_for_each_grid_window_that_the_clock_visits, 60);
-    suite_test(suite, any_real_stretch_admits_no_more_windows_than_a_steady_clock_would, 60);
-    suite_test(suite, twenty_steps_back_over_the_hour_admit_one_hour_of_permits, 10);
-    suite_test(suite, any_real_period_of_a_sliding_window_admits_its_limit_at_most, 60);
-    return suite_run(suite);
 }

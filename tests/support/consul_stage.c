@@ -138,14 +138,6 @@ void stage_assert_gap(struct consul_stage *stage, const char *target, int i, int
     ck_assert_int_ge(after.at_us - before.at_us, least_us);
 }
 
-void stage_test_each(Suite *suite, const char *name, const TTest *test, int n, double timeout_seconds)
-{
-    TCase *each = tcase_create(name);
-    tcase_set_timeout(each, timeout_seconds);
-    tcase_add_loop_test(each, test, 0, n);
-    suite_add_tcase(suite, each);
-}
-
 /* ---- Files ---- */
 
 void folder_make(struct folder *folder)

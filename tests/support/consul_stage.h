@@ -48,10 +48,6 @@ bool stage_headers_hold(const char *text);
 /* How often libcurl was prepared in this process. */
 int stage_curl_inits(void);
 
-/* One test for each i from 0 to n-1, in a case of its own. */
-#define suite_test_each(suite, test, n, timeout_seconds) stage_test_each(suite, #test, test, n, timeout_seconds)
-void stage_test_each(Suite *suite, const char *name, const TTest *test, int n, double timeout_seconds);
-
 /* A folder of the test's own. */
 struct folder {
     char dir[64];

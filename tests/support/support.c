@@ -44,14 +44,6 @@ void test_add(const char *name, const TTest *test, int n, double timeout_seconds
     suite_add_tcase(tests(), alone);
 }
 
-void suite_test_named(Suite *suite, const char *name, const TTest *test, double timeout_seconds)
-{
-    TCase *alone = tcase_create(name);
-    tcase_set_timeout(alone, timeout_seconds);
-    tcase_add_test(alone, test);
-    suite_add_tcase(suite, alone);
-}
-
 /* Print the named cases (one a line) that the suite does not have; return their number. */
 static int cases_missing(Suite *suite, const char *named)
 {

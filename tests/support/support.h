@@ -61,10 +61,6 @@ Suite *tests(void);
 /* Run the suite, free it, and return main()'s exit status. */
 int suite_run(Suite *suite);
 
-/* The older way: START_TEST() to END_TEST, and this in main(). */
-#define suite_test(suite, test, timeout_seconds) suite_test_named(suite, #test, test, timeout_seconds)
-void suite_test_named(Suite *suite, const char *name, const TTest *test, double timeout_seconds);
-
 /* ---- Chance ---- */
 
 int64_t steps_or(int64_t default_steps);
