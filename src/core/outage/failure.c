@@ -127,7 +127,7 @@ static uint64_t outage_begin(struct weir *limiter, uint64_t word, bool lasts, in
     if (*logs)
         atomic_store_explicit(&outage->logged_us, here_us, memory_order_relaxed);
     if (!lasts)
-        open_begin(outage, now_us);
+        open_begin(limiter->outage, now_us);
     return begun;
 }
 
