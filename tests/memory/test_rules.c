@@ -94,10 +94,11 @@ TEST(a_rule_that_nobody_holds_is_kept_until_there_are_too_many, 10)
     for (int i = 0; i < FORGOTTEN; i++)
         get(&rules, 1000 + i, 2);
     ck_assert_uint_eq(rules.count, RULES_IDLE + 1); /* in the same memory */
-    for (int i = 0; i < FORGOTTEN; i++)
-        rule_drop(&rules, get(&rules, 1000 + i, 2));
-    for (int i = 0; i < FORGOTTEN; i++)
-        rule_drop(&rules, get(&rules, 1000 + i, 2));
+    for (int i = 0; i < FORGOTTEN; i++) {
+        struct rule *held = get(&rules, 1000 + i, 2);
+        rule_drop(&rules, held);
+        rule_drop(&rules, held);
+    }
     rules_destroy(&rules);
 }
 

@@ -149,7 +149,7 @@ static enum table_error all_peek(struct memory *memory, struct all *all, struct 
         }
         if (all->full[i])
             out[i].source = WEIR_BY_FULL;
-        *allowed = *allowed && out[i].allowed;
+        *allowed = *allowed && !error && out[i].allowed; /* out[i] is not written on an error */
     }
     return error;
 }
