@@ -5,7 +5,6 @@
 --@part plan
 local tag, align, period, size = parse('<BBI7I4', #stamp == 13 and stamp or string.rep('\0', 13))
 local most, unit, grain, fresh = size, 1, 1, align == 1 and now - now % period or now
-local function span(anchor) return align == 1 and anchor % period > 0 and 2 * period - anchor % period or period end
 --@part check
 local sane = tag == 70 and align <= 1 and period > 0 and period <= FILL_MAX and size > 0
 --@part read
@@ -16,10 +15,10 @@ if state then
   ours = ours and used > 0 and used <= size and anchor <= EXACT_MAX
   if anchor > now then
     if anchor - now > SLACK_US then anchor, moved = now, true end
-  elseif now - anchor >= span(anchor) then
+  elseif now - anchor >= period + align * (-anchor % period) then -- off the grid: to the first point after a period
     used, anchor = 0, fresh
   end
 end
 --@part write
 bytes = pack('<c13I4I7', stamp, used, anchor)
-left = span(anchor) + (anchor - now)
+left = period + align * (-anchor % period) + (anchor - now)

@@ -5,7 +5,6 @@
 --@part plan
 local tag, align, limit, period, size = parse('<BBI4I7I4', #stamp == 17 and stamp or string.rep('\0', 17))
 local most, unit, grain, fresh = size, 1, 1, align == 1 and now - now % period or now
-local function span(anchor) return align == 1 and anchor % period > 0 and 2 * period - anchor % period or period end
 --@part check
 local sane = tag == 73 and align <= 1 and limit > 0 and period > 0 and size > 0
   and size / limit * period <= FILL_MAX
@@ -17,8 +16,8 @@ if state then
   ours = ours and used > 0 and used <= size and anchor <= EXACT_MAX
   if anchor > now then
     if anchor - now > SLACK_US then anchor, moved = now, true end
-  elseif now - anchor >= span(anchor) then
-    local first = anchor + span(anchor)
+  elseif now - anchor >= period + align * (-anchor % period) then
+    local first = anchor + period + align * (-anchor % period) -- off the grid: its first point after a period
     local later = floor((now - first) / period)
     used, anchor = math.max(0, used - (later + 1) * limit), first + later * period
     if used == 0 then anchor = fresh end
@@ -26,4 +25,4 @@ if state then
 end
 --@part write
 bytes = pack('<c17I4I7', stamp, used, anchor)
-left = (ceil(used / limit) - 1) * period + span(anchor) + (anchor - now)
+left = ceil(used / limit) * period + align * (-anchor % period) + (anchor - now)
