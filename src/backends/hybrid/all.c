@@ -6,7 +6,7 @@
 #include "backends/hybrid/each.h"
 #include "backends/hybrid/request.h"
 
-#include <assert.h>
+#include <stdlib.h>
 
 /* The part of a group's decision that is made before the remote is asked. */
 struct member {
@@ -88,51 +88,81 @@ static void member_lease(struct hybrid *hybrid, const struct weir_backend_reques
         request_failed(hybrid, request, &order);
 }
 
-/* Ask the remote about the undecided members: for all or nothing, or by a peek if the group is denied already. */
-static int members_ask(struct hybrid *hybrid, const struct weir_backend_request *requests, size_t n,
-                       const struct member *members, bool denied, int64_t deadline_us, struct weir_decision *out)
+/* A group. The arrays have room for n. */
+struct group {
+    const struct weir_backend_request *requests;
+    size_t n;
+    bool denied; /* a member is */
+    struct weir_decision *out;
+    struct member *members;
+    struct weir_backend_request *asked; /* what the remote is asked in one call */
+    struct weir_decision *decisions;    /* its answers */
+};
+
+/* True if the remote is asked about a member. A group that is denied asks only about members that nothing is known of. */
+static bool member_is_asked(const struct group *group, const struct member *member)
 {
-    struct weir_backend_request asked[HYBRID_GROUP_MAX];
-    struct weir_decision decisions[HYBRID_GROUP_MAX];
-    size_t indices[HYBRID_GROUP_MAX], count = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (members[i].answer != LEASE_UNDECIDED || (denied && members[i].is_known))
+    return member->answer == LEASE_UNDECIDED && !(group->denied && member->is_known);
+}
+
+/* Ask the remote about the undecided members: for all or nothing, or by a peek if the group is denied already. */
+static int members_ask(struct hybrid *hybrid, struct group *group, int64_t deadline_us)
+{
+    struct weir_backend *remote = hybrid->remote;
+    size_t count = 0;
+    for (size_t i = 0; i < group->n; i++) {
+        if (!member_is_asked(group, &group->members[i]))
             continue;
-        indices[count] = i;
-        asked[count] = requests[i];
-        asked[count].verb = denied ? WEIR_PEEK : WEIR_TAKE;
-        decisions[count++].source = WEIR_BY_NOBODY;
+        group->asked[count] = group->requests[i];
+        group->asked[count].verb = group->denied ? WEIR_PEEK : WEIR_TAKE;
+        group->decisions[count++].source = WEIR_BY_NOBODY;
     }
     if (count == 0)
         return WEIR_OK;
-    const int error = hybrid->remote->ops->decide(hybrid->remote, asked, count, !denied, deadline_us, decisions);
-    bool allowed = !error && !denied;
+    const int error = remote->ops->decide(remote, group->asked, count, !group->denied, deadline_us, group->decisions);
+    bool allowed = !error && !group->denied;
     for (size_t k = 0; allowed && k < count; k++)
-        allowed = decisions[k].allowed;
-    for (size_t k = 0; !error && k < count; k++) {
-        const size_t i = indices[k];
-        request_answered_in_group(hybrid, &requests[i], &members[i].order, members[i].asked_us, &decisions[k], &out[i]);
+        allowed = group->decisions[k].allowed;
+    count = 0;
+    for (size_t i = 0; !error && i < group->n; i++) {
+        const struct member *member = &group->members[i];
+        if (!member_is_asked(group, member))
+            continue;
+        request_answered_in_group(hybrid, &group->requests[i], &member->order, member->asked_us,
+                                  &group->decisions[count++], &group->out[i]);
         if (allowed)
-            member_lease(hybrid, &requests[i], deadline_us);
+            member_lease(hybrid, &group->requests[i], deadline_us);
     }
+    return error;
+}
+
+static int group_decide(struct hybrid *hybrid, struct group *group, int64_t deadline_us)
+{
+    for (size_t i = 0; i < group->n; i++) {
+        group->members[i] = member_decide(hybrid, &group->requests[i], &group->out[i]);
+        group->denied = group->denied || group->members[i].answer == LEASE_DENIED;
+    }
+    const int error = members_ask(hybrid, group, deadline_us);
+    bool denied = group->denied;
+    for (size_t i = 0; !error && i < group->n; i++)
+        denied = denied || !group->out[i].allowed;
+    for (size_t i = 0; (error || denied) && i < group->n; i++)
+        if (group->members[i].answer == LEASE_SPENT)
+            member_give_back(hybrid, &group->requests[i], &group->members[i], &group->out[i]);
     return error;
 }
 
 int hybrid_decide_all(struct hybrid *hybrid, const struct weir_backend_request *requests, size_t n, int64_t deadline_us,
                       struct weir_decision *out)
 {
-    struct member members[HYBRID_GROUP_MAX];
-    bool denied = false;
-    assert(n <= HYBRID_GROUP_MAX);
-    for (size_t i = 0; i < n; i++) {
-        members[i] = member_decide(hybrid, &requests[i], &out[i]);
-        denied = denied || members[i].answer == LEASE_DENIED;
-    }
-    const int error = members_ask(hybrid, requests, n, members, denied, deadline_us, out);
-    for (size_t i = 0; !error && i < n; i++)
-        denied = denied || !out[i].allowed;
-    for (size_t i = 0; (error || denied) && i < n; i++)
-        if (members[i].answer == LEASE_SPENT)
-            member_give_back(hybrid, &requests[i], &members[i], &out[i]);
+    struct group group = { .requests = requests, .n = n, .out = out };
+    /* Not on the caller's stack, which may be small. */
+    group.members = malloc(n * (sizeof *group.members + sizeof *group.asked + sizeof *group.decisions));
+    if (!group.members)
+        return WEIR_ENOMEM;
+    group.asked = (struct weir_backend_request *)(void *)(group.members + n);
+    group.decisions = (struct weir_decision *)(void *)(group.asked + n);
+    const int error = group_decide(hybrid, &group, deadline_us);
+    free(group.members);
     return error;
 }

@@ -4,7 +4,7 @@
 #include "backends/hybrid/request.h"
 #include "core/limiter/same_key.h"
 
-#include <assert.h>
+#include <stdlib.h>
 
 #define ROUNDS_MOST \
     4 /* rounds for a batch with many requests for one key; after that, one call asks for all the rest */
@@ -33,10 +33,13 @@ struct pending {
     struct step step;
 };
 
-/* Requests of one call, to be decided as if one after another. */
+/* Requests of one call, to be decided as if one after another. The arrays have room for n. */
 struct batch {
     const struct weir_backend_request *requests;
     struct pending *pending;
+    struct weir_backend_request *asked; /* what the remote is asked in one call */
+    struct weir_decision *decisions;    /* its answers */
+    struct weir_decision *out;
     size_t n;
     int round;
 };
@@ -126,8 +129,7 @@ static int each_ask_until_decided(struct hybrid *hybrid, const struct weir_backe
 
 /* Begin the i-th request of a batch after those before it. If an earlier one asks the remote for the same key,
  * this one is sent with it; but if that one brings a lease, this one waits for the answer. */
-static struct step each_begin_in_batch(struct hybrid *hybrid, const struct batch *batch, size_t i,
-                                       struct weir_decision *out)
+static struct step each_begin_in_batch(struct hybrid *hybrid, const struct batch *batch, size_t i)
 {
     const struct weir_backend_request *request = &batch->requests[i];
     for (size_t k = 0; k < i; k++) {
@@ -143,96 +145,95 @@ static struct step each_begin_in_batch(struct hybrid *hybrid, const struct batch
             .asked_us = hybrid_time(hybrid, request->now_us),
         };
     }
-    return each_begin(hybrid, request, batch, &batch->pending[i].waiter.node, &out[i]);
+    return each_begin(hybrid, request, batch, &batch->pending[i].waiter.node, &batch->out[i]);
 }
 
-/* Mark a failed request of several by its source. */
-static void each_mark_failed(int error, size_t n, struct weir_decision *out)
+/* Mark a failed request by its source. */
+static void each_mark_failed(int error, struct weir_decision *out)
 {
-    if (error && n > 1)
+    if (error)
         out->source = WEIR_BY_NOBODY;
 }
 
 /* Ask the remote, in one call, for all requests with STEP_ASK. Afterwards each is decided or has failed. */
-static int each_ask_remote(struct hybrid *hybrid, const struct weir_backend_request *requests, size_t n,
-                           struct pending *pending, int64_t deadline_us, struct weir_decision *out)
+static int each_ask_remote(struct hybrid *hybrid, const struct batch *batch, int64_t deadline_us)
 {
-    struct weir_backend_request asked[HYBRID_GROUP_MAX];
-    struct weir_decision decisions[HYBRID_GROUP_MAX];
+    struct weir_backend *remote = hybrid->remote;
     size_t count = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (pending[i].step.kind != STEP_ASK)
+    for (size_t i = 0; i < batch->n; i++) {
+        if (batch->pending[i].step.kind != STEP_ASK)
             continue;
-        asked[count] = hybrid_remote_request(&requests[i], &pending[i].step.order);
-        decisions[count++].source = WEIR_BY_NOBODY;
+        batch->asked[count] = hybrid_remote_request(&batch->requests[i], &batch->pending[i].step.order);
+        batch->decisions[count++].source = WEIR_BY_NOBODY;
     }
     if (count == 0)
         return WEIR_OK;
-    const int failed = hybrid->remote->ops->decide(hybrid->remote, asked, count, false, deadline_us, decisions);
+    const int failed = remote->ops->decide(remote, batch->asked, count, false, deadline_us, batch->decisions);
     int error = failed;
     count = 0;
-    for (size_t i = 0; i < n; i++) {
-        struct step *step = &pending[i].step;
+    for (size_t i = 0; i < batch->n; i++) {
+        const struct weir_backend_request *request = &batch->requests[i];
+        struct step *step = &batch->pending[i].step;
         if (step->kind != STEP_ASK)
             continue;
         step->kind = STEP_DECIDED;
-        const struct weir_decision *decision = &decisions[count++];
+        const struct weir_decision *decision = &batch->decisions[count++];
         int status = failed && decision->source == WEIR_BY_NOBODY ? failed : WEIR_OK;
         if (status)
-            request_failed(hybrid, &requests[i], &step->order);
-        else if (!request_answered(hybrid, &requests[i], &step->order, step->asked_us, decision, &out[i]))
-            status = each_ask_until_decided(hybrid, &requests[i], deadline_us, &out[i]);
-        each_mark_failed(status, n, &out[i]);
+            request_failed(hybrid, request, &step->order);
+        else if (!request_answered(hybrid, request, &step->order, step->asked_us, decision, &batch->out[i]))
+            status = each_ask_until_decided(hybrid, request, deadline_us, &batch->out[i]);
+        each_mark_failed(status, &batch->out[i]);
         error = error ? error : status;
     }
     return error;
 }
 
-/* Decide n requests. The function never returns while a waiter is queued: its node is on this stack. A deadline
- * given as a span begins once it is known that the remote must be asked. */
-static int each_decide(struct hybrid *hybrid, const struct weir_backend_request *requests, size_t n,
-                       int64_t deadline_us, struct pending *pending, struct weir_decision *out)
+/* Decide a batch. The function never returns while a waiter is queued: its node is in the batch. A deadline given as a
+ * span begins once it is known that the remote must be asked. */
+static int each_decide(struct hybrid *hybrid, struct batch *batch, int64_t deadline_us)
 {
-    struct batch batch = { .requests = requests, .pending = pending, .n = n };
+    const struct weir_backend_request *requests = batch->requests;
+    struct pending *pending = batch->pending;
     int error = WEIR_OK;
-    size_t later = n;
-    for (size_t i = 0; i < n; i++) {
+    size_t later = batch->n;
+    for (size_t i = 0; i < batch->n; i++) {
         pending[i].step.kind = STEP_LATER;
         pending[i].waiter = (struct hybrid_thread_waiter){
             .node = { .kind = WAITER_THREAD, .deadline_us = deadline_us, .now_us = requests[i].now_us },
             .key = requests[i].key,
             .cost = requests[i].cost,
-            .out = &out[i],
+            .out = &batch->out[i],
         };
     }
     while (later > 0) {
         bool asks = false;
         later = 0;
-        batch.round++;
-        for (size_t i = 0; i < n; i++) {
+        batch->round++;
+        for (size_t i = 0; i < batch->n; i++) {
             struct step *step = &pending[i].step;
             if (step->kind != STEP_LATER)
                 continue;
-            *step = n == 1 ? each_begin(hybrid, requests, NULL, &pending->waiter.node, out)
-                           : each_begin_in_batch(hybrid, &batch, i, out);
+            *step = batch->n == 1 ? each_begin(hybrid, requests, NULL, &pending->waiter.node, batch->out)
+                                  : each_begin_in_batch(hybrid, batch, i);
             lease_call_send(step->call);
             asks = asks || step->kind == STEP_ASK;
             later += step->kind == STEP_LATER;
         }
         if (asks) {
             deadline_us = hybrid_deadline_us(deadline_us);
-            const int status = each_ask_remote(hybrid, requests, n, pending, deadline_us, out);
+            const int status = each_ask_remote(hybrid, batch, deadline_us);
             error = error ? error : status;
         }
     }
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < batch->n; i++) {
         if (pending[i].step.kind != STEP_WAIT)
             continue;
         bell_await(&account_shard(&hybrid->accounts, requests[i].hash)->bell, &pending[i].waiter.done);
         int status = pending[i].waiter.status;
         if (status == WEIR_EFULL) /* too many ops are waiting; this thread can wait for its own call */
-            status = each_ask_until_decided(hybrid, &requests[i], pending[i].waiter.node.deadline_us, &out[i]);
-        each_mark_failed(status, n, &out[i]);
+            status = each_ask_until_decided(hybrid, &requests[i], pending[i].waiter.node.deadline_us, &batch->out[i]);
+        each_mark_failed(status, &batch->out[i]);
         if (!error)
             error = status;
     }
@@ -272,8 +273,10 @@ int hybrid_decide_one(struct hybrid *hybrid, const struct weir_backend_request *
     if (each_decide_by_lease(hybrid, request, out))
         return WEIR_OK;
     struct pending pending;
-    struct weir_decision decision; /* *out stays unchanged on an error */
-    const int error = each_decide(hybrid, request, 1, deadline_us, &pending, &decision);
+    struct weir_backend_request asked;
+    struct weir_decision answer, decision; /* *out stays unchanged on an error */
+    struct batch batch = { request, &pending, &asked, &answer, &decision, .n = 1 };
+    const int error = each_decide(hybrid, &batch, deadline_us);
     if (!error)
         *out = decision;
     return error;
@@ -282,9 +285,20 @@ int hybrid_decide_one(struct hybrid *hybrid, const struct weir_backend_request *
 int hybrid_decide_batch(struct hybrid *hybrid, const struct weir_backend_request *requests, size_t n,
                         int64_t deadline_us, struct weir_decision *out)
 {
-    struct pending pending[HYBRID_GROUP_MAX];
-    assert(n <= HYBRID_GROUP_MAX);
-    return each_decide(hybrid, requests, n, deadline_us, pending, out);
+    while (n > 0 && each_decide_by_lease(hybrid, requests, out))
+        n--, requests++, out++;
+    if (n == 0)
+        return WEIR_OK;
+    /* Not on the caller's stack, which may be small. */
+    struct batch batch = { .requests = requests, .out = out, .n = n };
+    batch.pending = malloc(n * (sizeof *batch.pending + sizeof *batch.asked + sizeof *batch.decisions));
+    if (!batch.pending)
+        return WEIR_ENOMEM;
+    batch.asked = (struct weir_backend_request *)(void *)(batch.pending + n);
+    batch.decisions = (struct weir_decision *)(void *)(batch.asked + n);
+    const int error = each_decide(hybrid, &batch, deadline_us);
+    free(batch.pending);
+    return error;
 }
 
 /* ---- For an op ---- */
