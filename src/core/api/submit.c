@@ -176,7 +176,7 @@ int weir_submit(weir *limiter, struct weir_op *op)
     if (error)
         return error;
     if (!limiter->backend->ops->submit)
-        return weir_try_batch(limiter, &op->request, 1, &op->decision);
+        return weir_try_at(op->request.limit, op->request.key, op->request.cost, op->request.now_us, &op->decision);
     if (!op->done)
         return refuse_null(limiter, "op->done");
 
