@@ -143,29 +143,46 @@ static void settlement_end(struct weir *limiter, struct settlement *settlement, 
 
 /* ---- Charged at once ---- */
 
-/* Charge all of them in one call. Return WEIR_OK, or the error of one; WEIR_ESTATE only if there is no other error. */
+#define CHARGE_MOST 8 /* keys in one call: their requests and decisions lie on the caller's stack */
+
+/* Charge up to CHARGE_MOST of them in one call, and end them. WEIR_ESTATE with n > 1: one of them has a stored state
+ * that is not weir's. None has ended then, and the caller must charge each alone; some may be charged twice. */
 static int settlements_charge(struct weir *limiter, struct settlement **settlements, size_t n, int64_t deadline_us)
 {
-    struct weir_backend_request requests[WEIR_MAX_ALL];
-    struct weir_decision decisions[WEIR_MAX_ALL];
-    size_t i = 0;
-    do {
+    struct weir_backend_request requests[CHARGE_MOST];
+    struct weir_decision decisions[CHARGE_MOST];
+    assert(n >= 1 && n <= CHARGE_MOST);
+    for (size_t i = 0; i < n; i++) {
         requests[i] = settlements[i]->charge;
         decisions[i].source = WEIR_BY_NOBODY;
-    } while (++i < n);
+    }
     int error = limiter->backend->ops->decide(limiter->backend, requests, n, false, deadline_us, decisions);
     assert(error <= 0);
-    /* The stored state of one of them is not weir's. Charge each alone; those before it may be charged twice. */
-    if (error == WEIR_ESTATE && n > 1) {
-        int first = WEIR_ESTATE;
-        for (i = 0; i < n; i++) {
-            int alone = settlements_charge(limiter, &settlements[i], 1, deadline_us);
-            first = alone && first == WEIR_ESTATE ? alone : first;
-        }
-        return first;
-    }
-    for (i = 0; i < n; i++)
+    if (error == WEIR_ESTATE && n > 1)
+        return error;
+    for (size_t i = 0; i < n; i++)
         settlement_end(limiter, settlements[i], decisions[i].source == WEIR_BY_NOBODY ? error : WEIR_OK, &decisions[i]);
+    return error;
+}
+
+/* End all of them: charge them or, if `error` is not WEIR_OK, leave them owed. Return the first error; WEIR_ESTATE only
+ * if there is no other. */
+static int settlements_end(struct weir *limiter, struct settlement **settlements, size_t n, int64_t deadline_us,
+                           int error)
+{
+    size_t most = CHARGE_MOST;
+    for (size_t i = 0, part; i < n; i += part) {
+        part = n - i < most ? n - i : most;
+        if (error && error != WEIR_ESTATE) {
+            part = 1;
+            settlement_end(limiter, settlements[i], error, NULL);
+            continue;
+        }
+        const int status = settlements_charge(limiter, &settlements[i], part, deadline_us);
+        error = status ? status : error;
+        if (status == WEIR_ESTATE && part > 1)
+            part = 0, most = 1;
+    }
     return error;
 }
 
@@ -228,10 +245,7 @@ __attribute__((noinline)) int settle_before(struct weir *limiter, const struct w
         bool busy;
         const uint64_t ended = count_ended(limiter);
         int error = claim_each(limiter, requests, n, since, claimed, &count, &busy);
-        for (size_t i = 0; error && i < count; i++)
-            settlement_end(limiter, claimed[i], error, NULL);
-        if (!error && count > 0)
-            error = settlements_charge(limiter, claimed, count, deadline_us);
+        error = settlements_end(limiter, claimed, count, deadline_us, error);
         if (!error && busy)
             error = await_settlement(limiter, ended, until_us);
         if (error || !busy)
