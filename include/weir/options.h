@@ -13,7 +13,7 @@
 enum weir_on_full {
     WEIR_FULL_DENY,  /* denied; retry_after_us is the time until one of the inspected keys becomes idle */
     WEIR_FULL_ALLOW, /* allowed and not counted */
-    WEIR_FULL_SHARE  /* all such keys of a limit share one state */
+    WEIR_FULL_SHARE  /* all such keys of a limit share one state; refunds to keys that have no other go there */
 };
 
 /* Where a limiter counts. */

@@ -318,7 +318,8 @@ WEIR_API void weir_handle_free(weir_handle *handle);
 WEIR_API int weir_acquire(weir_limit *limit, struct weir_key key, int64_t cost, int64_t max_wait_us,
                           struct weir_decision *out);
 
-/* Return what weir_try() would answer, without changing anything. `remaining` is what is available now. */
+/* Return what weir_try() would answer, without changing anything. `remaining` is what is available now. For a new key
+ * and a full table that is the answer of weir_options.on_full. */
 WEIR_API int weir_peek(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out);
 
 /* Return `cost` permits to the key, up to the state of a fresh key. A sliding window takes them from its oldest block,
@@ -404,7 +405,7 @@ struct weir_stats {
     uint64_t errors;      /* decisions that ended in an error */
     uint64_t fallbacks;   /* decisions by enum weir_on_failure; each also counts as allowed or denied */
     uint64_t outages;     /* outages: times that enum weir_on_failure took over */
-    uint64_t full;        /* decisions by enum weir_on_full */
+    uint64_t full;        /* decisions by enum weir_on_full; peeks and refunds do not count */
     uint64_t evictions;   /* idle keys dropped */
     uint64_t share_lifts; /* limits and overrides in force whose share of the burst here rounds to 0 and was raised
                            * to 1, see weir_options.instances */

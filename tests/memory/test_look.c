@@ -299,7 +299,7 @@ TEST(a_look_at_an_entry_sees_whose_it_is, 10)
         must(taken(stand.own, KEY, 1).allowed && taken(stand.other, "another", 1).allowed, "fresh");
         const struct weir_backend_request own = ask(&stand, stand.own, KEY, 1, WEIR_PEEK);
         struct entry *entry = look_for(&stand, &own).entry;
-        const uint32_t place = slab_place(&stand.table->slab, entry, entry_bytes(entry_rule(stand.table, entry), 7));
+        const uint32_t place = slab_place(&stand.table->slab, entry, entry_bytes(entry_rule(stand.table, entry)->words, 7));
         for (size_t i = 0; i < 2 * sizeof asks / sizeof asks[0]; i++) {
             weir_limit *limit = asks[i / 2].is_other_limit ? stand.other : stand.own;
             const struct weir_backend_request request = backend_request(

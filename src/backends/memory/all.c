@@ -312,7 +312,7 @@ static bool all_make_room(struct memory *memory, const struct all *all, size_t s
     for (size_t i = short_of; i < all->n; i++) {
         if (all->full[i] || all->entries[i])
             continue;
-        if (!table_make_room(&memory->table, all_shard(memory, all, i), all->requests[0].now_us, soonest_us))
+        if (!table_make_room(&memory->table, all_shard(memory, all, i), all->requests[0].now_us, true, soonest_us))
             break;
         room = true;
     }
@@ -340,7 +340,8 @@ int memory_decide_all(struct memory *memory, const struct weir_backend_request *
         if (--tries > 0 && all_make_room(memory, &all, short_of, &soonest_us))
             continue;
         if (memory->on_full == WEIR_FULL_DENY) { /* out[] holds the peeks */
-            deny_full(memory, &requests[short_of], soonest_us, &out[short_of]);
+            atomic_fetch_add_explicit(&memory->full, 1, memory_order_relaxed);
+            deny_full(&requests[short_of], soonest_us, &out[short_of]);
             return WEIR_OK;
         }
         all.full[short_of] = true;

@@ -41,7 +41,7 @@ static inline void memory_sweep(struct memory *memory, struct shard *shard, int6
     REQUIRES(shard->mutex)
 {
     if (!memory->keep_idle)
-        shard_sweep(&memory->table, shard, now_us, WEIR_CLOCK_SLACK_US, &steps, steps);
+        shard_sweep(&memory->table, shard, now_us - WEIR_CLOCK_SLACK_US, steps);
 }
 
 /* ---- state.c ---- */
@@ -84,8 +84,7 @@ bool decide_entry(struct memory *memory, struct shard *shard, const struct weir_
 struct weir_backend_request overflow_request(const struct weir_backend_request *request);
 
 /* Deny a new key that found no room; *out holds its peek. */
-void deny_full(struct memory *memory, const struct weir_backend_request *request, int64_t soonest_us,
-               struct weir_decision *out);
+void deny_full(const struct weir_backend_request *request, int64_t soonest_us, struct weir_decision *out);
 
 /* Decide for one key under its shard's mutex, which the caller does not hold. WEIR_OK or WEIR_ENOMEM. */
 int memory_decide_locked(struct memory *memory, const struct weir_backend_request *request, struct weir_decision *out);

@@ -57,9 +57,9 @@ struct entry {
 
 _Static_assert(sizeof(struct entry) == sizeof(UT_hash_handle) + 8, "64 bytes, on the systems at hand");
 
-static inline size_t entry_bytes(const struct rule *rule, size_t key_len)
+static inline size_t entry_bytes(size_t words, size_t key_len)
 {
-    return sizeof(struct entry) + (rule->words + (key_len + 7) / 8) * sizeof(int64_t);
+    return sizeof(struct entry) + (words + (key_len + 7) / 8) * sizeof(int64_t);
 }
 
 /* ---- The word ---- */

@@ -14,13 +14,13 @@
 
 /* ---- Under the shard's mutex ---- */
 
-/* True if the decision gave a missing key a state worth storing. A refund does that only for a cold key. If it
- * refunds everything, the key is fresh and needs no entry, so that it is cold again. */
+/* True if the decision gave a missing key a state worth storing, or would as a take. A refund does that only for a
+ * cold key. If it refunds everything, the key is fresh and needs no entry, so that it is cold again. */
 static bool state_is_worth_storing(const struct weir_backend_request *request, const struct weir_decision *decision)
 {
     if (request->verb == WEIR_REFUND)
         return request->cold_since_us >= 0 && decision->reset_after_us > 0;
-    return request->verb == WEIR_TAKE && decision->allowed && (request->cost > 0 || decision->ahead > 0);
+    return request->verb <= WEIR_PEEK && decision->allowed && (request->cost > 0 || decision->ahead > 0);
 }
 
 static enum table_error locked_decide_missing(struct memory *memory, struct shard *shard,
@@ -31,8 +31,13 @@ static enum table_error locked_decide_missing(struct memory *memory, struct shar
     struct weir_decision decision; /* *out must stay unchanged if there is no memory */
     struct weir_plan plan;
     uint64_t version = weir_request_plan(request, &plan);
+    if (request->verb == WEIR_REFUND && memory->on_full == WEIR_FULL_SHARE && shard_is_indexed(&memory->table, shard))
+        return TABLE_NO_ROOM; /* the permits may have come from the shared state */
     decide_absent(request, &plan, state, &decision);
-    if (state_is_worth_storing(request, &decision)) {
+    if (request->verb == WEIR_PEEK) {
+        if (state_is_worth_storing(request, &decision) && !shard_has_room(&memory->table, shard, request, &plan))
+            return TABLE_NO_ROOM;
+    } else if (state_is_worth_storing(request, &decision)) {
         struct entry *entry;
         memory_sweep(memory, shard, request->now_us, SWEEP_STEPS);
         enum table_error error = shard_add(&memory->table, shard, request, &plan, version, &entry);
@@ -115,7 +120,7 @@ static enum table_error locked_decide(struct memory *memory, struct shard *shard
         error = locked_decide_missing(memory, shard, request, out);
     if (entry)
         entry_let_go(entry);
-    if (++shard->turns % LOCKED_SWEEP_TURNS == 0)
+    if (request->verb != WEIR_PEEK && ++shard->turns % LOCKED_SWEEP_TURNS == 0)
         memory_sweep(memory, shard, request->now_us, 1);
     lock_give(&shard->mutex);
     return error;
@@ -132,10 +137,8 @@ struct weir_backend_request overflow_request(const struct weir_backend_request *
     return shared;
 }
 
-void deny_full(struct memory *memory, const struct weir_backend_request *request, int64_t soonest_us,
-               struct weir_decision *out)
+void deny_full(const struct weir_backend_request *request, int64_t soonest_us, struct weir_decision *out)
 {
-    atomic_fetch_add_explicit(&memory->full, 1, memory_order_relaxed);
     out->allowed = request->cost == 0; /* a cost of 0 needs no room; nothing is granted ahead */
     out->remaining = 0;
     out->delay_us = 0;
@@ -160,12 +163,13 @@ static enum table_error decide_full(struct memory *memory, const struct weir_bac
                                     int64_t soonest_us, struct weir_decision *out)
 {
     enum table_error error = TABLE_OK;
+    if (request->verb == WEIR_TAKE)
+        atomic_fetch_add_explicit(&memory->full, 1, memory_order_relaxed);
     if (memory->on_full == WEIR_FULL_DENY) {
         full_decide_absent(request, WEIR_PEEK, out);
-        deny_full(memory, request, soonest_us, out);
+        deny_full(request, soonest_us, out);
         return TABLE_OK;
     }
-    atomic_fetch_add_explicit(&memory->full, 1, memory_order_relaxed);
     if (memory->on_full == WEIR_FULL_SHARE) {
         struct shard *shard = table_overflow_shard(&memory->table);
         const struct weir_backend_request shared = overflow_request(request);
@@ -181,10 +185,15 @@ __attribute__((noinline)) static enum table_error
 locked_make_room_and_decide(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
                             struct weir_decision *out)
 {
+    const bool is_peek = request->verb == WEIR_PEEK;
     int64_t soonest_us = INT64_MAX;
-    for (int tries = 0; tries < ROOM_TRIES; tries++) {
-        if (!table_make_room(&memory->table, shard, request->now_us, &soonest_us))
+    for (int tries = 0; request->verb != WEIR_REFUND && tries < ROOM_TRIES; tries++) {
+        if (!table_make_room(&memory->table, shard, request->now_us, !is_peek, &soonest_us))
             break;
+        if (is_peek) {
+            full_decide_absent(request, WEIR_PEEK, out);
+            return TABLE_OK;
+        }
         enum table_error error = locked_decide(memory, shard, request, out);
         if (error != TABLE_NO_ROOM)
             return error;

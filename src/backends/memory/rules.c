@@ -142,18 +142,40 @@ static void rule_expect(struct rules *rules, struct rule *rule) REQUIRES(rules->
     atomic_store_explicit(current, rule, memory_order_release);
 }
 
-struct rule *rule_get(struct rules *rules, const struct weir_backend_request *request, const struct weir_plan *plan,
-                      uint64_t version, const struct weir_plan *former, bool *is_spent)
+static struct rule_key rule_key_of(const struct weir_backend_request *request, const struct weir_plan *plan,
+                                   const struct weir_plan *former)
 {
-    const struct rule_key key = {
+    return (struct rule_key){
         .fingerprint = plan->fingerprint,
         .limit_id = request->limit_id,
         .limit = (uintptr_t)request->limit,
         .former_fingerprint = former ? former->fingerprint : 0,
     };
+}
+
+static struct rule *rule_find(struct rules *rules, const struct rule_key *key) REQUIRES(rules->mutex)
+{
     struct rule *rule;
+    HASH_FIND(hh, rules->table, key, sizeof *key, rule);
+    return rule;
+}
+
+bool rules_have_room(struct rules *rules, const struct weir_backend_request *request, const struct weir_plan *plan)
+{
+    const struct rule_key key = rule_key_of(request, plan, NULL);
     lock_take(&rules->mutex);
-    HASH_FIND(hh, rules->table, &key, sizeof key, rule);
+    const bool has_room = rule_find(rules, &key) || rules->forgotten || rules->idle ||
+                          budget_has(&rules->own, RULE_BYTES) || budget_has(rules->budget, RULE_BYTES);
+    lock_give(&rules->mutex);
+    return has_room;
+}
+
+struct rule *rule_get(struct rules *rules, const struct weir_backend_request *request, const struct weir_plan *plan,
+                      uint64_t version, const struct weir_plan *former, bool *is_spent)
+{
+    const struct rule_key key = rule_key_of(request, plan, former);
+    lock_take(&rules->mutex);
+    struct rule *rule = rule_find(rules, &key);
     if (!rule) {
         rule = rule_add(rules, plan, former, &key, is_spent);
     } else if (atomic_load_explicit(&rule->holders, memory_order_relaxed) == 0) {

@@ -112,6 +112,9 @@ static inline struct rule *rule_at(const struct rules *rules, uint32_t number)
 struct rule *rule_get(struct rules *rules, const struct weir_backend_request *request, const struct weir_plan *plan,
                       uint64_t version, const struct weir_plan *former, bool *is_spent);
 
+/* True if rule_get(), with `is_spent` and without a former plan, would not be refused. */
+bool rules_have_room(struct rules *rules, const struct weir_backend_request *request, const struct weir_plan *plan);
+
 /* Return the bytes that count as used by rules alone, without those from the backend's budget. */
 static inline int64_t rules_own_bytes(const struct rules *rules)
 {

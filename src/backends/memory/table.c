@@ -29,7 +29,7 @@ void entry_hold(struct entry *entry)
 
 static uint32_t entry_place(const struct table *table, const struct entry *entry)
 {
-    return slab_place(&table->slab, entry, entry_bytes(entry_rule(table, entry), entry->hh.keylen));
+    return slab_place(&table->slab, entry, entry_bytes(entry_rule(table, entry)->words, entry->hh.keylen));
 }
 
 static bool entry_is_of(const struct table *table, const struct entry *entry,
@@ -124,7 +124,7 @@ static void shard_free(struct table *table, struct shard *shard)
     while (entry) {
         struct entry *next = entry->hh.next;
         struct rule *rule = entry_rule(table, entry);
-        slab_give(&table->slab, entry, entry_bytes(rule, entry->hh.keylen));
+        slab_give(&table->slab, entry, entry_bytes(rule->words, entry->hh.keylen));
         rule_drop(&table->rules, rule);
         entry = next;
     }
@@ -271,7 +271,7 @@ static enum table_error entry_make(struct table *table, struct shard *shard, str
     REQUIRES(shard->mutex)
 {
     void *memory;
-    const size_t bytes = entry_bytes(rule, request->key.len), key_at = rule->words;
+    const size_t bytes = entry_bytes(rule->words, request->key.len), key_at = rule->words;
     enum slab_error error = slab_take(&table->slab, bytes, beyond_budget, &memory);
     if (error) {
         rule_drop(&table->rules, rule);
@@ -314,12 +314,22 @@ enum table_error shard_add(struct table *table, struct shard *shard, const struc
     return TABLE_OK;
 }
 
+bool shard_has_room(struct table *table, const struct shard *shard, const struct weir_backend_request *request,
+                    const struct weir_plan *plan)
+{
+    if (!shard_is_indexed(table, shard))
+        return true;
+    return atomic_load_explicit(&table->keys, memory_order_relaxed) < table->max_keys &&
+           slab_has_room(&table->slab, entry_bytes(state_words(plan), request->key.len)) &&
+           ((shard->recent && rule_is(shard->recent, request, plan)) || rules_have_room(&table->rules, request, plan));
+}
+
 /* Take an entry out of the table and give back its memory and its rule. */
 static void entry_drop(struct table *table, struct shard *shard, struct entry *entry) REQUIRES(shard->mutex)
 {
     struct entry *head = shard->first;
     struct rule *rule = entry_rule(table, entry);
-    size_t bytes = entry_bytes(rule, entry->hh.keylen);
+    size_t bytes = entry_bytes(rule->words, entry->hh.keylen);
     entry_release(entry, word_of(atomic_load_explicit(&entry->word, memory_order_relaxed), 0, 0));
     if (shard_is_indexed(table, shard))
         index_remove(&table->index, shard->number, entry->hh.hashv, slab_place(&table->slab, entry, bytes));

@@ -115,6 +115,10 @@ static inline void entry_let_go(struct entry *entry)
 enum table_error shard_add(struct table *table, struct shard *shard, const struct weir_backend_request *request,
                            const struct weir_plan *plan, uint64_t version, struct entry **out) REQUIRES(shard->mutex);
 
+/* True if shard_add() would find room. */
+bool shard_has_room(struct table *table, const struct shard *shard, const struct weir_backend_request *request,
+                    const struct weir_plan *plan) REQUIRES(shard->mutex);
+
 /* Remove a claimed entry. */
 void shard_remove(struct table *table, struct shard *shard, struct entry *entry) REQUIRES(shard->mutex);
 
@@ -143,14 +147,12 @@ static inline void shard_note(struct table *table, struct shard *shard, int64_t 
         atomic_store_explicit(soonest_us, fresh_at_us, memory_order_relaxed);
 }
 
-/* sweep.c: try up to *steps entries, which is lowered by the number tried, and drop those that have been fresh
- * for `grace_us`. Stop after dropping `most`. Returns how many were dropped. */
-unsigned shard_sweep(struct table *table, struct shard *shard, int64_t now_us, int64_t grace_us, unsigned *steps,
-                     unsigned most) REQUIRES(shard->mutex);
+/* sweep.c: try up to `steps` entries, and drop those that have been fresh since `at_us`. */
+void shard_sweep(struct table *table, struct shard *shard, int64_t at_us, unsigned steps) REQUIRES(shard->mutex);
 
-/* Drop one fresh key of any shard, beginning with `near`. False: none of those tried was fresh, and *soonest_us
- * is when the first of them will be. The caller holds no lock. */
-bool table_make_room(struct table *table, struct shard *near, int64_t now_us, int64_t *soonest_us);
+/* Find one fresh key of any shard, beginning with `near`, and drop it if `drop` is set. False: none of those tried was
+ * fresh, and *soonest_us is when the first of them will be. The caller holds no lock. */
+bool table_make_room(struct table *table, struct shard *near, int64_t now_us, bool drop, int64_t *soonest_us);
 
 /* Return the bytes of all keys, tables and rules. */
 static inline int64_t table_bytes(const struct table *table)

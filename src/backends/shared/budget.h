@@ -11,6 +11,11 @@ struct budget {
     int64_t max;          /* constant */
 };
 
+static inline bool budget_has(const struct budget *budget, int64_t bytes)
+{
+    return bytes <= budget->max - atomic_load_explicit(&budget->used, memory_order_relaxed);
+}
+
 static inline bool budget_take(struct budget *budget, int64_t bytes)
 {
     int64_t used = atomic_load_explicit(&budget->used, memory_order_relaxed);

@@ -220,6 +220,16 @@ enum slab_error slab_take(struct slab *slab, size_t size, bool beyond_budget, vo
     return error;
 }
 
+bool slab_has_room(struct slab *slab, size_t size)
+{
+    if (size > SLAB_MAX_ENTRY)
+        return budget_has(slab->budget, (int64_t)size);
+    lock_take(&slab->mutex);
+    const bool is_open = slab->open[slab_class_of(size)] != NULL;
+    lock_give(&slab->mutex);
+    return is_open || budget_has(slab->budget, SLAB_PAGE_BYTES);
+}
+
 void slab_give(struct slab *slab, void *entry, size_t size)
 {
     if (size > SLAB_MAX_ENTRY) {

@@ -66,6 +66,9 @@ void slab_destroy(struct slab *slab);
  * cleared: it holds what the previous entry in this memory, of the same size, left there. */
 enum slab_error slab_take(struct slab *slab, size_t size, bool beyond_budget, void **out);
 
+/* True if slab_take() within the budget would not fail for want of it. */
+bool slab_has_room(struct slab *slab, size_t size);
+
 /* Free an entry of the same `size` as it was taken with. Overwrites as many of its first bytes as a pointer has. */
 void slab_give(struct slab *slab, void *entry, size_t size);
 
