@@ -3,9 +3,9 @@
 
 #include "backends/follow/sources.h"
 #include "backends/memory/memory.h"
+#include "core/api/life.h"
 #include "core/follow/follow.h"
 #include "core/limiter/options.h"
-#include "core/api/life.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -479,7 +479,8 @@ TEST(nothing_that_a_terminal_obeys_reaches_the_log, 30)
         const char *told, *logged;
     } rows[] = {
         { "a\tb\r\nc \x1b[2J\x7f.", "a\\x09b\\x0d\\x0ac \\x1b[2J\\x7f." },
-        { "\xc2\x80 \xc2\x9b\x32J \xc2\x9f\xc2", "\\xc2\\x80 \\xc2\\x9b""2J \\xc2\\x9f\xc2" },
+        { "\xc2\x80 \xc2\x9b\x32J \xc2\x9f\xc2", "\\xc2\\x80 \\xc2\\x9b"
+                                                 "2J \\xc2\\x9f\xc2" },
         { "\xc2\xa0 \xc3\x9b \xe2\x82\xac \xf0\x9f\x98\x80", "\xc2\xa0 \xc3\x9b \xe2\x82\xac \xf0\x9f\x98\x80" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -769,7 +770,7 @@ TEST(a_child_of_fork_closes_while_a_thread_waits_in_its_parent, 30)
     usleep(20000); /* if the thread is not there yet, the child's case is only easier */
     const pid_t child = fork();
     if (child == 0) {
-        alarm(10);
+        alarm(30);
         weir_close(limiter);
         _exit(0);
     }

@@ -116,6 +116,8 @@ TEST(a_crowd_that_loses_replies_is_debited_once_at_most_for_each_call, 30)
         fproxy_fault(place.proxy, losses[i % 5].fault, "EVALSHA", 3, 4);
         sleep_us(20000);
     }
+    for (int64_t until_us = wire_now_us() + RECOVERY_MOST_US; errand.allowed == 0 && wire_now_us() < until_us;)
+        sleep_us(1000);
     atomic_store(&errand.done, true);
     crew_join(&crew);
     weir_close(limiter);
@@ -183,6 +185,8 @@ TEST(a_server_killed_at_any_moment_keeps_no_key_forever, 60)
     recover(load.limits[0], "key");
     crew_start(&crew, 4, take_of_many_keys, &load);
     int64_t keys = 0;
+    while (strtoll(place_ask(&place, "DBSIZE"), NULL, 10) < 2)
+        sleep_us(1000);
     for (int i = 0; i < KILLS; i++) {
         sleep_us(chance_between(&chance, 1000, 40000));
         redis_server_kill(&place.server);

@@ -186,10 +186,10 @@ static void *take_until_done(void *argument)
     return NULL;
 }
 
-static void *take_six(void *argument)
+static void *take_three(void *argument)
 {
     struct load *load = argument;
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 3; i++) {
         const struct timed timed = timed_try(load->limit, "key", 1);
         count(load, &timed);
     }
@@ -197,22 +197,22 @@ static void *take_six(void *argument)
 }
 
 /* Requests queued behind another's WAIT once had too little time left for their own, and hardly any was admitted.
- * Even if the machine stalls, one round of the six is admitted. */
+ * Even if the machine stalls, one round of the three is admitted. */
 TEST(a_crowd_shares_its_waits_and_is_admitted_by_a_replica_nearly_half_its_timeout_away, 60)
 {
-    enum { TAKERS = 24, LAG_US = 240000, CALLS = 6 * TAKERS };
+    enum { TAKERS = 24, LAG_US = 900000, CALLS = 3 * TAKERS };
     struct replicated both;
     struct place place;
     struct crew crew;
     struct load load = { .limit = NULL };
     both_open(&both);
-    struct weir_options options = durable_options(&place, &both, 500000);
+    struct weir_options options = durable_options(&place, &both, 2 * WEIR_SECOND);
     weir *limiter = limiter_of(&options);
     load.limit = limit_of(limiter, "far", UNREFILLED);
     must_succeed(weir_reset(load.limit, weir_key_text("key")));
     fproxy_pace(both.link, 0, LAG_US, 0);
     const int64_t waits = primary_info(&both, "commandstats", "cmdstat_wait:calls=");
-    crew_start(&crew, TAKERS, take_six, &load);
+    crew_start(&crew, TAKERS, take_three, &load);
     crew_join(&crew);
     const int64_t waited = primary_info(&both, "commandstats", "cmdstat_wait:calls=") - waits;
     printf("crowd: %" PRId64 " of %d admitted, by %" PRId64 " WAITs\n", load.allowed, CALLS, waited);
@@ -261,11 +261,13 @@ static const struct {
 enum { ABSENCES = sizeof absences / sizeof absences[0] };
 
 /* Check all results of Redis while no replica acknowledges. */
-static void assert_not_admitted(weir *limiter, weir_limit *limit, struct place *place, const char *what)
+static void assert_not_admitted(weir *limiter, weir_limit *limit, const struct replicated *both, struct place *place,
+                                const char *what)
 {
+    enum { CHARGES = 5 };
     int64_t longest_us = 0;
-    int quick = 0;
-    for (int i = 0; i < 5; i++) {
+    const int64_t waits = primary_info(both, "commandstats", "cmdstat_wait:calls=");
+    for (int i = 0; i < CHARGES; i++) {
         struct timed timed = timed_try(limit, "key", 1);
         ck_assert_msg(timed.status == WEIR_EIO || timed.status == WEIR_ETIME, "%s: %s", what,
                       weir_strerror(timed.status));
@@ -274,17 +276,16 @@ static void assert_not_admitted(weir *limiter, weir_limit *limit, struct place *
         timed = timed_try(limit, "key", LIMIT); /* a denial and a peek need only the server */
         must_succeed(timed.status);
         ck_assert(!timed.decision.allowed && timed.decision.source == WEIR_BY_REDIS);
-        quick += timed.took_us < TIMEOUT_US / 4;
         struct weir_decision decision;
         must_succeed(weir_peek(limit, weir_key_text("other"), 1, &decision));
         ck_assert(decision.allowed && decision.source == WEIR_BY_REDIS);
     }
+    ck_assert_int_le(primary_info(both, "commandstats", "cmdstat_wait:calls=") - waits, CHARGES);
     const int refunded = weir_refund(limit, weir_key_text("key"), 1), reset = weir_reset(limit, weir_key_text("key"));
     ck_assert(refunded == WEIR_EIO || refunded == WEIR_ETIME);
     ck_assert(reset == WEIR_EIO || reset == WEIR_ETIME);
     ck_assert_msg(place_logged(place, unacknowledged), "%s", place->log);
     ck_assert_uint_eq(stats_of(limiter).store_breaks, 0); /* the server works */
-    ck_assert_int_ge(quick, 3); /* a WAIT would take 3/4 of the timeout; a busy machine may delay some of them */
     printf("replica %s: the longest call took %" PRId64 " of %d us\n", what, longest_us, TIMEOUT_US);
 }
 
@@ -301,7 +302,7 @@ TEST(unacknowledged_charges_are_not_admitted_and_the_gate_stays_open, 60)
         ck_assert_int_eq(taken(limit, "key", 1).remaining, LIMIT - 1);
         ck_assert(!place_logged(&place, "replica"));
         absences[i].begin(&both);
-        assert_not_admitted(limiter, limit, &place, absences[i].what);
+        assert_not_admitted(limiter, limit, &both, &place, absences[i].what);
         absences[i].end(&both);
         struct timed timed = timed_try(limit, "key", 1);
         for (int tries = 0; timed.status != WEIR_OK && tries < 100; tries++) /* a busy machine may need several tries */
@@ -338,7 +339,7 @@ TEST(a_denied_caller_waits_for_no_replica_and_keeps_its_connection, 60)
         struct place place;
         struct crew crew, taker;
         both_open(&both);
-        struct weir_options options = durable_options(&place, &both, WEIR_SECOND);
+        struct weir_options options = durable_options(&place, &both, 4 * WEIR_SECOND);
         weir *limiter = limiter_of(&options);
         struct load denied = { .limit = limit_of(limiter, "limit", window) };
         struct load taken_by_one = { .limit = limit_of(limiter, "beside", UNREFILLED) };
@@ -610,7 +611,7 @@ TEST(a_lease_that_no_replica_acknowledges_is_not_spent, 60)
     weir_limit *limit = limit_of(limiter, "leased", UNREFILLED);
     struct load load = { .limit = limit };
     must_succeed(weir_reset(limit, weir_key_text("key")));
-    const int64_t until_us = wire_now_us() + 5 * WEIR_SECOND;
+    const int64_t until_us = wire_now_us() + RECOVERY_MOST_US;
     while (atomic_load(&load.by_lease) < 100 && wire_now_us() < until_us) { /* make the key hot */
         const struct timed timed = timed_try(limit, "key", 1);
         count(&load, &timed);
@@ -675,7 +676,7 @@ static int64_t admitted_over_failover(enum weir_mode mode, int64_t lag_us, int64
     load.limit = limit_of(limiter, "limit", window);
     fproxy_pace(both.link, 0, lag_us, 0);
     crew_start(&crew, 4, take_until_done, &load);
-    const int64_t until_us = wire_now_us() + 20 * WEIR_SECOND;
+    const int64_t until_us = wire_now_us() + RECOVERY_MOST_US;
     while (atomic_load(&load.allowed) < enough && wire_now_us() < until_us)
         sleep_us(100);
     must(replicated_promote(&both) == 0, both.error);
@@ -714,7 +715,7 @@ TEST(without_acknowledgements_a_failover_admits_again_what_was_not_replicated, 6
         struct place place;
         int64_t allowed = 0;
         both_open(&both);
-        struct weir_options options = durable_options(&place, &both, TIMEOUT_US);
+        struct weir_options options = durable_options(&place, &both, 5 * WEIR_SECOND);
         options.redis_replicas = durable;
         weir *limiter = limiter_of(&options);
         weir_limit *limit = limit_of(limiter, "limit", window);
@@ -722,7 +723,7 @@ TEST(without_acknowledgements_a_failover_admits_again_what_was_not_replicated, 6
             allowed += taken(limit, "key", 1).allowed;
         must(replicated_await(&both), "the replica has it all");
         hold_replica(&both);
-        for (int i = 0; i < (durable ? 3 : LATE); i++) {
+        for (int i = 0; i < (durable ? 1 : LATE); i++) {
             const struct timed timed = timed_try(limit, "key", 1);
             allowed += timed.status == WEIR_OK && timed.decision.allowed;
         }
@@ -759,7 +760,7 @@ TEST(a_primary_that_is_cut_off_with_some_of_its_callers_admits_nothing_twice, 60
         weir *limiter = limiter_of(&options);
         load.limit = limit_of(limiter, "limit", window);
         crew_start(&crew, 4, take_until_done, &load);
-        const int64_t until_us = wire_now_us() + 20 * WEIR_SECOND;
+        const int64_t until_us = wire_now_us() + RECOVERY_MOST_US;
         while (atomic_load(&load.allowed) < 100 && wire_now_us() < until_us)
             sleep_us(100);
         must((rows[i].in_silence ? replicated_part_in_silence(&both) : replicated_part(&both)) == 0, both.error);
@@ -809,7 +810,7 @@ static void *note_last_until_done(void *argument)
 static void side_open(struct side *side, const struct redis_server *server)
 {
     place_open_bare(&side->place);
-    struct weir_options options = place_options(&side->place, 5 * WEIR_SECOND);
+    struct weir_options options = place_options(&side->place, 20 * WEIR_SECOND);
     options.redis_url = server->url;
     side->limiter = limiter_of(&options);
     side->load.limit = limit_of(side->limiter, "limit", "token_bucket limit=100 period=1s");
@@ -828,7 +829,8 @@ static void side_close(struct side *side)
  * one second until its next check. Before Redis 7.0 its scripts write all the same. */
 TEST(a_primary_that_wants_good_replicas_admits_for_their_lag_and_two_seconds_after_a_silent_split, 60)
 {
-    enum { MAX_LAG_S = 1, BUSY_S = 2 }; /* BUSY_S is slack for a busy machine */
+    enum { MAX_LAG_S = 1 };
+    const int64_t busy_s = full_or(2, 30); /* slack for a busy machine */
     struct replicated both;
     static struct side old, new;
     struct asker asker;
@@ -847,12 +849,14 @@ TEST(a_primary_that_wants_good_replicas_admits_for_their_lag_and_two_seconds_aft
     const int64_t split_us = wire_now_us(), before = old.load.allowed;
     must(replicated_part_in_silence(&both) == 0, both.error);
     side_open(&new, &both.replica);
-    const int64_t until_us = split_us + (MAX_LAG_S + 2 + BUSY_S) * WEIR_SECOND;
+    const int64_t until_us = split_us + (MAX_LAG_S + 2 + busy_s) * WEIR_SECOND;
     while (heeds ? !place_logged(&old.place, "redis answers NOREPLICAS") : old.load.allowed < before + 150) {
         must(wire_now_us() < until_us, "the primary finds out");
         sleep_us(1000);
     }
     sleep_us(300000); /* and keeps refusing */
+    while (atomic_load(&new.load.allowed) == 0 && wire_now_us() < until_us)
+        sleep_us(1000);
     side_close(&old);
     side_close(&new);
     const int64_t for_us = old.last_us - split_us, admitted = old.load.allowed - before;

@@ -74,7 +74,7 @@ TEST(a_server_started_again_is_used_again_without_an_error_more, 60)
     struct crew crew;
     struct load load = { .limit = NULL };
     place_open(&place, false, NULL);
-    struct weir_options options = place_options(&place, WEIR_SECOND);
+    struct weir_options options = place_options(&place, 20 * WEIR_SECOND);
     weir *limiter = limiter_of(&options);
     load.limit = limit_of(limiter, "limit", UNREFILLED);
     for (int i = 0;; i++) {
@@ -108,7 +108,8 @@ TEST(each_loss_of_all_data_adds_a_burst_at_most, 30)
         sleep_us(20000);
         place_ask(&place, "FLUSHALL");
     }
-    sleep_us(20000);
+    for (int64_t until_us = wire_now_us() + RECOVERY_MOST_US; load.allowed <= 50 && wire_now_us() < until_us;)
+        sleep_us(1000);
     atomic_store(&load.done, true);
     crew_join(&crew);
     ck_assert_int_le(load.allowed, 50 * (LOSSES + 1));

@@ -155,8 +155,12 @@ TEST_EACH(every_key_ends_in_the_time_that_is_documented, sizeof ways / sizeof *w
     }
     ck_assert_int_gt(seen, LIMITS * KEYS / 2);
     ck_assert_msg(atomic_load(&place.log_lines) == 0, "%s", place.log);
-    if (ways[_i].mode == WEIR_HYBRID)
-        ck_assert_uint_gt(stats_of(asked.limiter).leased, 0);
+    weir_limit *plenty = limit_of(asked.limiter, "plenty", UNREFILLED);
+    for (int64_t until_us = wire_now_us() + RECOVERY_MOST_US;
+         ways[_i].mode == WEIR_HYBRID && stats_of(asked.limiter).leased == 0;) {
+        must(wire_now_us() < until_us, "a key that is in demand is leased");
+        taken(plenty, "key", 1);
+    }
     weir_close(asked.limiter);
     place_close(&place);
 }
@@ -190,7 +194,7 @@ TEST(no_key_expires_before_it_is_idle, 60)
 /* ---- Whenever the server is killed ---- */
 
 /* kinds[WINDOW] never ends during the test */
-enum { CREW = 3, WINDOW = 5, WINDOW_LIMIT = 30, KILLING_US = 10 * 1000 * 1000 };
+enum { CREW = 3, WINDOW = 5, WINDOW_LIMIT = 30, KILLING_US = 5 * 1000 * 1000 };
 
 struct load {
     struct asked asked;
