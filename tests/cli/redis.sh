@@ -118,7 +118,7 @@ replay_to_pipe() {
     replay_pid=$!
     exec 3<pipe
     tries=0
-    while [ "$(asked dbsize)" = 0 ] && [ $tries -lt 200 ]; do
+    while [ "$(asked dbsize)" = 0 ] && [ $tries -lt 600 ]; do
         sleep 0.05
         tries=$((tries + 1))
     done
@@ -247,16 +247,16 @@ unseen() {
     env -u REDISCLI_AUTH "$@" >out 2>err &
     asks=$!
     tries=0
-    until [ "$(find "/proc/$asks/task" -maxdepth 1 | wc -l)" -gt 2 ] || [ $tries -gt 100 ]; do # its thread runs: the options are read
+    until [ "$(find "/proc/$asks/task" -maxdepth 1 | wc -l)" -gt 2 ] || [ $tries -gt 1500 ]; do # its thread runs: the options are read
         tries=$((tries + 1))
         sleep 0.02
     done
     seen=$tries
     for place in $places; do
-        tr '\0' '\n' <"/proc/$asks/$place" >"$place" && [ -s "$place" ] && ! grep -q marker "$place" || seen=200
+        tr '\0' '\n' <"/proc/$asks/$place" >"$place" && [ -s "$place" ] && ! grep -q marker "$place" || seen=2000
     done
     kill -CONT "$server_pid"
-    wait "$asks" && [ "$seen" -le 100 ] && ! grep -q marker out err
+    wait "$asks" && [ "$seen" -le 1500 ] && ! grep -q marker out err
     verdict "$name" $?
     asked flushall >/dev/null
 }

@@ -264,7 +264,7 @@ enum { ABSENCES = sizeof absences / sizeof absences[0] };
 static void assert_not_admitted(weir *limiter, weir_limit *limit, const struct replicated *both, struct place *place,
                                 const char *what)
 {
-    enum { CHARGES = 5 };
+    enum { CHARGES = 3 };
     int64_t longest_us = 0;
     const int64_t waits = primary_info(both, "commandstats", "cmdstat_wait:calls=");
     for (int i = 0; i < CHARGES; i++) {
@@ -573,7 +573,8 @@ TEST(a_wait_that_is_never_answered_costs_its_timeout_and_not_the_gate, 60)
     weir *limiter = limiter_of(&options);
     weir_limit *limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);
     recover(limit, "key");
-    for (int i = 0; i < 6; i++) { /* more than the breaker allows */
+    enum { CALLS = 4 }; /* more than the breaker allows */
+    for (int i = 0; i < CALLS; i++) {
         struct timed timed = timed_try(limit, "key", 1);
         ck_assert_msg(timed.status == WEIR_ETIME || timed.status == WEIR_EIO, "%s", weir_strerror(timed.status));
         ck_assert_int_le(timed.took_us, call_most_us(TIMEOUT_US));
@@ -587,8 +588,7 @@ TEST(a_wait_that_is_never_answered_costs_its_timeout_and_not_the_gate, 60)
     }
     ck_assert_uint_eq(stats_of(limiter).store_breaks, 0);
     ck_assert_msg(place_logged(&place, unacknowledged), "%s", place.log);
-    ck_assert_int_ge(mute.waits, 12); /* each WAIT is sent exactly once */
-    ck_assert_int_le(mute.waits, 12);
+    ck_assert_int_eq(mute.waits, 2 * CALLS); /* each WAIT is sent exactly once */
     atomic_store(&mute.speaks, true);
     recover(limit, "key");
     ck_assert(taken(limit, "key", 1).allowed);
@@ -766,7 +766,7 @@ TEST(a_primary_that_is_cut_off_with_some_of_its_callers_admits_nothing_twice, 60
         must((rows[i].in_silence ? replicated_part_in_silence(&both) : replicated_part(&both)) == 0, both.error);
         const int64_t calls = atomic_load(&load.calls);
         const int64_t elsewhere = drain(&both.replica);
-        while ((atomic_load(&load.calls) < calls + 40 || atomic_load(&load.failed) == 0) &&
+        while ((atomic_load(&load.calls) < calls + 8 || atomic_load(&load.failed) == 0) &&
                wire_now_us() < until_us) /* callers go on throughout, from leases at first */
             sleep_us(100);
         atomic_store(&load.done, true);
@@ -775,7 +775,7 @@ TEST(a_primary_that_is_cut_off_with_some_of_its_callers_admits_nothing_twice, 60
                rows[i].in_silence ? " in silence" : "", rows[i].mode == WEIR_HYBRID ? "hybrid" : "distributed",
                load.allowed, elsewhere, LIMIT);
         ck_assert_int_ge(load.allowed, 100);
-        ck_assert_int_ge(load.calls, calls + 40);
+        ck_assert_int_ge(load.calls, calls + 8);
         ck_assert_int_gt(load.failed, 0);
         ck_assert_int_gt(elsewhere, 0);
         ck_assert_int_le(load.allowed + elsewhere, LIMIT);

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TIMEOUT_US = 50000, BACK_MOST_US = 10 * 1000 * 1000 };
+enum { TIMEOUT_US = 50000 };
 
 static const char marker[] = "s3cret-marker", sentinel_marker[] = "s3ntinel-marker";
 
@@ -245,7 +245,7 @@ static int follow_under_load(struct sentinels *trio, struct place *place, int wa
     do {
         sleep_us(1000);
         back_us = wire_now_us() - promoted_us;
-        if (back_us > BACK_MOST_US)
+        if (back_us > full_or(10 * WEIR_SECOND, RECOVERY_MOST_US))
             ck_abort_msg("server %d is promoted, but does not decide; sentinels name %d, %d and %d: %s", after,
                          sentinels_named(trio, 0), sentinels_named(trio, 1), sentinels_named(trio, 2), place->log);
         for (int i = 0; i < trio->wish.sentinels && named_us < 0; i++)
