@@ -15,7 +15,8 @@
  * Errors   Functions that return int return WEIR_OK or a negative enum weir_error unless stated otherwise. On an error
  *          they leave their output arguments untouched. "Denied" is an answer, not an error. The log hook gets details.
  * Threads  Any number of threads may use a limiter and its limits concurrently, except that weir_close() must run
- *          alone. No function may be called from a signal handler.
+ *          alone. No function may be called from a signal handler. No function is a cancellation point: a thread that
+ *          pthread_cancel() cancels in one of them leaves it first. Asynchronous cancellation must be off.
  * Stack    In local mode a call that decides takes at most 8 KB of its thread's stack, weir_try_all() and
  *          weir_try_batch() at most 16 KB.
  * Memory   Typedef'd types are opaque and owned by the library. Struct types are owned by the caller; weir copies them.

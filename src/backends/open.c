@@ -4,6 +4,7 @@
 #include "backends/memory/memory.h"
 #include "core/api/life.h"
 #include "core/follow/follow.h"
+#include "core/ground/cancel.h"
 #include "core/limiter/options.h"
 #include "core/limiter/own_ops.h"
 
@@ -138,6 +139,7 @@ static int open_mode(const struct weir_options *options, struct weir_backend **o
 
 int weir_open(const struct weir_options *options, weir **out)
 {
+    CANCEL_DISABLED;
     struct checked checked;
     struct weir_backend *backend;
     int error = open_check(options, &checked);
@@ -159,6 +161,7 @@ int weir_open(const struct weir_options *options, weir **out)
 
 int weir_open_backend(const struct weir_options *options, struct weir_backend *backend, weir **out)
 {
+    CANCEL_DISABLED;
     struct checked checked;
     int error = open_check(options, &checked);
     if (error)

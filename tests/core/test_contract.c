@@ -38,7 +38,7 @@ static struct tiny_key *tiny_find(struct tiny *tiny, const struct weir_backend_r
         struct tiny_key *key = &tiny->keys[i];
         if (key->limit_id == request->limit_id && key->len == request->key.len &&
             memcmp(key->data, request->key.data, key->len) == 0) {
-            ck_assert(key->hash == request->hash); /* of the same key under the same limit */
+            must(key->hash == request->hash, "a key has one hash under a limit");
             return key;
         }
     }
@@ -47,7 +47,7 @@ static struct tiny_key *tiny_find(struct tiny *tiny, const struct weir_backend_r
     *key = (struct tiny_key){
         .limit_id = request->limit_id, .hash = request->hash, .len = request->key.len, .data = malloc(request->key.len)
     };
-    ck_assert_ptr_nonnull(key->data);
+    must(key->data != NULL, "there is memory");
     memcpy(key->data, request->key.data, key->len);
     return key;
 }
@@ -168,6 +168,45 @@ static int tiny_open(const struct weir_options *options, weir **out)
     return weir_open_backend(options, &tiny_make(&tiny_ops, NULL)->base, out);
 }
 
+/* The same, but as far as weir knows it blocks. Its decisions are cancellation points under a mutex. */
+static pthread_mutex_t blocking = PTHREAD_MUTEX_INITIALIZER;
+
+static int blocking_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n,
+                           bool all, int64_t deadline_us, struct weir_decision *out)
+{
+    pthread_mutex_lock(&blocking);
+    pthread_testcancel();
+    const int error = tiny_decide(backend, requests, n, all, deadline_us, out);
+    pthread_mutex_unlock(&blocking);
+    return error;
+}
+
+static void blocking_stats(struct weir_backend *backend, struct weir_stats *add)
+{
+    pthread_testcancel();
+    tiny_stats(backend, add);
+}
+
+static void blocking_shut(struct weir_backend *backend)
+{
+    pthread_testcancel();
+}
+
+static int blocking_open(const struct weir_options *options, weir **out)
+{
+    static const struct weir_backend_ops ops = {
+        .size = sizeof ops,
+        .name = "blocking",
+        .decide = blocking_decide,
+        .stats = blocking_stats,
+        .shut = blocking_shut,
+        .destroy = tiny_destroy,
+    };
+    return weir_open_backend(options, &tiny_make(&ops, NULL)->base, out);
+}
+
+static const struct contract_backend blocking_backend = { "blocking", CONTRACT_COUNTS, blocking_open,
+                                                          .sources_vary = false };
 static const struct contract_backend tiny_backend = { "tiny", CONTRACT_COUNTS, tiny_open, .sources_vary = false };
 
 /* ---- What the vtable promises ---- */
@@ -409,5 +448,6 @@ int main(void)
 {
     contract_add(tests(), &memory);
     contract_add(tests(), &tiny_backend);
+    contract_add(tests(), &blocking_backend);
     return suite_run(tests());
 }

@@ -132,6 +132,28 @@ TEST(a_caller_who_waits_too_long_for_a_well_store_is_denied_for_the_moment_and_i
     ck_assert_uint_eq(stats_of(place->limiter).outages, 1);
 }
 
+static void try_denied(void *user)
+{
+    struct weir_decision decision;
+    struct place *place = user;
+    must_succeed(weir_try(place->limit, weir_key_text("a"), 1, &decision));
+    must(!decision.allowed, "another thread settles the key");
+}
+
+TEST(waiting_for_another_settlement_is_no_cancellation_point, 30)
+{
+    OTHER(other);
+    CLOSED_PLACE *place = place_without_room(OPTIONS(.timeout_us = 1000), &other);
+    struct caller first;
+    cable_hold(&place->cable);
+    caller_start(&first, place);
+    cable_await_held(&place->cable);
+    ck_assert(ends_uncancelled(try_denied, place));
+    cable_let_go(&place->cable);
+    pthread_join(first.thread, NULL);
+    ck_assert_int_eq(first.error, WEIR_OK);
+}
+
 /* A thread that asks the fallback in an outage and is admitted while another thread settles the key, before that one
  * records the payment. */
 static struct {

@@ -296,6 +296,34 @@ void must_succeed(int error)
 
 /* ---- Threads and processes ---- */
 
+struct cancelled {
+    void (*work)(void *);
+    void *argument;
+    bool returned;
+};
+
+static void *work_cancelled(void *user)
+{
+    struct cancelled *cancelled = user;
+    pthread_cancel(pthread_self()); /* deferred: it takes effect at the next cancellation point */
+    cancelled->work(cancelled->argument);
+    cancelled->returned = true;
+    pthread_testcancel();
+    ck_abort_msg("cancellation stayed disabled");
+    return NULL;
+}
+
+bool ends_uncancelled(void (*work)(void *), void *argument)
+{
+    struct cancelled cancelled = { work, argument, false };
+    pthread_t thread;
+    void *result;
+    ck_assert_int_eq(pthread_create(&thread, NULL, work_cancelled, &cancelled), 0);
+    pthread_join(thread, &result);
+    ck_assert_ptr_eq(result, PTHREAD_CANCELED);
+    return cancelled.returned;
+}
+
 void crew_start(struct crew *crew, int n, void *(*work)(void *), void *argument)
 {
     crew->n = n;

@@ -3,6 +3,7 @@
 
 #include "backends/redis/engine/health.h"
 #include "backends/redis/process.h"
+#include "core/ground/cancel.h"
 #include "core/ground/forks.h"
 #include "core/limiter/own_ops.h"
 
@@ -61,6 +62,7 @@ static struct redis_process *process_of(struct redis *redis)
     struct redis_process *process = atomic_load_explicit(&redis->current, memory_order_acquire);
     if (process->forks == forks_count)
         return process;
+    CANCEL_DISABLED;
     struct redis_process *own = malloc(sizeof *own);
     const int error = own ? process_start(&redis->config, own) : WEIR_ENOMEM;
     if (error) {
@@ -99,6 +101,7 @@ static bool process_is_here(const struct redis_process *process)
 static int redis_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
                         int64_t deadline_us, struct weir_decision *out)
 {
+    CANCEL_DISABLED;
     struct redis *redis = (struct redis *)backend;
     struct redis_process *process = process_of(redis);
     if (!process)

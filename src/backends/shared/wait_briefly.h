@@ -2,6 +2,8 @@
 #ifndef BACKENDS_SHARED_WAIT_BRIEFLY_H
 #define BACKENDS_SHARED_WAIT_BRIEFLY_H
 
+#include "core/ground/cancel.h"
+
 #include <sched.h>
 #include <time.h>
 
@@ -12,6 +14,7 @@
 /* Wait after a failed try; `tries` counts from 0. */
 static inline void wait_briefly(int tries)
 {
+    CANCEL_DISABLED_IF(tries >= WAIT_SPINS + WAIT_YIELDS);
     if (tries >= WAIT_SPINS + WAIT_YIELDS)
         nanosleep(&(struct timespec){ .tv_nsec = WAIT_PAUSE_NS }, NULL);
     else if (tries >= WAIT_SPINS)

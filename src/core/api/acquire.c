@@ -4,6 +4,7 @@
  */
 #include "core/api/verbs.h"
 #include "core/ground/arith.h"
+#include "core/ground/cancel.h"
 
 #include <errno.h>
 #include <time.h>
@@ -79,6 +80,7 @@ int weir_acquire(weir_limit *limit, struct weir_key key, int64_t cost, int64_t m
     if (max_wait_us < 0)
         return refuse_range(limiter, "max_wait_us", max_wait_us, 0, INT64_MAX);
 
+    CANCEL_DISABLED;
     error = inside_add(limiter, 1);
     if (error)
         return error;

@@ -5,6 +5,7 @@
 #include "core/api/group.h"
 
 #include "core/ground/arith.h"
+#include "core/ground/cancel.h"
 
 int check_request(const struct weir *limiter, const struct weir_request *request)
 {
@@ -136,6 +137,7 @@ int weir_try_all(weir *limiter, const struct weir_request *requests, size_t n, s
             return error;
     }
 
+    CANCEL_DISABLED_IF(limiter->is_foreign);
     int error = inside_enter(limiter, 1);
     if (error)
         return error;
@@ -179,6 +181,7 @@ int weir_try_batch(weir *limiter, const struct weir_request *requests, size_t n,
         if (error)
             return error;
     }
+    CANCEL_DISABLED_IF(limiter->is_foreign);
     int error = inside_enter(limiter, 1);
     if (error)
         return error;

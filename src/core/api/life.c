@@ -3,9 +3,11 @@
 
 #include "core/api/limit_file.h"
 #include "core/follow/follow.h"
+#include "core/ground/cancel.h"
 #include "core/ground/wake_fd.h"
 #include "core/limiter/inside.h"
 #include "core/limiter/limits.h"
+#include "core/limiter/own_ops.h"
 #include "core/outage/failure.h"
 #include "core/outage/settle.h"
 
@@ -114,6 +116,7 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
     limiter->fallback = fallback;
     limiter->on_failure = options->on_failure;
     limiter->can_block = ops->submit || ops->shut;
+    limiter->is_foreign = limiter->can_block && !own_ops(backend);
     limiter->spans = ops->spans;
     limiter->own_clock = ops->own_clock && !options->by_local_clock;
     limiter->is_plain = !limiter->can_block && !limiter->own_clock && options->on_failure == WEIR_FAIL_ERROR;
@@ -177,6 +180,7 @@ void weir_close(weir *limiter)
 {
     if (!limiter)
         return;
+    CANCEL_DISABLED;
     struct weir_backend *backend = limiter->backend;
     struct weir_backend *fallback = limiter->fallback;
     watch_forks(limiter, forks_forget);
@@ -205,6 +209,7 @@ int weir_stats_read(weir *limiter, struct weir_stats *out)
 {
     if (!limiter || !out || out->size != sizeof *out)
         return WEIR_EINVAL;
+    CANCEL_DISABLED_IF(limiter->is_foreign);
     struct weir_stats read = {
         .size = sizeof read,
         .allowed = stats_sum(&limiter->stats, STATS_ALLOWED),

@@ -11,6 +11,7 @@
  * and weir_close() dispatches what is there.
  */
 #include "core/api/group.h"
+#include "core/ground/cancel.h"
 #include "core/ground/wake_fd.h"
 #include "core/outage/settle.h"
 
@@ -60,6 +61,7 @@ int weir_event_fd(weir *limiter)
     int known = atomic_load_explicit(&limiter->answers.event_fd, memory_order_acquire);
     if (known >= 0)
         return known;
+    CANCEL_DISABLED;
     int made = wake_fd_open();
     if (made < 0) {
         log_line(&limiter->log, WEIR_LOG_ERROR, "the system has no event fd to give");
@@ -76,6 +78,7 @@ int weir_dispatch(weir *limiter)
     const int event_fd = atomic_load_explicit(&limiter->answers.event_fd, memory_order_acquire);
     if (event_fd < 0)
         return 0;
+    CANCEL_DISABLED; /* ops that are off the stack and not done yet would be lost */
     wake_fd_drain(event_fd);
 
     struct weir_op *latest = atomic_exchange_explicit(&limiter->answers.latest, NULL, memory_order_acquire);
@@ -111,10 +114,12 @@ static void op_answered(struct weir_op *op, int status)
     status = failure_answer(limiter, status, &request, 1, false, &op->decision);
     count_answer(limiter, status, &op->decision);
     op_restore(op);
-    if (atomic_load_explicit(&limiter->answers.event_fd, memory_order_relaxed) >= 0)
+    if (atomic_load_explicit(&limiter->answers.event_fd, memory_order_relaxed) >= 0) {
         op_push(limiter, op, status);
-    else
+    } else {
+        CANCEL_DISABLED; /* this thread may be in another call to the limiter */
         op->done(op, status);
+    }
     inside_leave(limiter, 1);
 }
 
@@ -181,6 +186,7 @@ int weir_submit(weir *limiter, struct weir_op *op)
         return refuse_null(limiter, "op->done");
 
     /* Count two calls: this one, and the request until it is answered. */
+    CANCEL_DISABLED_IF(limiter->is_foreign);
     error = inside_enter(limiter, 2);
     if (error)
         return error;

@@ -1,11 +1,14 @@
 /* verbs.c - the calls about one limit that answer immediately. */
 #include "core/api/verbs.h"
 
+#include "core/ground/cancel.h"
+
 /* For a backend that may fail or block or has its own clock. Out of line, because local mode does not need it. */
 __attribute__((noinline)) int ask_guarded(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost,
                                           int64_t now_us, enum weir_verb verb, struct weir_decision *out)
 {
     struct weir *limiter = limit->limiter;
+    CANCEL_DISABLED_IF(limiter->is_foreign);
     int error = inside_enter(limiter, 1);
     if (error)
         return error;

@@ -3,6 +3,7 @@
 
 #include "core/follow/layers.h"
 #include "core/ground/arith.h"
+#include "core/ground/cancel.h"
 #include "core/limiter/inside.h"
 #include "core/limiter/limits.h"
 #include "core/outage/failure.h"
@@ -333,6 +334,7 @@ int weir_await_ready(weir *limiter, int64_t max_wait_us)
                  (long long)max_wait_us);
         return WEIR_EINVAL;
     }
+    CANCEL_DISABLED;
     int error = inside_add(limiter, 1);
     if (error)
         return error;

@@ -1,6 +1,8 @@
 /* fence.c - membarrier(2). */
 #include "core/ground/fence.h"
 
+#include "core/ground/cancel.h"
+
 #include <errno.h>
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
@@ -26,6 +28,7 @@ void fence_all(void)
     struct timespec left = { .tv_nsec = PAUSE_UNSEEN_NS };
     if (barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED))
         return;
+    CANCEL_DISABLED;
     while (nanosleep(&left, &left) != 0 && errno == EINTR) /* a signal must not shorten the wait */
         ;
 }

@@ -1,6 +1,7 @@
 /* forks.c - keeps objects with threads or locks working in the child of a fork. */
 #include "core/ground/forks.h"
 
+#include "core/ground/cancel.h"
 #include "core/ground/lock.h"
 
 #include <pthread.h>
@@ -13,6 +14,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct lock lock = { PTHREAD_MUTEX_INITIALIZER }; /* guards what follows; held while the process forks */
 static bool is_ready;                                    /* the system calls the handlers below */
 static struct forks_watcher *watchers;
+static int cancel_before_fork; /* the forking thread's, see cancel.h */
 
 static void forks_tell(enum forks_moment moment)
 {
@@ -22,14 +24,23 @@ static void forks_tell(enum forks_moment moment)
 
 static void before(void) UNCHECKED
 {
+    const int cancel_before = cancel_disable(true);
     lock_take(&lock);
+    cancel_before_fork = cancel_before;
     forks_tell(FORKS_BEFORE);
+}
+
+static void forks_end(void) UNCHECKED
+{
+    const int cancel_before = cancel_before_fork;
+    lock_give(&lock);
+    cancel_restore(&cancel_before);
 }
 
 static void in_parent(void) UNCHECKED
 {
     forks_tell(FORKS_IN_PARENT);
-    lock_give(&lock);
+    forks_end();
 }
 
 static void in_child(void) UNCHECKED
@@ -38,7 +49,7 @@ static void in_child(void) UNCHECKED
     is_ready =
         true; /* the handlers were called, so they are registered, even if the registering thread had not noted it */
     forks_tell(FORKS_IN_CHILD);
-    lock_give(&lock);
+    forks_end();
 }
 
 /* Register the handlers. The first time, the lock is not held: the handlers do not run yet, so a child that is forked

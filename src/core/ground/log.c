@@ -1,6 +1,7 @@
 /* log.c - formatting of log lines and messages. */
 #include "core/ground/log.h"
 
+#include "core/ground/cancel.h"
 #include "core/ground/clock.h"
 
 #include <stdarg.h>
@@ -48,6 +49,7 @@ void log_line(const struct log *log, enum weir_log_level level, const char *form
 {
     if (!log->line)
         return;
+    CANCEL_DISABLED; /* the hook may write to a file */
     char line[LOG_LINE_SIZE];
     va_list arguments;
     va_start(arguments, format);

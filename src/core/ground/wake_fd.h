@@ -9,6 +9,8 @@
 #ifndef CORE_GROUND_WAKE_FD_H
 #define CORE_GROUND_WAKE_FD_H
 
+#include "core/ground/cancel.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -25,6 +27,7 @@ static inline int wake_fd_open(void)
 /* Wake the thread that polls. EAGAIN means that the counter is full, which wakes it as well. */
 static inline void wake_fd_ring(int fd)
 {
+    CANCEL_DISABLED;
     const uint64_t one = 1;
     ssize_t written;
     do
@@ -36,6 +39,7 @@ static inline void wake_fd_ring(int fd)
 /* Drain it; true if it has been rung since the last drain. */
 static inline bool wake_fd_drain(int fd)
 {
+    CANCEL_DISABLED;
     uint64_t rings;
     ssize_t taken;
     do

@@ -89,6 +89,7 @@ struct weir {
     struct clock clock;              /* (c) */
     bool is_plain;                   /* (c) the backend can neither block nor fail, and decides by `clock` */
     bool can_block;                  /* (c) weir_close() must wait for calls, so inside.h counts them */
+    bool is_foreign;                 /* (c) the backend is a user's and can block: cancel.h is for each call to it */
     bool spans;                      /* (c) the backend takes spans as deadlines */
     bool own_clock;                  /* (c) the backend gets no time unless the caller passes one */
     bool share_varies;               /* (c) peers are followed */

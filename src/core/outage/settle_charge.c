@@ -7,6 +7,7 @@
 #include "core/outage/settle.h"
 
 #include "core/ground/arith.h"
+#include "core/ground/cancel.h"
 #include "core/limiter/request.h"
 #include "core/limiter/same_key.h"
 #include "core/outage/failure.h"
@@ -193,6 +194,7 @@ static int await_settlement(struct weir *limiter, uint64_t ended, int64_t until_
     struct settle *settle = &limiter->outage->settle;
     const struct timespec until = clock_timespec(until_us);
     int woken = 0;
+    CANCEL_DISABLED;
     lock_take(&limiter->outage->settle.mutex);
     while (settle->ended == ended && woken != ETIMEDOUT)
         woken = pthread_cond_timedwait(&settle->changed, &settle->mutex.mutex, &until);

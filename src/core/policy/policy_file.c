@@ -3,6 +3,7 @@
  * A name is a limit's, or `<limit>/<pattern>`. Two patterns of a limit are the same if they match the same keys,
  * however they are written.
  */
+#include "core/ground/cancel.h"
 #include "core/ground/uthash_config.h"
 #include "core/policy/pattern.h"
 #include "core/policy/policy.h"
@@ -162,6 +163,7 @@ int weir_policy_file_read(const char *path, int (*visit)(void *user, const struc
     struct message sentence = { message, message_size };
     if (!path || !visit)
         return message_refuse(sentence, "%s must not be NULL", path ? "visit" : "path");
+    CANCEL_DISABLED; /* the file is open while `visit` runs */
     FILE *file = policy_open_file(path, sentence);
     if (!file)
         return WEIR_EIO;
