@@ -25,7 +25,7 @@
 
 enum { THREADS = 8, KEYS_MOST = 64, SIZE = 1000 };
 
-enum { ROUNDS = INSTRUMENTED ? 2000 : 20000, REPEATS = INSTRUMENTED ? 1 : 10 };
+enum { ROUNDS = INSTRUMENTED ? 2000 : 20000, REPEATS = INSTRUMENTED ? 1 : 3 };
 
 /* ---- Threads that start together ---- */
 
