@@ -156,7 +156,7 @@ static void assert_not_asked_when_it_wakes(struct trouble *trouble, struct clust
 {
     const char *key = trouble->hit.keys[0].text;
     int64_t highest = 0, by_others = 0, calls = 0;
-    for (int64_t until_us = wire_now_us() + WEIR_SECOND; wire_now_us() < until_us; calls++) {
+    for (int64_t until_us = wire_now_us() + WEIR_SECOND; calls < 200 || wire_now_us() < until_us; calls++) {
         struct timed timed = timed_try(trouble->limit, key, 1);
         must_succeed(timed.status);
         int64_t is_charged = timed.decision.limit - timed.decision.remaining;
@@ -169,7 +169,6 @@ static void assert_not_asked_when_it_wakes(struct trouble *trouble, struct clust
             cluster_resume(cluster, node);
     }
     printf("  awake again: of %" PRId64 " calls %" PRId64 " not by Redis, none by it\n", calls, by_others);
-    ck_assert_int_gt(calls, 100);
 }
 
 static void assert_only_its_keys_fall_back(int hit, const char *what, void (*end)(struct cluster *cluster, int node))

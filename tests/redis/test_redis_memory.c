@@ -275,7 +275,6 @@ struct pressure {
     weir *limiter;
     weir_limit *cold;
     atomic_int crew;
-    int64_t rounds; /* 0: until `over` */
     int64_t began_us;
     atomic_bool over;
     /* Calls refused with OOM: the listener's unread messages about evictions slowly fill the memory. */
@@ -292,7 +291,7 @@ static void *press(void *argument)
     int numbers[BATCH];
     struct weir_request requests[BATCH];
     struct weir_decision decisions[BATCH];
-    for (int64_t i = 0; pressure->rounds == 0 ? !atomic_load(&pressure->over) : i < pressure->rounds; i++) {
+    while (!atomic_load(&pressure->over)) {
         for (int j = 0; j < BATCH; j++) {
             numbers[j] = (int)chance_between(&chance, 0, KEYS - 1);
             snprintf(names[j], sizeof names[j], "k%d", numbers[j]);
@@ -327,14 +326,21 @@ static int64_t come_back(int64_t one_us, int64_t began_us)
     return one_us == 0 ? 0 : (wire_now_us() - began_us) / one_us + 1;
 }
 
-static void pressure_open(struct pressure *pressure, struct place *place, const struct regime *regime, int64_t rounds)
+static void pressure_open(struct pressure *pressure, struct place *place, const struct regime *regime)
 {
     memset(pressure, 0, sizeof *pressure);
     struct weir_options options = place_options(place, 20 * WEIR_SECOND);
     pressure->limiter = limiter_of(&options);
     pressure->cold = limit_of(pressure->limiter, "cold", regime->cold);
-    pressure->rounds = rounds;
     pressure->began_us = wire_now_us();
+}
+
+static int64_t admitted_sum(const struct pressure *pressure)
+{
+    int64_t sum = 0;
+    for (int k = 0; k < KEYS; k++)
+        sum += pressure->admitted[k];
+    return sum;
 }
 
 static void assert_cold_is_bounded(const struct pressure *pressure, const struct tally *tally,
@@ -364,22 +370,22 @@ TEST_EACH(each_eviction_forgives_one_limit_at_most, sizeof regimes / sizeof *reg
     const struct regime *regime = &regimes[_i];
     struct place place;
     struct crew crew;
-    int64_t admitted = 0;
     place_open(&place, false, NULL);
-    pressure_open(&pressure, &place, regime, 700);
+    pressure_open(&pressure, &place, regime);
     peeked(pressure.cold, "k0", 1);
     tally_begin(&tally, &place);
     crew_start(&crew, CREW, press, &pressure);
     fill(&place, regime->evicts);
+    for (int64_t until_us = wire_now_us() + RECOVERY_MOST_US;
+         tally.all <= KEYS || admitted_sum(&pressure) <= LIMIT * KEYS; sleep_us(10000))
+        must(wire_now_us() < until_us, "keys are evicted and admitted again");
+    atomic_store(&pressure.over, true);
     crew_join(&crew);
     tally_end(&tally, &place);
-    for (int k = 0; k < KEYS; k++)
-        admitted += pressure.admitted[k];
+    const int64_t admitted = admitted_sum(&pressure);
     printf("%s, %s: %d keys, %" PRId64 " of them in the end: %" PRId64 " evictions, %.2f limits admitted\n",
            regime->evicts, regime->cold, (int)KEYS, (int64_t)strtoll(place_ask(&place, "DBSIZE"), NULL, 10), tally.all,
            (double)admitted / (LIMIT * KEYS));
-    ck_assert_int_gt(tally.all, KEYS / 4);
-    ck_assert_int_gt(admitted, LIMIT * KEYS);
     assert_cold_is_bounded(&pressure, &tally, regime);
     ck_assert_msg(pressure.full > 0 || atomic_load(&place.log_lines) == 0, "%s", place.log);
     weir_close(pressure.limiter);
@@ -436,14 +442,15 @@ TEST_EACH(leased_permits_are_bounded_in_the_same_way, sizeof regimes / sizeof *r
     struct tenants tenants = { .place = &place, .regime = regime };
     struct crew crew, crowd;
     place_open(&place, false, NULL);
-    pressure_open(&pressure, &place, regime, 0);
+    pressure_open(&pressure, &place, regime);
     peeked(pressure.cold, "k0", 1);
     tally_begin(&tally, &place);
     crew_start(&crowd, CREW, lease, &tenants);
     crew_start(&crew, 2, press, &pressure);
     fill(&place, regime->evicts);
-    for (int64_t until_us = wire_now_us() + 2 * WEIR_SECOND; wire_now_us() < until_us;)
-        sleep_us(10000);
+    const int64_t from_us = wire_now_us() + 2 * WEIR_SECOND, until_us = wire_now_us() + RECOVERY_MOST_US;
+    for (; wire_now_us() < from_us || tenants.by_lease == 0 || tally.all == 0; sleep_us(10000))
+        must(wire_now_us() < until_us, "keys are leased and evicted");
     atomic_store(&tenants.over, true);
     atomic_store(&pressure.over, true);
     crew_join(&crowd);
@@ -462,8 +469,6 @@ TEST_EACH(leased_permits_are_bounded_in_the_same_way, sizeof regimes / sizeof *r
            regime->evicts, regime->hot, (int)HOT, evictions, (double)(admitted - back * HOT) / (HOT_LIMIT * HOT), back,
            atomic_load(&tenants.by_lease), atomic_load(&tenants.over_max));
     ck_assert_int_eq(tenants.over_max > 0, regime->hot_us > 0);
-    ck_assert_int_gt(atomic_load(&tenants.by_lease), 0);
-    ck_assert_int_gt(tally.all, 0);
     weir_close(pressure.limiter);
     place_close(&place);
 }

@@ -190,7 +190,7 @@ TEST(a_damaged_reply_is_an_error_or_a_possible_decision, 30)
     char turned[sizeof whole - 1];
     int64_t refused = 0, until_us = wire_now_us() + 4 * WEIR_SECOND;
     liar_open(&liar, 5000);
-    for (int times = 0; times < TIMES && wire_now_us() < until_us; times++) {
+    for (int times = 0; times < TIMES && (refused <= 10 || wire_now_us() < until_us); times++) {
         struct weir_decision decision;
         memcpy(turned, whole, sizeof turned);
         for (int64_t i = chance_between(&chance, 1, 3); i > 0; i--)
