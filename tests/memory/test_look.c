@@ -507,7 +507,7 @@ enum { IMITATION = 400 };
  * bytes are free. */
 static void imitate(const struct entry *entry, char *imitation)
 {
-    const size_t offset = (uintptr_t)entry % SLAB_PAGE_BYTES, key_at = 96 + sizeof(struct entry) + 2 * sizeof(int64_t);
+    const size_t offset = (uintptr_t)entry % SLAB_SMALL_PAGE, key_at = 96 + sizeof(struct entry) + 2 * sizeof(int64_t);
     ck_assert_uint_eq(offset, key_at + 16);
     memset(imitation, 1, IMITATION);
     memcpy(imitation + offset - key_at, (const void *)entry, 96);
@@ -518,8 +518,8 @@ static void assert_imitated(struct stand *stand, const char *imitation, const st
     const struct weir_backend_request request = backend_request(stand->own, weir_key(imitation, IMITATION), 1,
                                                                 stand->scene.now_us, WEIR_PEEK);
     const struct look look = look_for(stand, &request);
-    ck_assert_uint_eq((uintptr_t)look.entry % SLAB_PAGE_BYTES, 96);
-    ck_assert_uint_eq((uintptr_t)look.entry / SLAB_PAGE_BYTES, (uintptr_t)entry / SLAB_PAGE_BYTES);
+    ck_assert_uint_eq((uintptr_t)look.entry % SLAB_SMALL_PAGE, 96);
+    ck_assert_uint_eq((uintptr_t)look.entry / SLAB_SMALL_PAGE, (uintptr_t)entry / SLAB_SMALL_PAGE);
     ck_assert_uint_eq(entry_word(entry) & WORD_WHOSE, word_whose(look.rule->number, key_len));
 }
 

@@ -7,7 +7,7 @@
 
 enum { HELD_MOST = 4096, LARGEST = 70000 };
 
-/* An entry that is held, and the byte that fills it. */
+/* An entry that is held, and the byte that fills it, which is also its owner. */
 struct held {
     unsigned char *memory;
     size_t size;
@@ -20,6 +20,11 @@ struct bench {
     struct held held[HELD_MOST];
     size_t count;
 };
+
+static int64_t page_of(const struct bench *bench)
+{
+    return (int64_t)bench->slab.page_bytes;
+}
 
 static void bench_open(struct bench *bench, int64_t max_bytes)
 {
@@ -48,7 +53,7 @@ static void give(struct bench *bench, size_t i)
 static enum slab_error take(struct bench *bench, size_t size, bool beyond_budget, unsigned char fill)
 {
     void *memory = NULL;
-    enum slab_error error = slab_take(&bench->slab, size, beyond_budget, &memory);
+    enum slab_error error = slab_take(&bench->slab, size, fill, beyond_budget, &memory);
     if (error) {
         must(!memory, "nothing is written on an error");
         return error;
@@ -78,21 +83,24 @@ static void bench_close(struct bench *bench)
 static void assert_budget_fits(const struct bench *bench)
 {
     int64_t large = 0, fewest = 0, most = 0;
-    size_t by_class[SLAB_CLASSES] = { 0 };
+    int64_t by_class[SLAB_CLASSES] = { 0 };
     for (size_t i = 0; i < bench->count; i++) {
-        if (bench->held[i].size > SLAB_MAX_ENTRY)
+        size_t c = 0;
+        while (c < SLAB_CLASSES && bench->slab.classes[c].entry_bytes < bench->held[i].size)
+            c++;
+        if (c == SLAB_CLASSES)
             large += (int64_t)bench->held[i].size;
         else
-            by_class[(bench->held[i].size + SLAB_STEP - 1) / SLAB_STEP - 1]++;
+            by_class[c]++;
     }
     for (size_t c = 0; c < SLAB_CLASSES; c++) {
-        size_t per_page = SLAB_PAGE_BYTES / ((c + 1) * SLAB_STEP);
-        fewest += (int64_t)((by_class[c] + per_page - 1) / per_page);
-        most += (int64_t)by_class[c];
+        const int64_t slots = bench->slab.classes[c].slots;
+        fewest += (by_class[c] + slots - 1) / slots;
+        most += by_class[c];
     }
     int64_t pages = bench_used(bench) - large;
-    must(pages % (int64_t)SLAB_PAGE_BYTES == 0, "pages are paid for whole");
-    pages /= (int64_t)SLAB_PAGE_BYTES;
+    must(pages % page_of(bench) == 0, "pages are paid for whole");
+    pages /= page_of(bench);
     must(pages >= fewest && pages <= most, "as many pages are paid for as hold entries");
 }
 
@@ -151,30 +159,32 @@ TEST(the_budget_is_a_bound_that_is_never_passed, 30)
 TEST(entries_beyond_the_budget_are_had_and_paid_back, 30)
 {
     static struct bench bench;
-    bench_open(&bench, (int64_t)SLAB_PAGE_BYTES);
+    bench_open(&bench, (int64_t)SLAB_SMALL_PAGE);
     ck_assert_int_eq(take(&bench, 100, false, 1), SLAB_OK);
     ck_assert_int_eq(take(&bench, 200, false, 2), SLAB_NO_BUDGET); /* another class, another page */
     ck_assert_int_eq(take(&bench, 2000, false, 3), SLAB_NO_BUDGET);
     ck_assert_int_eq(take(&bench, 100, false, 4), SLAB_OK); /* the existing page has room */
     ck_assert_int_eq(take(&bench, 200, true, 5), SLAB_OK);
     ck_assert_int_eq(take(&bench, 2000, true, 6), SLAB_OK);
-    ck_assert_int_eq(bench_used(&bench), 2 * (int64_t)SLAB_PAGE_BYTES + 2000);
+    ck_assert_int_eq(bench_used(&bench), 2 * page_of(&bench) + 2000);
     ck_assert_int_eq(take(&bench, 300, false, 7), SLAB_NO_BUDGET);
     give(&bench, 3); /* of 2000 */
     give(&bench, 2); /* of 200 */
-    ck_assert_int_eq(bench_used(&bench), (int64_t)SLAB_PAGE_BYTES);
+    ck_assert_int_eq(bench_used(&bench), page_of(&bench));
     bench_close(&bench);
 }
 
 TEST(a_page_that_is_empty_serves_another_size, 30)
 {
     static struct bench bench;
-    bench_open(&bench, (int64_t)SLAB_PAGE_BYTES); /* room for one page */
-    for (size_t size = 1; size <= SLAB_MAX_ENTRY; size += 5) {
+    bench_open(&bench, (int64_t)SLAB_SMALL_PAGE); /* room for one page */
+    for (size_t size = 1, c = 0; size <= SLAB_MAX_ENTRY; size += 5) {
         while (take(&bench, size, false, (unsigned char)size) == SLAB_OK)
-            ck_assert_int_eq(bench_used(&bench), (int64_t)SLAB_PAGE_BYTES);
-        size_t stride = (size + SLAB_STEP - 1) / SLAB_STEP * SLAB_STEP;
-        ck_assert_uint_ge(bench.count, (SLAB_PAGE_BYTES - 256) / stride); /* all but the page's own header */
+            ck_assert_int_eq(bench_used(&bench), page_of(&bench));
+        c += bench.slab.classes[c].entry_bytes < size;
+        ck_assert_uint_eq(bench.count, bench.slab.classes[c].slots);
+        const size_t entry_bytes = bench.slab.classes[c].entry_bytes + 2;     /* with its owner */
+        ck_assert_uint_ge(bench.count, (SLAB_SMALL_PAGE - 96) / entry_bytes); /* all but the page's own header */
         give_all(&bench);
         ck_assert_int_eq(bench_used(&bench), 0);
     }
@@ -207,8 +217,106 @@ TEST(regions_are_had_as_they_are_needed_and_no_entry_crosses_a_page, 30)
     for (int i = 0; i < HELD_MOST; i++) { /* 4,096 entries of 1,024 bytes are over two regions */
         take(&bench, 1024, false, (unsigned char)i);
         uintptr_t first = (uintptr_t)bench.held[i].memory;
-        must(first / SLAB_PAGE_BYTES == (first + 1023) / SLAB_PAGE_BYTES, "an entry lies in one page");
+        must(first / SLAB_LARGE_PAGE == (first + 1023) / SLAB_LARGE_PAGE, "an entry lies in one page");
     }
     ck_assert_int_gt(bench_used(&bench), (int64_t)SLAB_REGION_BYTES);
+    bench_close(&bench);
+}
+
+/* ---- Packing ---- */
+
+/* Move an entry as the slab's users do. */
+static void move(void *user, unsigned owner, void *entry)
+{
+    struct bench *bench = user;
+    void *to;
+    size_t i = 0;
+    while (i < bench->count && bench->held[i].memory != entry)
+        i++;
+    must(i < bench->count, "only entries that are held are moved");
+    struct held *held = &bench->held[i];
+    must(owner == held->fill && slab_is_owned(&bench->slab, entry, owner), "the owner is known");
+    must(slab_take(&bench->slab, held->size, owner, false, &to) == SLAB_OK, "the other pages have room");
+    memcpy(to, entry, held->size);
+    slab_give(&bench->slab, entry, held->size);
+    must(!slab_is_owned(&bench->slab, entry, owner), "a free slot has no owner");
+    held->memory = to;
+}
+
+static bool make_room(struct bench *bench, size_t size)
+{
+    while (!slab_has_room(&bench->slab, size))
+        if (!slab_pack(&bench->slab, move, bench))
+            return false;
+    return true;
+}
+
+/* Return the bytes of free slots. */
+static int64_t assert_no_class_has_a_free_page(const struct bench *bench)
+{
+    int64_t free_bytes = 0;
+    for (size_t c = 0; c < SLAB_CLASSES; c++) {
+        must(bench->slab.classes[c].free < bench->slab.classes[c].slots, "no page could be emptied");
+        free_bytes += bench->slab.classes[c].free * bench->slab.classes[c].entry_bytes;
+    }
+    return free_bytes;
+}
+
+/* Whatever the sizes, an entry is refused only if less is free than the slack and the entry itself. */
+TEST(with_any_mix_of_sizes_little_is_free_when_there_is_no_room, 60)
+{
+    static const int64_t most[] = { 256 << 10, 1 << 20, 2 << 20, 4 << 20 };
+    static struct bench bench;
+    for (int run = 0; run < 8; run++) {
+        struct chance chance = chance_make((uint64_t)run);
+        const int64_t max = most[run % 4];
+        int64_t refused = 0, moved = 0, worst = 0;
+        bench_open(&bench, max);
+        const int64_t others = max > 1 << 20 ? max - (1 << 20) : 0; /* bytes that are not the slab's */
+        budget_overdraw(&bench.budget, others);
+        for (int64_t step = 0; step < 30000; step++) {
+            const size_t from = (size_t)chance_between(&chance, 80, 1200); /* the sizes change from time to time */
+            for (int i = 0; i < 300 && bench.count < HELD_MOST; i++, step++) {
+                size_t size = (size_t)chance_between(&chance, 80, (int64_t)from + 20);
+                if (chance_one_in(&chance, 100))
+                    size = size_by_chance(&chance);
+                if (take(&bench, size, false, (unsigned char)step) == SLAB_OK)
+                    continue;
+                if (make_room(&bench, size)) {
+                    must(take(&bench, size, false, (unsigned char)step) == SLAB_OK, "the room is there");
+                    moved++;
+                    continue;
+                }
+                const int64_t in_pages = assert_no_class_has_a_free_page(&bench), rest = max - bench_used(&bench);
+                must(rest < (size > SLAB_MAX_ENTRY ? (int64_t)size : page_of(&bench)), "the budget is spent");
+                worst = in_pages > worst ? in_pages : worst;
+                refused++;
+            }
+            for (int64_t i = chance_between(&chance, 1, 300); i > 0 && bench.count > 0; i--)
+                give(&bench, (size_t)chance_between(&chance, 0, (int64_t)bench.count - 1));
+        }
+        ck_assert_int_gt(refused, 100);
+        ck_assert_int_gt(moved, 10);
+        ck_assert_int_le(worst * 1000, max * (max >= 1 << 20 ? 53 : 200));
+        budget_give(&bench.budget, others);
+        bench_close(&bench);
+    }
+}
+
+TEST(a_page_is_emptied_as_soon_as_the_others_have_room_for_its_entries, 10)
+{
+    static struct bench bench;
+    bench_open(&bench, 10 * (int64_t)SLAB_SMALL_PAGE);
+    for (unsigned char i = 0; take(&bench, 96, false, i) == SLAB_OK; i++)
+        ;
+    const size_t slots = bench.count / 10;
+    must(!make_room(&bench, 2000), "no slot is free");
+    for (size_t i = 0; i < slots - 1; i++)
+        give(&bench, i * 9); /* of several pages */
+    must(!make_room(&bench, 2000), "not enough of them for a page");
+    give(&bench, 1);
+    must(make_room(&bench, 2000), "a large entry fits into a page's budget");
+    ck_assert_int_eq(bench_used(&bench), 9 * page_of(&bench));
+    must(!make_room(&bench, 5000), "a larger one does not");
     bench_close(&bench);
 }

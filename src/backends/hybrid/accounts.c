@@ -94,7 +94,8 @@ struct account *account_add(struct accounts *accounts, struct account_shard *sha
         accounts_sweep(accounts, shard, rules, now_us, by_caller, SWEEP_STEPS, false);
     for (int tries = 0; !memory; tries++) {
         const bool is_full = atomic_load_explicit(&accounts->count, memory_order_relaxed) >= accounts->max;
-        if (!is_full && slab_take(&accounts->slab, account_bytes(request->key.len), false, &memory) == SLAB_OK)
+        if (!is_full && slab_take(&accounts->slab, account_bytes(request->key.len),
+                                  (unsigned)(shard - accounts->shards), false, &memory) == SLAB_OK)
             break;
         if (tries == 1 || !accounts_sweep(accounts, shard, rules, now_us, by_caller, ROOM_STEPS, true))
             return NULL;

@@ -201,6 +201,9 @@ static void hybrid_destroy(struct weir_backend *backend)
 static void hybrid_forked(struct forks_watcher *watcher, enum forks_moment moment) UNCHECKED
 {
     struct hybrid *hybrid = (struct hybrid *)((char *)watcher - offsetof(struct hybrid, forks));
+    struct slab *slab = &hybrid->accounts.slab;
+    void (*turn)(struct lock * lock) = moment == FORKS_BEFORE ? lock_take : lock_give;
+    turn(&slab->packing);
     for (size_t i = 0; i < HYBRID_SHARDS; i++) {
         struct account_shard *shard = &hybrid->accounts.shards[i];
         if (moment == FORKS_BEFORE) {
@@ -214,10 +217,7 @@ static void hybrid_forked(struct forks_watcher *watcher, enum forks_moment momen
         }
         lock_give(&shard->mutex);
     }
-    if (moment == FORKS_BEFORE)
-        lock_take(&hybrid->accounts.slab.mutex);
-    else
-        lock_give(&hybrid->accounts.slab.mutex);
+    turn(&slab->mutex);
 }
 
 void hybrid_watch_forks(struct weir_backend *backend)

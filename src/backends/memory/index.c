@@ -96,12 +96,12 @@ void index_put_found(struct index *index, size_t shard, uint64_t hash, uint32_t 
         slot_write(line, slot < INDEX_SLOTS ? slot : place % INDEX_SLOTS, index_tag(hash), place);
 }
 
-void index_remove(struct index *index, size_t shard, uint64_t hash, uint32_t place)
+void index_move(struct index *index, size_t shard, uint64_t hash, uint32_t from, uint32_t to)
 {
     struct index_line *line = index_line(index, shard, hash);
-    for (unsigned slot = 0; slot < INDEX_SLOTS && place != 0; slot++)
-        if (index_place(line, slot) == place)
-            slot_write(line, slot, 0, 0);
+    for (unsigned slot = 0; slot < INDEX_SLOTS && from != 0; slot++)
+        if (index_place(line, slot) == from)
+            slot_write(line, slot, to != 0 ? slot_tag(line, slot) : 0, to);
 }
 
 /* Spread lines from the last to the first, so that none is overwritten before it is read. The content of line i

@@ -146,8 +146,8 @@ void index_put(struct index *index, size_t shard, uint64_t hash, uint32_t place)
  * when it is next requested. Has no effect if `place` is 0. */
 void index_put_found(struct index *index, size_t shard, uint64_t hash, uint32_t place);
 
-/* Forget an entry. Has no effect if it was not noted. */
-void index_remove(struct index *index, size_t shard, uint64_t hash, uint32_t place);
+/* Note that an entry has moved, or forget it if `to` is 0. Has no effect if it was not noted. */
+void index_move(struct index *index, size_t shard, uint64_t hash, uint32_t from, uint32_t to);
 
 /* True if a shard with `keys` keys should get more lines. */
 static inline bool index_is_narrow(const struct index *index, size_t shard, uint64_t keys)

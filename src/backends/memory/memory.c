@@ -24,6 +24,7 @@ static void memory_forked(struct forks_watcher *watcher, enum forks_moment momen
         readers_init(&memory->table.readers); /* no reading thread exists in the child */
     else if (moment == FORKS_IN_PARENT)
         readers_open(&memory->table.readers);
+    turn(&memory->table.slab.packing);
     for (size_t i = 0; i <= memory->table.shard_count; i++) /* the last one is the overflow shard */
         turn(&memory->table.shards[i].mutex);
     turn(&memory->table.slab.mutex);

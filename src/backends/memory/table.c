@@ -272,7 +272,7 @@ static enum table_error entry_make(struct table *table, struct shard *shard, str
 {
     void *memory;
     const size_t bytes = entry_bytes(rule->words, request->key.len), key_at = rule->words;
-    enum slab_error error = slab_take(&table->slab, bytes, beyond_budget, &memory);
+    enum slab_error error = slab_take(&table->slab, bytes, shard->number, beyond_budget, &memory);
     if (error) {
         rule_drop(&table->rules, rule);
         return error == SLAB_NO_BUDGET ? TABLE_NO_ROOM : TABLE_NO_MEMORY;
@@ -332,7 +332,7 @@ static void entry_drop(struct table *table, struct shard *shard, struct entry *e
     size_t bytes = entry_bytes(rule->words, entry->hh.keylen);
     entry_release(entry, word_of(atomic_load_explicit(&entry->word, memory_order_relaxed), 0, 0));
     if (shard_is_indexed(table, shard))
-        index_remove(&table->index, shard->number, entry->hh.hashv, slab_place(&table->slab, entry, bytes));
+        index_move(&table->index, shard->number, entry->hh.hashv, slab_place(&table->slab, entry, bytes), 0);
     if (shard->hand == entry)
         shard->hand = entry->hh.next;
     HASH_DELETE(hh, head, entry);

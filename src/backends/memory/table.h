@@ -20,6 +20,7 @@
  *
  * Locks, outer first; try_all holds several shards, taken in the order of their index:
  *
+ *     slab->packing
  *     shard->mutex
  *         slab->mutex
  *         rules->mutex
@@ -33,7 +34,8 @@
 
 #define TABLE_KEYS_PER_SHARD 2048
 #define TABLE_MIN_SHARDS 16
-#define TABLE_MAX_SHARDS 65536
+#define TABLE_MAX_SHARDS 32768
+_Static_assert(TABLE_MAX_SHARDS <= SLAB_MAX_OWNER, "each shard and the overflow shard can own entries");
 
 /* (c) constant, (s) shard->mutex, (a) atomic */
 struct shard {

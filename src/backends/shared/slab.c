@@ -1,33 +1,35 @@
 /* slab.c - pages of entries of one size.
  *
- * A page begins with its header, which an entry's address leads to by clearing its low bits. Entries are handed
+ * A page begins with its header, which an entry's address leads to by clearing its low bits. Slots are handed
  * out in address order until the page has been used up once, and from a list of freed ones after that, so that no
- * memory is touched before it is needed. */
+ * memory is touched before it is needed. For the same reason a region is cut into pages one by one. */
 #include "backends/shared/slab.h"
 
 #include "core/ground/arith.h"
 
 #include <stdalign.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
-#define PAGES_PER_REGION (SLAB_REGION_BYTES / SLAB_PAGE_BYTES)
 #define PLACED_REGIONS (INT64_C(1) << 32 >> 16) /* as many as places of 32 bits can name */
+#define PACK_CHOICE 8                           /* pages of which the one with the fewest entries is emptied */
 
 struct free_entry {
     struct free_entry *next;
 };
 
+/* Behind the slots lie their owners, in 16 bits each. */
 struct slab_page {
     alignas(SLAB_STEP) struct free_entry *freed;
-    struct slab_page *next, *previous; /* in slab->open[class]; in slab->empty only `next` */
+    struct slab_page *next, *previous; /* in class->open; in slab->empty only `next` */
     uint32_t entry_bytes;              /* of the class that it serves or served last; 0: none yet */
     uint32_t live;                     /* entries handed out */
-    uint32_t fresh;                    /* offset of the first entry not handed out since the page was empty */
+    uint32_t fresh;                    /* slots handed out at least once since the page was empty */
     uint32_t region;                   /* the region's number */
 };
 
-/* Entries begin half a cache line off. With entries of 96 bytes, which keys of 16 bytes have, every second one
+/* Slots begin half a cache line off. With entries of 96 bytes, which keys of 16 bytes have, every second one
  * then has all that a decision reads, its last 64 bytes, in one line. */
 #define FIRST_ENTRY 96
 
@@ -41,18 +43,50 @@ struct slab_region {
 
 static size_t slab_class_of(size_t size)
 {
-    return (size + SLAB_STEP - 1) / SLAB_STEP - 1;
+    if (size <= 256)
+        return (size + 31) / 32 - 1;
+    return size <= 512 ? (size - 256 + 63) / 64 + 7 : (size - 512 + 127) / 128 + 11;
 }
 
-static struct slab_page *slab_page_of(const void *entry)
+static uint32_t slab_class_bytes(uint32_t class)
 {
-    return (struct slab_page *)((uintptr_t)entry & ~(uintptr_t)(SLAB_PAGE_BYTES - 1));
+    if (class < 8)
+        return (class + 1) * 32;
+    return class < 12 ? 256 + (class - 7) * 64 : 512 + (class - 11) * 128;
+}
+
+static struct slab_page *slab_page_of(const struct slab *slab, const void *entry)
+{
+    return (struct slab_page *)((uintptr_t)entry & ~(uintptr_t)(slab->page_bytes - 1));
+}
+
+static struct free_entry *slab_slot(struct slab_page *page, uint32_t number)
+{
+    return (struct free_entry *)((char *)page + FIRST_ENTRY + number * page->entry_bytes);
+}
+
+/* Return the owner of a slot, plus 1; 0: the slot is free. Relaxed: a change happens under slab->mutex and under the
+ * owner's lock, and a thread that reads it without either checks it again under the latter. */
+static _Atomic uint16_t *slab_owner(const struct slab *slab, struct slab_page *page, const void *entry)
+{
+    const size_t offset = (size_t)((const char *)entry - (const char *)page);
+    _Atomic uint16_t *end = (_Atomic uint16_t *)((char *)page + slab->page_bytes);
+    return end - 1 - (offset - FIRST_ENTRY) / page->entry_bytes;
 }
 
 void slab_init(struct slab *slab, struct budget *budget)
 {
-    *slab = (struct slab){ .budget = budget };
+    *slab = (struct slab){ .budget = budget, .cut = SLAB_REGION_BYTES };
+    slab->page_bytes = SLAB_SMALL_PAGE;
+    while (slab->page_bytes < SLAB_LARGE_PAGE && budget->max / 512 >= (int64_t)slab->page_bytes)
+        slab->page_bytes *= 2;
+    for (uint32_t i = 0; i < SLAB_CLASSES; i++) {
+        const uint32_t bytes = slab_class_bytes(i);
+        const uint32_t slots = (uint32_t)((slab->page_bytes - FIRST_ENTRY) / (bytes + sizeof(uint16_t)));
+        slab->classes[i] = (struct slab_class){ .entry_bytes = bytes, .slots = slots };
+    }
     lock_init(&slab->mutex);
+    lock_init(&slab->packing);
 }
 
 int slab_init_placed(struct slab *slab, struct budget *budget, struct readers *readers, int64_t max_bytes)
@@ -73,6 +107,7 @@ void slab_destroy(struct slab *slab)
     }
     free((void *)slab->directory);
     lock_destroy(&slab->mutex);
+    lock_destroy(&slab->packing);
 }
 
 /* ---- Pages ---- */
@@ -107,72 +142,90 @@ static bool slab_region_add(struct slab *slab) REQUIRES(slab->mutex)
         madvise(slab->regions->address, SLAB_REGION_BYTES, MADV_HUGEPAGE);
     region->next = slab->regions;
     slab->regions = region;
+    slab->cut = 0;
     const uint32_t number = slab->region_count++;
     if (number < slab->most_regions)
         atomic_store_explicit(&slab->directory[number], region->address, memory_order_relaxed);
-    for (size_t i = PAGES_PER_REGION; i-- > 0;) {
-        struct slab_page *page = (struct slab_page *)((char *)region->address + i * SLAB_PAGE_BYTES);
-        page->region = number;
-        page->next = slab->empty;
-        slab->empty = page;
-    }
     return true;
 }
 
-/* Give an empty page to a class. */
-static void slab_page_cast(struct slab *slab, struct slab_page *page, uint32_t entry_bytes) REQUIRES(slab->mutex)
+/* Return a page without a class, or NULL: out of memory. */
+static struct slab_page *slab_page_find(struct slab *slab) REQUIRES(slab->mutex)
 {
-    const bool is_recast = page->entry_bytes != 0 && page->entry_bytes != entry_bytes;
-    page->entry_bytes = entry_bytes;
+    struct slab_page *page = slab->empty;
+    if (page) {
+        slab->empty = page->next;
+        return page;
+    }
+    if (slab->cut == SLAB_REGION_BYTES && !slab_region_add(slab))
+        return NULL;
+    page = (struct slab_page *)((char *)slab->regions->address + slab->cut);
+    page->region = slab->region_count - 1;
+    slab->cut += slab->page_bytes;
+    return page;
+}
+
+/* Give an empty page to a class. */
+static void slab_page_cast(struct slab *slab, struct slab_page *page, const struct slab_class *class)
+    REQUIRES(slab->mutex)
+{
+    const bool is_recast = page->entry_bytes != 0 && page->entry_bytes != class->entry_bytes;
+    page->entry_bytes = class->entry_bytes;
     page->freed = NULL;
-    page->live = 0;
-    page->fresh = FIRST_ENTRY;
+    page->fresh = 0;
     if (is_recast && slab->readers) { /* stored places become stale before the readers are waited for */
         atomic_fetch_add(&slab->recast, 1);
         readers_wait(slab->readers);
     }
+    if (is_recast) /* entries have been where the owners are now */
+        memset((char *)page + slab->page_bytes - class->slots * sizeof(uint16_t), 0, class->slots * sizeof(uint16_t));
 }
 
-static void slab_page_open(struct slab *slab, struct slab_page *page, size_t class) REQUIRES(slab->mutex)
+/* Let a page with free slots serve its class. */
+static void slab_page_open(struct slab_class *class, struct slab_page *page)
 {
     page->previous = NULL;
-    page->next = slab->open[class];
+    page->next = class->open;
     if (page->next)
         page->next->previous = page;
-    slab->open[class] = page;
+    class->open = page;
 }
 
-static void slab_page_close(struct slab *slab, struct slab_page *page, size_t class) REQUIRES(slab->mutex)
+static void slab_page_close(struct slab_class *class, struct slab_page *page)
 {
     if (page->next)
         page->next->previous = page->previous;
     if (page->previous)
         page->previous->next = page->next;
     else
-        slab->open[class] = page->next;
+        class->open = page->next;
 }
 
-static enum slab_error slab_page_add(struct slab *slab, size_t class, bool beyond_budget) REQUIRES(slab->mutex)
+static enum slab_error slab_page_add(struct slab *slab, struct slab_class *class, bool beyond_budget)
+    REQUIRES(slab->mutex)
 {
-    if (!budget_take(slab->budget, SLAB_PAGE_BYTES)) {
+    if (!budget_take(slab->budget, (int64_t)slab->page_bytes)) {
         if (!beyond_budget)
             return SLAB_NO_BUDGET;
-        budget_overdraw(slab->budget, SLAB_PAGE_BYTES);
+        budget_overdraw(slab->budget, (int64_t)slab->page_bytes);
     }
-    if (!slab->empty && !slab_region_add(slab)) {
-        budget_give(slab->budget, SLAB_PAGE_BYTES);
+    struct slab_page *page = slab_page_find(slab);
+    if (!page) {
+        budget_give(slab->budget, (int64_t)slab->page_bytes);
         return SLAB_NO_MEMORY;
     }
-    struct slab_page *page = slab->empty;
-    slab->empty = page->next;
-    slab_page_cast(slab, page, (uint32_t)((class + 1) * SLAB_STEP));
-    slab_page_open(slab, page, class);
+    slab_page_cast(slab, page, class);
+    slab_page_open(class, page);
+    class->free += class->slots;
     return SLAB_OK;
 }
 
-static bool slab_page_is_full(const struct slab_page *page)
+/* Take back an empty page that is not open. */
+static void slab_page_retire(struct slab *slab, struct slab_page *page) REQUIRES(slab->mutex)
 {
-    return !page->freed && page->fresh + page->entry_bytes > SLAB_PAGE_BYTES;
+    page->next = slab->empty;
+    slab->empty = page;
+    budget_give(slab->budget, (int64_t)slab->page_bytes);
 }
 
 /* ---- Entries ---- */
@@ -193,29 +246,34 @@ static enum slab_error slab_take_large(struct slab *slab, size_t size, bool beyo
     return SLAB_OK;
 }
 
-enum slab_error slab_take(struct slab *slab, size_t size, bool beyond_budget, void **out)
+/* Hand out a slot of an open page. */
+static void *slab_page_take(struct slab *slab, struct slab_class *class, struct slab_page *page, unsigned owner)
+    REQUIRES(slab->mutex)
+{
+    struct free_entry *entry = page->freed;
+    if (entry)
+        page->freed = entry->next;
+    else
+        entry = slab_slot(page, page->fresh++);
+    atomic_store_explicit(slab_owner(slab, page, entry), (uint16_t)(owner + 1), memory_order_relaxed);
+    class->free--;
+    if (++page->live == class->slots)
+        slab_page_close(class, page);
+    return entry;
+}
+
+enum slab_error slab_take(struct slab *slab, size_t size, unsigned owner, bool beyond_budget, void **out)
 {
     if (size > SLAB_MAX_ENTRY)
         return slab_take_large(slab, size, beyond_budget, out);
 
-    size_t class = slab_class_of(size);
+    struct slab_class *class = &slab->classes[slab_class_of(size)];
     enum slab_error error = SLAB_OK;
     lock_take(&slab->mutex);
-    if (!slab->open[class])
+    if (!class->open)
         error = slab_page_add(slab, class, beyond_budget);
-    if (!error) {
-        struct slab_page *page = slab->open[class];
-        if (page->freed) {
-            *out = page->freed;
-            page->freed = page->freed->next;
-        } else {
-            *out = (char *)page + page->fresh;
-            page->fresh += page->entry_bytes;
-        }
-        page->live++;
-        if (slab_page_is_full(page))
-            slab_page_close(slab, page, class);
-    }
+    if (!error)
+        *out = slab_page_take(slab, class, class->open, owner);
     lock_give(&slab->mutex);
     return error;
 }
@@ -225,9 +283,9 @@ bool slab_has_room(struct slab *slab, size_t size)
     if (size > SLAB_MAX_ENTRY)
         return budget_has(slab->budget, (int64_t)size);
     lock_take(&slab->mutex);
-    const bool is_open = slab->open[slab_class_of(size)] != NULL;
+    const bool is_open = slab->classes[slab_class_of(size)].open != NULL;
     lock_give(&slab->mutex);
-    return is_open || budget_has(slab->budget, SLAB_PAGE_BYTES);
+    return is_open || budget_has(slab->budget, (int64_t)slab->page_bytes);
 }
 
 void slab_give(struct slab *slab, void *entry, size_t size)
@@ -237,21 +295,23 @@ void slab_give(struct slab *slab, void *entry, size_t size)
         budget_give(slab->budget, (int64_t)size);
         return;
     }
-    size_t class = slab_class_of(size);
-    struct slab_page *page = slab_page_of(entry);
-    lock_take(&slab->mutex);
-    bool was_full = slab_page_is_full(page);
+    struct slab_class *class = &slab->classes[slab_class_of(size)];
+    struct slab_page *page = slab_page_of(slab, entry);
     struct free_entry *freed = entry;
+    lock_take(&slab->mutex);
     freed->next = page->freed;
     page->freed = freed;
+    atomic_store_explicit(slab_owner(slab, page, entry), 0, memory_order_relaxed);
     page->live--;
-    if (was_full)
-        slab_page_open(slab, page, class);
-    if (page->live == 0) {
-        slab_page_close(slab, page, class);
-        page->next = slab->empty;
-        slab->empty = page;
-        budget_give(slab->budget, SLAB_PAGE_BYTES);
+    if (page != slab->packed) {
+        class->free++;
+        if (page->live + 1 == class->slots)
+            slab_page_open(class, page);
+        if (page->live == 0) {
+            slab_page_close(class, page);
+            class->free -= class->slots;
+            slab_page_retire(slab, page);
+        }
     }
     lock_give(&slab->mutex);
 }
@@ -260,7 +320,75 @@ uint32_t slab_place(const struct slab *slab, const void *entry, size_t size)
 {
     if (size > SLAB_MAX_ENTRY)
         return 0;
-    const uint32_t region = slab_page_of(entry)->region;
+    const uint32_t region = slab_page_of(slab, entry)->region;
     const size_t within = ((uintptr_t)entry & (SLAB_REGION_BYTES - 1)) / SLAB_STEP;
     return region < slab->most_regions ? (uint32_t)(region * SLAB_PLACES_PER_REGION + within) : 0;
+}
+
+/* ---- Packing ---- */
+
+bool slab_is_owned(const struct slab *slab, const void *entry, unsigned owner)
+{
+    struct slab_page *page = slab_page_of(slab, entry);
+    return atomic_load_explicit(slab_owner(slab, page, entry), memory_order_relaxed) == owner + 1;
+}
+
+/* Return a class that has a page's worth of free slots, or NULL. */
+static struct slab_class *slab_loose_class(struct slab *slab) REQUIRES(slab->mutex)
+{
+    for (size_t i = 0; i < SLAB_CLASSES; i++)
+        if (slab->classes[i].free >= slab->classes[i].slots)
+            return &slab->classes[i];
+    return NULL;
+}
+
+/* Empty a page of a class whose other open pages have room for its entries. */
+static bool slab_pack_page(struct slab *slab, void (*move)(void *user, unsigned owner, void *entry), void *user)
+    REQUIRES(slab->packing)
+{
+    lock_take(&slab->mutex);
+    struct slab_class *class = slab_loose_class(slab);
+    if (!class) { /* another thread has emptied it */
+        lock_give(&slab->mutex);
+        return true;
+    }
+    struct slab_page *page = class->open, *other = page;
+    for (int i = 0; i < PACK_CHOICE && other; i++, other = other->next)
+        page = other->live < page->live ? other : page;
+    slab_page_close(class, page);
+    class->free -= class->slots - page->live;
+    slab->packed = page;
+    lock_give(&slab->mutex);
+
+    for (uint32_t i = 0; i < class->slots; i++) {
+        void *entry = slab_slot(page, i);
+        const unsigned owner = atomic_load_explicit(slab_owner(slab, page, entry), memory_order_relaxed);
+        if (owner != 0)
+            move(user, owner - 1, entry);
+    }
+
+    lock_take(&slab->mutex);
+    slab->packed = NULL;
+    const bool is_empty = page->live == 0;
+    if (is_empty) {
+        slab_page_retire(slab, page);
+    } else {
+        slab_page_open(class, page);
+        class->free += class->slots - page->live;
+    }
+    lock_give(&slab->mutex);
+    return is_empty;
+}
+
+bool slab_pack(struct slab *slab, void (*move)(void *user, unsigned owner, void *entry), void *user)
+{
+    lock_take(&slab->mutex);
+    const bool may_be = slab->packed || slab_loose_class(slab);
+    lock_give(&slab->mutex);
+    if (!may_be)
+        return false;
+    lock_take(&slab->packing);
+    const bool is_emptied = slab_pack_page(slab, move, user);
+    lock_give(&slab->packing);
+    return is_emptied;
 }
