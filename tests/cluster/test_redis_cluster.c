@@ -274,7 +274,7 @@ TEST_EACH(keys_of_several_primaries_are_charged_in_the_order_given, 3, 60)
     struct place place;
     char keys[3][LOAD_KEY_SIZE];
     struct weir_request requests[3];
-    struct weir_options options = cluster_options(&place, &common, WEIR_SECOND / 2);
+    struct weir_options options = cluster_options(&place, &common, WEIR_SECOND);
     weir *limiter = limiter_of(&options);
     weir_limit *limit = limit_of(limiter, "order", "fixed_window limit=10 period=366d");
     keys_apart(_i, keys);
@@ -303,7 +303,7 @@ TEST_EACH(of_a_batch_the_keys_of_a_primary_that_stands_still_fall_back_alone, 3,
     static char keys[N][LOAD_KEY_SIZE];
     struct weir_request requests[N];
     struct weir_decision decisions[N];
-    struct weir_options options = cluster_options(&place, &common, WEIR_SECOND / 2);
+    struct weir_options options = cluster_options(&place, &common, WEIR_SECOND);
     options.on_failure = WEIR_FAIL_LOCAL;
     weir *limiter = limiter_of(&options);
     weir_limit *limit = limit_of(limiter, "partly", "token_bucket limit=100 period=1h");
