@@ -10,7 +10,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-enum { PORT_TRIES = 5, PATIENCE_MS = 10000 };
+enum { PORT_TRIES = 5, PATIENCE_MS = 30000 };
 
 /* NULL: none is installed. */
 static const char *command(void)

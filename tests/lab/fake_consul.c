@@ -16,7 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { GUESTS_MOST = 64, PAGES_MOST = 16, ASKED_MOST = 4096, POLL_MOST_MS = 1000, PATIENCE_S = 20 };
+enum { GUESTS_MOST = 64, PAGES_MOST = 16, ASKED_MOST = 4096, POLL_MOST_MS = 1000, PATIENCE_S = 60 };
 
 struct guest {
     struct wire wire;

@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { TOLD_MOST = 2048, PATIENCE_S = 20 };
+enum { TOLD_MOST = 2048, PATIENCE_S = 60 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t came = PTHREAD_COND_INITIALIZER;
