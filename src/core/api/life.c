@@ -154,7 +154,7 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
         error = follow_begin(limiter, options);
     if (!error)
         error = load_policy_file(limiter, options);
-    if (!error && limiter_survives_forks(limiter) && forks_ready() != 0)
+    if (!error && forks_ready() != 0)
         error = WEIR_ENOMEM;
     if (error) {
         limiter_free(limiter);

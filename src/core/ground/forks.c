@@ -3,6 +3,7 @@
 
 #include "core/ground/cancel.h"
 #include "core/ground/lock.h"
+#include "core/ground/stats.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -48,6 +49,7 @@ static void in_child(void) UNCHECKED
     forks_count++;
     is_ready =
         true; /* the handlers were called, so they are registered, even if the registering thread had not noted it */
+    stats_begin_in_child();
     forks_tell(FORKS_IN_CHILD);
     forks_end();
 }

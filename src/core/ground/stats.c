@@ -1,48 +1,62 @@
-/* stats.c - gives each thread a stripe to count in. */
+/* stats.c - gives each thread a stripe to count in.
+ *
+ * A thread holds its stripe by a robust mutex, which it never unlocks: the system marks the mutex when the thread has
+ * died, and the next thread that tries it gets the stripe. A destructor of thread-specific data would come too early,
+ * because later destructors may still count.
+ */
 #include "core/ground/stats.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
 
-/* One bit for each stripe that a thread has. Acquire and release order hand the sums of a stripe from one thread to the
- * next. */
-static _Atomic uint64_t stripes_taken = UINT64_C(1) << STATS_SHARED_STRIPE;
-
 static pthread_once_t stats_once = PTHREAD_ONCE_INIT;
-static pthread_key_t at_thread_end;
-static bool have_key; /* written once, before any thread has a stripe */
+static pthread_mutex_t stripe_owners[STATS_SHARED_STRIPE];
+static bool stripes_have_owners; /* written once, before any thread has a stripe */
 
 _Thread_local unsigned stats_own_stripe;
 
-static void stripe_give_up(void *stripe)
+static void stats_init_owners(void)
 {
-    uint64_t bit = UINT64_C(1) << ((uintptr_t)stripe - 1);
-    stats_own_stripe = STATS_SHARED_STRIPE + 1; /* another destructor of this thread may still count */
-    atomic_fetch_and_explicit(&stripes_taken, ~bit, memory_order_acq_rel);
+    pthread_mutexattr_t attributes;
+    if (pthread_mutexattr_init(&attributes) != 0)
+        return;
+    bool are_made = pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST) == 0;
+    for (int i = 0; are_made && i < STATS_SHARED_STRIPE; i++)
+        are_made = pthread_mutex_init(&stripe_owners[i], &attributes) == 0; /* fails if the kernel lacks them */
+    pthread_mutexattr_destroy(&attributes);
+    stripes_have_owners = are_made;
 }
 
-static void stats_make_key(void)
+/* Take the stripe if no living thread has it. The mutex orders its sums from one owner to the next. */
+static bool stripe_take(unsigned stripe)
 {
-    have_key = pthread_key_create(&at_thread_end, stripe_give_up) == 0;
+    const int error = pthread_mutex_trylock(&stripe_owners[stripe]);
+    if (error == EOWNERDEAD)
+        pthread_mutex_consistent(&stripe_owners[stripe]);
+    return error == 0 || error == EOWNERDEAD;
 }
 
 unsigned stats_take_stripe(void)
 {
-    pthread_once(&stats_once, stats_make_key);
-    uint64_t seen = atomic_load_explicit(&stripes_taken, memory_order_relaxed);
-    while (have_key && ~seen != 0) {
-        unsigned stripe = (unsigned)__builtin_ctzll(~seen);
-        if (!atomic_compare_exchange_weak_explicit(&stripes_taken, &seen, seen | UINT64_C(1) << stripe,
-                                                   memory_order_acq_rel, memory_order_relaxed))
-            continue;
-        stats_own_stripe = stripe + 1;
-        if (pthread_setspecific(at_thread_end, (void *)(uintptr_t)stats_own_stripe) == 0)
-            return stripe;
-        atomic_fetch_and_explicit(&stripes_taken, ~(UINT64_C(1) << stripe), memory_order_acq_rel);
-        break;
-    }
-    stats_own_stripe = STATS_SHARED_STRIPE + 1;
-    return STATS_SHARED_STRIPE;
+    unsigned stripe = STATS_SHARED_STRIPE;
+    pthread_once(&stats_once, stats_init_owners);
+    if (stripes_have_owners)
+        for (stripe = 0; stripe < STATS_SHARED_STRIPE && !stripe_take(stripe); stripe++)
+            ;
+    stats_own_stripe = stripe + 1;
+    return stripe;
+}
+
+void stats_begin_in_child(void)
+{
+    const unsigned stripe = stats_own_stripe - 1;
+    if (stripes_have_owners)
+        stats_init_owners();
+    if (stripe >= STATS_SHARED_STRIPE)
+        stats_own_stripe = 0; /* there is room now */
+    else
+        stripe_take(stripe);
 }
 
 uint64_t stats_sum(struct stats *stats, enum stats_counter counter)

@@ -1,8 +1,8 @@
 /* stats.h - counters that cost a decision about a nanosecond and lose no count.
  *
  * Each thread that counts has a stripe, the same one in every limiter. It adds with a plain load and store, without a
- * locked instruction. Threads beyond the last stripe share that one and add atomically. When a thread ends, its stripe
- * goes to the next new thread; the sums in it stay.
+ * locked instruction. Threads beyond the last stripe share that one and add atomically. When a thread has died, its
+ * stripe goes to the next new thread; the sums in it stay.
  */
 #ifndef CORE_GROUND_STATS_H
 #define CORE_GROUND_STATS_H
@@ -39,6 +39,9 @@ extern _Thread_local unsigned stats_own_stripe __attribute__((tls_model("initial
 
 /* Give this thread a stripe and return its number. */
 unsigned stats_take_stripe(void);
+
+/* In the child of a fork: free the stripes of the threads that did not come along. */
+void stats_begin_in_child(void);
 
 /* Return the number of this thread's stripe. No other thread writes it, unless it is the shared one. */
 static inline unsigned stats_stripe(void)
