@@ -317,6 +317,9 @@ void audit_answered(struct sim *sim, struct asked_op *asked, int status)
         falls_back(sim, instance);
     else if (decision->source == WEIR_BY_REDIS)
         instance->falls_back = false;
+    if (!decision->allowed && decision->source == WEIR_BY_FALLBACK && decision->retry_after_us > WEIR_SECOND)
+        violation(sim, "H10: instance %d is denied limit%d key%d for %lld us, and the outage may end", instance->number,
+                  asked->limit, asked->key, (long long)decision->retry_after_us);
     if (decision->allowed)
         used(sim, asked);
     else if (decision->source == WEIR_BY_DENIAL)

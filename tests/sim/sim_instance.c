@@ -1,10 +1,10 @@
 /* sim_instance.c - instances: whole limiters, made, called and dropped. */
-#include "sim.h"
 #include "set_share.h"
+#include "sim.h"
 
 #include "backends/memory/memory.h"
-#include "core/limiter/options.h"
 #include "core/api/life.h"
+#include "core/limiter/options.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* sim_matrix.c - what hybrid mode admits compared with one ideal bucket, without faults. */
-#include "sim.h"
 #include "core/policy/plan.h"
+#include "sim.h"
 
 enum { WORST_LEAST = 98000, MEAN_LEAST = 99500 }; /* thousandths of a percent */
 

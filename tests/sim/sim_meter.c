@@ -50,7 +50,7 @@ static int64_t lone_debt(const struct meter *meter, const struct lone *lone)
     return lone->before + max_of(0, lone->level - lone->cold - inexact);
 }
 
-static void lone_outage(struct meter *meter, const struct record *record)
+void lone_outage(struct meter *meter, const struct record *record)
 {
     struct lone *lone = &meter->lones[record->instance];
     lone_drain(meter, lone, record->at_us);
@@ -62,9 +62,22 @@ static void lone_outage(struct meter *meter, const struct record *record)
         lone->outage_us = record->at_us;
 }
 
+void lone_take(struct meter *meter, const struct record *record)
+{
+    struct lone *lone = &meter->lones[record->instance];
+    lone_drain(meter, lone, record->at_us);
+    lone->level += record->amount * meter->period;
+    lone->owed += record->amount;
+    meter->owed += record->amount;
+    if (meter->sim->scenario->troubles & TROUBLE_REDEFINE)
+        return; /* a limit that grows is larger immediately */
+    if (lone->level > share_size(meter, lone->count) + meter->period)
+        over(meter, "H10: an instance in an outage", record->at_us, lone->level, share_size(meter, lone->count));
+}
+
 /* The store now counts this fallback's uses, except those without room. Return the units that the meter must forget:
  * those, and what drained since. */
-static int64_t lone_settle(struct meter *meter, const struct record *record)
+int64_t lone_settle(struct meter *meter, const struct record *record)
 {
     struct lone *lone = &meter->lones[record->instance];
     lone_drain(meter, lone, record->at_us);
@@ -129,25 +142,6 @@ static int64_t bucket_size(const struct meter *meter)
     return (meter->size + steps) * meter->period;
 }
 
-static void bucket_fallback(struct meter *meter, const struct record *record)
-{
-    struct lone *lone = &meter->lones[record->instance];
-    lone_drain(meter, lone, record->at_us);
-    lone->level += record->amount * meter->period;
-    lone->owed += record->amount;
-    meter->owed += record->amount;
-    const struct weir_policy *policy = &meter->limit->policy;
-    if (meter->sim->scenario->troubles & TROUBLE_REDEFINE)
-        return; /* a limit that grows is larger immediately */
-    if (policy->refill == WEIR_INTERVAL) {
-        if (policy->align == WEIR_ALIGN_FIRST && record->at_us < lone->outage_us + policy->period_us)
-            violation(meter->sim, "H10: instance %d has permits of limit%d %lld us into an outage", record->instance,
-                      meter->number, (long long)(record->at_us - lone->outage_us));
-    } else if (lone->level > share_size(meter, lone->count) + meter->period) {
-        over(meter, "H10: an instance in an outage", record->at_us, lone->level, share_size(meter, lone->count));
-    }
-}
-
 static void bucket_take(struct meter *meter, const struct record *record)
 {
     const struct weir_policy *policy = &meter->limit->policy;
@@ -162,7 +156,7 @@ static void bucket_take(struct meter *meter, const struct record *record)
         break;
     case RECORD_FALLBACK:
         meter->total += record->amount * meter->period;
-        bucket_fallback(meter, record);
+        lone_take(meter, record);
         break;
     case RECORD_OUTAGE: lone_outage(meter, record); break;
     case RECORD_SETTLED:

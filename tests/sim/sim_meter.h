@@ -27,6 +27,11 @@ struct meter {
     int64_t window_end_us, window_used;
 };
 
+/* What one instance does without the store; sim_meter.c. lone_settle() returns the units that the meter must forget. */
+void lone_outage(struct meter *meter, const struct record *record);
+void lone_take(struct meter *meter, const struct record *record);
+int64_t lone_settle(struct meter *meter, const struct record *record);
+
 /* sim_windows.c: fixed and sliding windows. Records are sorted by time. */
 void windows_check(struct meter *meter, struct record *records, size_t count);
 

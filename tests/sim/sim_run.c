@@ -1,6 +1,6 @@
 /* sim_run.c - one run: its parts are drawn from its seed; then it is simulated, healed and audited. */
-#include "sim.h"
 #include "core/policy/plan.h"
+#include "sim.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* sim_trouble.c - what goes wrong in a run, and when; all of it is over by heal_us. */
-#include "sim.h"
 #include "core/policy/plan.h"
+#include "sim.h"
 
 int64_t longest_reset_us(const struct sim *sim)
 {

@@ -47,21 +47,24 @@ static void sliding_check(struct meter *meter, const struct record *records, siz
     }
 }
 
-/* Forgive what the store had no room for, or has lost; those records have the amount in departs_us. */
-static void sliding_forgive(struct meter *meter, struct record *records, size_t count)
+/* Follow each instance in its outages, and forgive what drained there, what the store had no room for, and what it has
+ * lost; those records have the amount in departs_us. */
+static void windows_forgive(struct meter *meter, struct record *records, size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && !meter->sim->failed; i++) {
         struct record *record = &records[i];
-        struct lone *lone = record->instance >= 0 ? &meter->lones[record->instance] : NULL;
         record->departs_us = 0;
-        if (record->kind == RECORD_FALLBACK)
-            lone->owed += record->amount;
-        else if (record->kind == RECORD_CREDIT || record->kind == RECORD_CREDITED)
-            record->departs_us = record->amount;
-        else if (record->kind == RECORD_SETTLED)
-            record->departs_us = min_of(record->amount, lone->owed);
-        if (record->kind == RECORD_SETTLED || record->kind == RECORD_TOUCHED)
-            lone->owed = 0;
+        switch ((enum record_kind)record->kind) {
+        case RECORD_FALLBACK: lone_take(meter, record); break;
+        case RECORD_OUTAGE: lone_outage(meter, record); break;
+        case RECORD_CREDIT:
+        case RECORD_CREDITED: record->departs_us = record->amount; break;
+        case RECORD_SETTLED:
+        case RECORD_TOUCHED:
+            record->departs_us = (lone_settle(meter, record) + meter->period - 1) / meter->period;
+            break;
+        default: break;
+        }
     }
 }
 
@@ -101,37 +104,6 @@ static void fixed_check_roughly(struct meter *meter, const struct record *record
     }
 }
 
-/* Check each share's windows: nothing in the window in which the outage began, then at most the share. */
-static void lone_windows(struct meter *meter, const struct record *records, size_t count)
-{
-    const struct weir_policy *policy = &meter->limit->policy;
-    const bool grid = policy->algorithm == WEIR_FIXED_WINDOW && policy->align == WEIR_ALIGN_EPOCH;
-    for (size_t i = 0; i < count && !meter->sim->failed; i++) {
-        const struct record *record = &records[i];
-        if (record->instance < 0)
-            continue;
-        struct lone *lone = &meter->lones[record->instance];
-        if (record->kind == RECORD_OUTAGE)
-            if (!record->amount)
-                lone->outage_us = record->at_us;
-        if (record->kind != RECORD_FALLBACK)
-            continue;
-        if (!grid && record->at_us < lone->outage_us + policy->period_us - policy->period_us / 1000)
-            violation(meter->sim, "H10: instance %d has permits of limit%d %lld us into an outage", record->instance,
-                      meter->number, (long long)(record->at_us - lone->outage_us));
-        const int64_t since_us = record->at_us - policy->period_us + policy->period_us / 1000;
-        int64_t sum = 0;
-        for (size_t j = i + 1; j-- > 0 && records[j].at_us > since_us;)
-            if (records[j].kind == RECORD_FALLBACK && records[j].instance == record->instance)
-                sum += records[j].amount;
-        const int64_t share = meter->size / record->count + 1;
-        const int64_t most = policy->algorithm == WEIR_SLIDING_WINDOW ? share : 2 * share;
-        if (sum > most && !(meter->sim->scenario->troubles & (TROUBLE_ELASTIC | TROUBLE_REDEFINE)))
-            violation(meter->sim, "H11: instance %d used %lld of limit%d in a period, its share is %lld",
-                      record->instance, (long long)sum, meter->number, (long long)share);
-    }
-}
-
 static void meter_start(struct meter *meter)
 {
     memset(meter->lones, 0, (size_t)meter->sim->made * sizeof *meter->lones);
@@ -140,10 +112,8 @@ static void meter_start(struct meter *meter)
 
 void windows_check(struct meter *meter, struct record *records, size_t count)
 {
-    lone_windows(meter, records, count);
+    windows_forgive(meter, records, count);
     if (meter->limit->policy.algorithm == WEIR_SLIDING_WINDOW) {
-        meter_start(meter);
-        sliding_forgive(meter, records, count);
         meter_start(meter);
         sliding_check(meter, records, count);
     } else if (meter->sim->scenario->troubles & TROUBLES_MINTING) {

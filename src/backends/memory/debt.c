@@ -10,30 +10,18 @@
 
 #define PLACE_BITS 32 /* bits of a place for the bit-reversed bucket; the shard's index is above them */
 
-/* True if the algorithm counts in units, whose difference is exact; the difference of rounded permits is not. */
-static bool debt_is_in_units(const struct weir_plan *plan)
-{
-    return plan->algorithm == WEIR_LEAKY_BUCKET ||
-           (plan->algorithm == WEIR_TOKEN_BUCKET && plan->refill == WEIR_GREEDY);
-}
-
-/* Return the permits used beyond the cold state. Both states are read at one time, even if the entry's clock is
- * ahead. */
+/* Return the permits used beyond the cold state. Both levels are read at one time, even if the entry's clock is ahead.
+ * A fallback's plans are all buckets that count in units. */
 static int64_t entry_debt(const struct memory *memory, const struct entry *entry,
                           const struct weir_backend_request *request)
 {
-    int64_t cold[STATE_MAX_WORDS];
-    const int64_t *state = entry_state(entry, 0);
+    int64_t cold[2];
     const struct weir_plan *plan = &entry_rule(&memory->table, entry)->plan;
-    int64_t at_us = request->now_us;
+    assert(state_words(plan) == 2);
     missing_state(request, plan, cold);
-    if (debt_is_in_units(plan)) {
-        const struct level level = level_read(plan, state, at_us);
-        const struct level none = level_read(plan, cold, max_of(at_us, level.tick * plan->tick_us));
-        return div_up(max_of(0, level.used - none.used), plan->q);
-    }
-    int64_t used = state_used(plan, state, &at_us);
-    return max_of(0, used - state_used(plan, cold, &at_us));
+    const struct level level = level_read(plan, entry_state(entry, 0), request->now_us);
+    const struct level none = level_read(plan, cold, max_of(request->now_us, level.tick * plan->tick_us));
+    return div_up(max_of(0, level.used - none.used), plan->q);
 }
 
 int64_t memory_debt(struct weir_backend *backend, const struct weir_backend_request *request)

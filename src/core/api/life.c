@@ -133,7 +133,7 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
         free(limiter);
         return WEIR_ENOMEM;
     }
-    if (failure_init(limiter, options->open_for_us) != WEIR_OK) {
+    if (failure_init(limiter, options) != WEIR_OK) {
         pthread_cond_destroy(&limiter->closing.begins);
         free(limiter);
         return WEIR_ENOMEM;

@@ -60,7 +60,7 @@ struct weir_limit {
     struct weir_policy policy;   /* (m) in force, or the last that was */
     struct layers layers;        /* (m) */
     UT_hash_handle hh;           /* (m) by name */
-    struct plan_cell share_plan; /* as `plan`, for this instance's share; unused unless ops->shared is set */
+    struct plan_cell local_plan; /* as `plan`; the fallback decides by it */
     char name[];                 /* (c) */
 };
 
@@ -114,11 +114,5 @@ struct weir {
     struct forks_watcher forks;
     struct stats stats;
 };
-
-/* The plan that decides a request: the share's if the fallback of a backend that all instances share decides it. */
-static inline struct plan_cell *limit_plan(struct weir_limit *limit, bool by_fallback)
-{
-    return by_fallback && limit->limiter->backend->ops->shared ? &limit->share_plan : &limit->plan;
-}
 
 #endif

@@ -12,6 +12,7 @@
 #define MIN_BYTES (INT64_C(1) << 20)
 #define MAX_BYTES (INT64_C(1) << 50)
 #define DEFAULT_TIMEOUT_US 50000
+#define DEFAULT_OUTAGE_RETRY_US WEIR_SECOND
 #define DEFAULT_REDIS_PREFIX "weir:"
 #define REDIS_PREFIX_MAX_LEN 64
 #define REDIS_REPLICAS_MAX 16
@@ -164,8 +165,11 @@ static int bounds_read(struct weir_options *read, const struct log *log)
                                                                              : read->max_keys * DEFAULT_BYTES_PER_KEY;
     if (read->timeout_us == 0)
         read->timeout_us = DEFAULT_TIMEOUT_US;
+    if (read->outage_retry_us == 0)
+        read->outage_retry_us = DEFAULT_OUTAGE_RETRY_US;
     if (options_range(log, "max_bytes", read->max_bytes, MIN_BYTES, MAX_BYTES) != WEIR_OK ||
         options_range(log, "timeout_us", read->timeout_us, 1, WEIR_HOUR) != WEIR_OK ||
+        options_range(log, "outage_retry_us", read->outage_retry_us, 1, WEIR_DAY) != WEIR_OK ||
         options_range(log, "open_for_us", read->open_for_us, 0, WEIR_DAY) != WEIR_OK ||
         options_range(log, "on_full", (int64_t)read->on_full, WEIR_FULL_DENY, WEIR_FULL_SHARE) != WEIR_OK)
         return WEIR_EINVAL;

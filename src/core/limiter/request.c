@@ -16,5 +16,5 @@ void request_tell_null(const struct weir *limiter, const char *what)
 
 uint64_t weir_request_plan(const struct weir_backend_request *request, struct weir_plan *out)
 {
-    return plan_cell_read(limit_plan(request->limit, request->cold_since_us >= 0), out);
+    return plan_cell_read(request->cold_since_us >= 0 ? &request->limit->local_plan : &request->limit->plan, out);
 }

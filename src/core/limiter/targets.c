@@ -28,7 +28,7 @@
 /* ---- Plans ---- */
 
 struct plans {
-    struct weir_plan plan, share_plan; /* the latter only if ops->shared is set */
+    struct weir_plan plan, local_plan;
 };
 
 /* Make the plans of a policy at the share in force. The policy has passed plan_check(), so the whole limit has exact
@@ -37,13 +37,12 @@ static enum plan_part plans_make(const struct weir *limiter, const struct weir_p
     REQUIRES(limiter->mutex)
 {
     const bool shared = limiter->backend->ops->shared;
-    const enum plan_part part = plan_at_share(policy, &limiter->share, shared ? &out->share_plan : &out->plan);
-    if (shared)
-        plan_at_share(policy, &share_whole, &out->plan);
+    const enum plan_part part = plan_at_share(policy, shared ? &share_whole : &limiter->share, &out->plan);
+    const enum plan_part fallback_part = plan_for_fallback(policy, &limiter->share, &out->local_plan);
     const int64_t reserve = lease_reserve(&limiter->leases, &out->plan);
     if (reserve > 0)
         plan_hold_back(&out->plan, reserve);
-    return part;
+    return shared ? fallback_part : part;
 }
 
 int limits_check(const struct weir *limiter, const struct weir_policy *policy, struct message message)
@@ -64,27 +63,24 @@ static bool is_other_plan(struct weir_limit *target, const struct weir_plan *pla
     struct weir_plan old;
     if (!target_is_in_force(target))
         return target->override;
-    plan_cell_read(limit_plan(target, true), &old);
+    plan_cell_read(&target->local_plan, &old);
     return old.fingerprint != plan->fingerprint;
 }
 
 /* Write the plans again under the next version; make them anew if the policy has changed. Return as target_commit(). */
 static bool write_plans(const struct weir *limiter, struct weir_limit *target) REQUIRES(limiter->mutex)
 {
-    const bool shared = limiter->backend->ops->shared;
     struct plans plans;
     if (target->is_changed) {
         target->part = plans_make(limiter, &target->policy, &plans);
     } else {
         plan_cell_read(&target->plan, &plans.plan);
-        if (shared)
-            plan_cell_read(&target->share_plan, &plans.share_plan);
+        plan_cell_read(&target->local_plan, &plans.local_plan);
     }
-    const bool changes = is_other_plan(target, shared ? &plans.share_plan : &plans.plan);
+    const bool changes = is_other_plan(target, &plans.local_plan);
     const uint64_t version = ++target->of->version;
     plan_cell_write(&target->plan, &plans.plan, version);
-    if (shared)
-        plan_cell_write(&target->share_plan, &plans.share_plan, version);
+    plan_cell_write(&target->local_plan, &plans.local_plan, version);
     target->is_changed = false;
     return changes;
 }
@@ -183,12 +179,15 @@ bool target_commit(struct weir *limiter, struct weir_limit *target)
 /* Write a target's plan at the new share; true if it differs from the old one. */
 static bool write_at_share(const struct weir *limiter, struct weir_limit *target) REQUIRES(limiter->mutex)
 {
-    struct plan_cell *cell = limit_plan(target, true);
-    struct weir_plan plan, old;
-    plan_cell_read(cell, &old);
-    target->part = plan_at_share(&target->policy, &limiter->share, &plan);
-    plan_cell_write(cell, &plan, ++target->of->version);
-    return old.fingerprint != plan.fingerprint;
+    struct plans plans;
+    struct weir_plan old;
+    plan_cell_read(&target->local_plan, &old);
+    target->part = plans_make(limiter, &target->policy, &plans);
+    const uint64_t version = ++target->of->version;
+    if (!limiter->backend->ops->shared)
+        plan_cell_write(&target->plan, &plans.plan, version);
+    plan_cell_write(&target->local_plan, &plans.local_plan, version);
+    return old.fingerprint != plans.local_plan.fingerprint;
 }
 
 /* Write plans at the new share. An override that is out of force gets its plans when it comes into force again. */

@@ -26,7 +26,6 @@
 #include <stdlib.h>
 
 #define OUTAGE_LOG_US WEIR_SECOND
-#define CLOSED_RETRY_US WEIR_SECOND
 #define BUSY_RETRY_US 1000
 
 static const char *const log_action[] = {
@@ -35,12 +34,13 @@ static const char *const log_action[] = {
     [WEIR_FAIL_CLOSED] = "denying everything",
 };
 
-int failure_init(struct weir *limiter, int64_t open_for_us)
+int failure_init(struct weir *limiter, const struct weir_options *options)
 {
     limiter->outage = calloc(1, sizeof *limiter->outage);
     if (!limiter->outage)
         return WEIR_ENOMEM;
-    limiter->outage->open_for_us = open_for_us;
+    limiter->outage->open_for_us = options->open_for_us;
+    limiter->outage->retry_us = options->outage_retry_us;
     if (settle_init(limiter) == WEIR_OK)
         return WEIR_OK;
     free(limiter->outage);
@@ -205,6 +205,20 @@ static int fill_times(const struct weir *limiter, struct weir_backend_request *r
     return WEIR_OK;
 }
 
+/* Bound the wait of a fallback's denial: the outage may end, and a cost above the share may fit the whole limit. */
+static void bound_retry(const struct weir *limiter, const struct weir_backend_request *request,
+                        struct weir_decision *out)
+{
+    struct weir_plan whole;
+    if (out->allowed)
+        return;
+    plan_cell_read(&request->limit->plan, &whole);
+    if (out->retry_after_us != WEIR_NEVER)
+        out->retry_after_us = min_of(out->retry_after_us, limiter->outage->retry_us);
+    else if (request->cost <= whole.size)
+        out->retry_after_us = limiter->outage->retry_us;
+}
+
 static int decide_local(struct weir *limiter, int failure, struct weir_backend_request *requests, size_t n, bool all,
                         struct weir_decision *out)
 {
@@ -216,7 +230,7 @@ static int decide_local(struct weir *limiter, int failure, struct weir_backend_r
         const uint64_t word = outage_enter(limiter, &request->key, request->now_us, failure);
         request->cold_since_us = outage_since_us(word);
         request->limit_id = request->limit->id | outage_number(word) << OUTAGE_TAG_BIT;
-        request->plan_version = plan_cell_version(limit_plan(request->limit, true));
+        request->plan_version = plan_cell_version(&request->limit->local_plan);
     }
     struct weir_backend *fallback = limiter->fallback;
     error = fallback->ops->decide(fallback, requests, n, all, INT64_MAX, out);
@@ -227,6 +241,7 @@ static int decide_local(struct weir *limiter, int failure, struct weir_backend_r
         const struct weir_backend_request *request = &requests[i];
         if (charged && out[i].allowed && request->verb == WEIR_TAKE)
             is_late = settle_admitted(limiter, request, out[i].source != WEIR_BY_FULL) || is_late;
+        bound_retry(limiter, request, &out[i]);
         out[i].source = WEIR_BY_FALLBACK;
         out[i].age_us = max_of(0, request->now_us - request->cold_since_us);
     }
@@ -236,8 +251,8 @@ static int decide_local(struct weir *limiter, int failure, struct weir_backend_r
 }
 
 /* Answer without looking at the key: what the plan alone tells. */
-static void decide_blindly(const struct weir_backend_request *request, bool open, int64_t age_us,
-                           struct weir_decision *out)
+static void decide_blindly(const struct weir *limiter, const struct weir_backend_request *request, bool open,
+                           int64_t age_us, struct weir_decision *out)
 {
     struct weir_plan plan;
     weir_request_plan(request, &plan);
@@ -249,7 +264,7 @@ static void decide_blindly(const struct weir_backend_request *request, bool open
         .remaining = open ? plan.size : 0,
         .retry_after_us = !fits  ? WEIR_NEVER
                           : open ? 0
-                                 : CLOSED_RETRY_US,
+                                 : limiter->outage->retry_us,
         .age_us = age_us,
     };
 }
@@ -308,7 +323,7 @@ int failure_answer(struct weir *limiter, int error, struct weir_backend_request 
     const int64_t age_us = max_of(0, now_us - outage_since_us(outage_enter(limiter, &requests[0].key, now_us, error)));
     const bool open = limiter->on_failure == WEIR_FAIL_OPEN && !open_is_spent(limiter->outage, age_us);
     for (size_t i = 0; i < n; i++)
-        decide_blindly(&requests[i], open, age_us, &out[i]);
+        decide_blindly(limiter, &requests[i], open, age_us, &out[i]);
     return WEIR_OK;
 }
 

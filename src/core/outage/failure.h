@@ -4,8 +4,8 @@
 
 #include "core/outage/outage.h"
 
-/* Make limiter->outage; `open_for_us` is the option. WEIR_OK or WEIR_ENOMEM. */
-int failure_init(struct weir *limiter, int64_t open_for_us);
+/* Make limiter->outage. WEIR_OK or WEIR_ENOMEM. */
+int failure_init(struct weir *limiter, const struct weir_options *options);
 void failure_free(struct weir *limiter);
 
 /* Ask the backend, and answer in its place if it fails: as ops->decide(). A request that the fallback decided is

@@ -12,6 +12,7 @@ struct outage {
     _Atomic int64_t begun_us;      /* (a) when the last outage began, on CLOCK_MONOTONIC */
     _Atomic int64_t logged_us;     /* (a) when an outage was last logged, on CLOCK_MONOTONIC */
     int64_t open_for_us;           /* (c) with WEIR_FAIL_OPEN: how long all outages may admit; 0: no end */
+    int64_t retry_us;              /* (c) longest retry_after_us of a denial during an outage */
     _Atomic int64_t open_spent_us; /* (a) readers, (s) writers: how much of that was spent when the outage began */
     int64_t over_us;               /* (s) when the last outage ended */
     struct settle settle;          /* what is owed */

@@ -303,7 +303,7 @@ static struct weir_backend_request part_request(const struct weir_backend_reques
     struct weir_backend_request request = *of;
     request.cost = 1;
     request.now_us = part->at_us;
-    request.plan_version = plan_cell_version(limit_plan(of->limit, true));
+    request.plan_version = plan_cell_version(&of->limit->local_plan);
     request.cold_since_us = part->since_us;
     request.limit_id = of->limit->id | part->tag << OUTAGE_TAG_BIT;
     return request;
@@ -321,15 +321,12 @@ struct settle_debt settle_assess(struct weir *limiter, const struct weir_backend
     struct weir_plan plan;
     struct settle_debt debt = { .permits = 0 };
     const int64_t now_us = outage_time(limiter, of->now_us);
-    plan_cell_read(limit_plan(of->limit, true), &plan);
-    const bool is_bucket = plan.algorithm == WEIR_TOKEN_BUCKET || plan.algorithm == WEIR_LEAKY_BUCKET;
+    plan_cell_read(&of->limit->local_plan, &plan);
     owed_read(limiter, now_us, &owed);
     for (size_t i = 0; i < owed.count; i++) {
         const struct settle_record *record = &owed.records[i];
-        struct settle_part part = { .tag = record->tag,
-                                    .since_us = record->since_us,
-                                    .at_us = is_bucket ? record->until_us : now_us };
-        if (is_bucket && has_filled_since(&plan, record->until_us, now_us))
+        struct settle_part part = { .tag = record->tag, .since_us = record->since_us, .at_us = record->until_us };
+        if (has_filled_since(&plan, record->until_us, now_us))
             continue;
         part.permits = part_debt(limiter, of, &part);
         if (part.permits > 0)

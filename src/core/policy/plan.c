@@ -216,6 +216,23 @@ enum plan_part plan_at_share(const struct weir_policy *policy, const struct shar
     return PLAN_PART_UNFIT;
 }
 
+enum plan_part plan_for_fallback(const struct weir_policy *policy, const struct share *share, struct weir_plan *out)
+{
+    struct weir_policy bucket = *policy;
+    if (is_window(policy))
+        bucket.burst = policy->limit;
+    if (policy->algorithm != WEIR_LEAKY_BUCKET)
+        bucket.algorithm = WEIR_TOKEN_BUCKET;
+    bucket.refill = WEIR_GREEDY;
+    bucket.align = WEIR_ALIGN_FIRST;
+    for (int64_t tick = 10; tick <= TICK_MAX_US; tick *= 10) {
+        if (plan_make(&bucket, share, out, (struct message){ NULL, 0 }) == WEIR_OK)
+            break;
+        bucket.period_us = div_up(policy->period_us, tick) * tick;
+    }
+    return plan_at_share(&bucket, share, out);
+}
+
 void plan_hold_back(struct weir_plan *plan, int64_t permits)
 {
     plan->size -= permits;

@@ -33,6 +33,11 @@ int64_t plan_size(const struct weir_policy *policy, const struct share *share);
  * Return what became of this instance's part. */
 enum plan_part plan_at_share(const struct weir_policy *policy, const struct share *share, struct weir_plan *out);
 
+/* Make the plan by which a fallback decides for that policy at a share: a leaky bucket for a leaky bucket, and a greedy
+ * token bucket of the same size and rate for everything else. If that has no exact arithmetic, the rate is up to one in
+ * 100,000 lower. Otherwise as plan_at_share(). */
+enum plan_part plan_for_fallback(const struct weir_policy *policy, const struct share *share, struct weir_plan *out);
+
 /* Subtract `permits` from the size of a greedy token bucket's plan; they are fewer than its size. */
 void plan_hold_back(struct weir_plan *plan, int64_t permits);
 
