@@ -460,6 +460,37 @@ TEST(an_outage_is_never_told_as_a_denial_by_redis, 30)
     place_close(&place);
 }
 
+TEST_EACH(an_outage_admits_at_the_rate_whatever_the_period, 3, 60)
+{
+    static const char *const policies[] = { "fixed_window limit=1000000 period=1d",
+                                            "sliding_window limit=1000000 period=1d",
+                                            "token_bucket limit=1000000 period=1d refill=interval" };
+    enum { TAKEN = 5 }; /* about 12 come in a second */
+    struct place place;
+    place_open(&place, false, NULL);
+    struct weir_options options = place_options(&place, TIMEOUT_US);
+    options.on_failure = WEIR_FAIL_LOCAL;
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", policies[_i]);
+    recover(limit, "key");
+    const int64_t began_us = clock_monotonic_us();
+    redis_server_kill(&place.server);
+    for (int64_t admitted = 0; admitted < TAKEN;) {
+        struct timed timed = timed_try(limit, "key", 1);
+        ck_assert_int_eq(timed.status, WEIR_OK);
+        ck_assert_int_eq(timed.decision.source, WEIR_BY_FALLBACK);
+        admitted += timed.decision.allowed;
+        ck_assert_int_le(admitted * WEIR_DAY, (clock_monotonic_us() - began_us) * 1000000);
+        ck_assert_int_le(timed.decision.retry_after_us, WEIR_SECOND);
+        sleep_us(1000);
+    }
+    must(redis_server_restart(&place.server) == 0, place.server.daemon.error); /* it has forgotten all keys */
+    ck_assert_int_eq(taken_by_redis(limit, "key", 1).remaining, 1000000 - TAKEN - 1);
+    weir_close(limiter);
+    asker_close(&place.asker);
+    place_close(&place);
+}
+
 int main(void)
 {
     if (redis_server_missing())

@@ -88,6 +88,7 @@ enum load_kind {
     LOAD_MIXED,  /* any demand, moving skews, flash crowds */
     LOAD_STEADY, /* hot keys below their limits */
     LOAD_WEIGHTS,
+    LOAD_LONG, /* limits of a minute to a day, with permits left all the time */
     LOAD_HOARD /* instances build up leases and spend them together at the last moment, or at the end of windows */
 };
 
@@ -153,6 +154,8 @@ struct holding {
     int64_t flying;       /* granted by the store, and not delivered yet or lost */
     int64_t fell_back_us; /* the fallback's last use */
     int64_t unsettled;    /* admitted by the fallback, not charged to the store yet */
+    int64_t level, level_us,
+        cold_since_us; /* a meter of what the fallback has admitted since the outage began: units */
 };
 
 struct instance {

@@ -219,6 +219,30 @@ static void falls_back(struct sim *sim, struct instance *instance)
     }
 }
 
+/* Check that the fallback admits what this instance's share of the rate has made since the outage began, up to two
+ * permits: a share is rounded down. Only where clocks are as good as the audit's. */
+static void must_share(struct sim *sim, const struct asked_op *asked)
+{
+    const struct sim_limit *limit = &sim->limits[asked->limit];
+    struct holding *holding = &asked->instance->holdings[asked->limit][asked->key];
+    const int64_t size = limit->size / asked->instance->count, period_us = limit->policy.period_us;
+    const int64_t since_us = sim->now_us - asked->op.decision.age_us;
+    if (asked->op.decision.age_us == 0)
+        return; /* the key is being settled */
+    if (since_us != holding->cold_since_us) {
+        holding->cold_since_us = holding->level_us = since_us;
+        holding->level = size * period_us;
+    }
+    holding->level -= limit->policy.limit * (sim->now_us - holding->level_us) / asked->instance->count;
+    holding->level = max_of(0, holding->level);
+    holding->level_us = sim->now_us;
+    if (asked->op.decision.allowed)
+        holding->level += asked->op.request.cost * period_us;
+    else if (holding->level + (asked->op.request.cost + 2) * period_us <= size * period_us)
+        violation(sim, "H10: instance %d is denied limit%d key%d, and its share has %lld permits",
+                  asked->instance->number, asked->limit, asked->key, (long long)(size - holding->level / period_us));
+}
+
 static void used(struct sim *sim, const struct asked_op *asked)
 {
     const struct weir_decision *decision = &asked->op.decision;
@@ -317,6 +341,8 @@ void audit_answered(struct sim *sim, struct asked_op *asked, int status)
         falls_back(sim, instance);
     else if (decision->source == WEIR_BY_REDIS)
         instance->falls_back = false;
+    if (decision->source == WEIR_BY_FALLBACK && sim->scenario->load == LOAD_LONG)
+        must_share(sim, asked);
     if (!decision->allowed && decision->source == WEIR_BY_FALLBACK && decision->retry_after_us > WEIR_SECOND)
         violation(sim, "H10: instance %d is denied limit%d key%d for %lld us, and the outage may end", instance->number,
                   asked->limit, asked->key, (long long)decision->retry_after_us);

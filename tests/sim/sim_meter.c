@@ -198,7 +198,8 @@ static void departures_check(struct meter *meter, struct record *records, size_t
     const struct sim *sim = meter->sim;
     if (sim->scenario->troubles & TROUBLES_MINTING)
         return;
-    const int64_t rounding_us = 2 + (sim->drift_max_ppm ? sim->timeout_us / 1000 + sim->leases.life_us / 1000 : 0);
+    const int64_t rounding_us = 2 * meter->limit->plan.tick_us +
+                                (sim->drift_max_ppm ? sim->timeout_us / 1000 + sim->leases.life_us / 1000 : 0);
     int64_t level = 0, last_us = SIM_EPOCH_US;
     qsort(records, count, sizeof *records, by_departure);
     for (size_t i = 0; i < count; i++) {

@@ -18,6 +18,7 @@ const struct scenario scenarios[] = {
     { "slow", TROUBLE_SLOW, LOAD_MIXED, "a store that stands still now and then" },
     { "outage", TROUBLE_OUTAGE, LOAD_MIXED, "a store that nobody reaches" },
     { "partition", TROUBLE_PARTITION, LOAD_MIXED, "a store that some do not reach" },
+    { "day", TROUBLE_OUTAGE, LOAD_LONG, "outages that are short beside a limit's period" },
     { "flap", TROUBLE_FLAP, LOAD_MIXED, "many outages" },
     { "failover", TROUBLE_FAILOVER, LOAD_MIXED, "lost writes" },
     { "flush", TROUBLE_FLUSH, LOAD_MIXED, "all is lost" },
@@ -86,8 +87,12 @@ static int64_t random_size(struct sim *sim, int64_t least, int64_t most)
 static void limit_draw(struct sim *sim, struct sim_limit *limit, int number)
 {
     static const int64_t periods_us[] = { 100000, 500000, WEIR_SECOND, 2 * WEIR_SECOND };
-    struct weir_policy policy = { .period_us = periods_us[random_in(sim, 0, 3)] };
-    policy.limit = random_size(sim, 4, policy.period_us * RATE_MOST / WEIR_SECOND);
+    static const int64_t long_us[] = { WEIR_MINUTE, WEIR_HOUR, WEIR_DAY };
+    const bool is_long = sim->scenario->load == LOAD_LONG;
+    struct weir_policy policy = { .period_us = is_long ? long_us[random_in(sim, 0, 2)]
+                                                       : periods_us[random_in(sim, 0, 3)] };
+    const int64_t rate_most = is_long ? RATE_MOST / 10 : RATE_MOST, second = policy.period_us / WEIR_SECOND;
+    policy.limit = random_size(sim, is_long ? second : 4, policy.period_us * rate_most / WEIR_SECOND);
     switch (random_in(sim, 0, 6)) {
     case 0:
     case 1: break;

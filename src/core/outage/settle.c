@@ -1,6 +1,6 @@
 /* settle.c - knows what the fallback has admitted during outages, which the backend is charged for afterwards.
  *
- * In an outage each instance admits by its share, from a state that begins cold: as if all permits had been taken when
+ * In an outage each key is a bucket of this instance's share, in a state that begins cold: as if all permits had been taken when
  * the outage began. Its debt of a key is what is in use there, minus what would be in use if it had admitted nothing.
  *
  * Why charging the debts suffices: let M be the level of a leaky meter over everything that all instances admit of the
@@ -19,7 +19,8 @@
  *     - A debt is charged as far as there is room for it. The rest stays owed and is charged before new requests here:
  *       other instances, which were not cut off, have been given permits that were not theirs.
  *     - A bucket's debt is that of the end of the outage: it drains in the backend from then on, and must not drain
- *       here as well. A bucket that has had time to fill owes nothing. A window's debt is what still counts now.
+ *       here as well. A bucket that has had time to fill owes nothing. So does a
+ *       window's, whose bucket stands for what still counts.
  *     - A charge without an answer may have been made. The debt stays and may be charged twice: that admits too few
  *       permits, never too many.
  *     - If requests bring times far from the limiter's clock, only they know the time. Nothing of such an outage is
