@@ -9,11 +9,14 @@
 #endif
 
 /* The decision for a new key when max_keys or max_bytes is reached and none of the keys inspected, up to 512, is
- * idle. The decision's source is then WEIR_BY_FULL. Keys already in the table always keep their state. */
+ * idle; and for a key whose state must grow to follow a new policy. The decision's source is then WEIR_BY_FULL. Keys
+ * already in the table always keep their state. */
 enum weir_on_full {
     WEIR_FULL_DENY,  /* denied; retry_after_us is the time until one of the inspected keys becomes idle */
     WEIR_FULL_ALLOW, /* allowed and not counted */
-    WEIR_FULL_SHARE  /* all such keys of a limit share one state; refunds to keys that have no other go there */
+    /* All such keys of a limit share one state; refunds to keys that have no other go there. These states have 1/64 of
+     * max_bytes; a limit whose state finds no room there denies. */
+    WEIR_FULL_SHARE
 };
 
 /* Where a limiter counts. */

@@ -361,15 +361,18 @@ TEST(an_entry_that_is_made_or_moved_is_claimed, 10)
             struct weir_plan plan, wide;
             struct entry *entry;
             int64_t state[STATE_MAX_WORDS];
-            const struct written none = { NULL, NULL };
             const uint64_t version = weir_request_plan(&request, &plan);
             plan_cell_read(&stand.other->plan, &wide);
             lock_take(&shard->mutex);
             if (moved) {
                 entry = shard_find(stand.table, shard, &request);
                 renewing.plan_version = version + 2;
-                must(shard_renew(stand.table, shard, &request, &wide, version + 2, NULL, &none, &entry) == TABLE_OK,
-                     "memory");
+                struct rule *rule;
+                struct entry *narrow = entry;
+                must(shard_rule(stand.table, shard, &request, &wide, version + 2, NULL, 0, &rule) == TABLE_OK &&
+                         entry_make(stand.table, shard, rule, &request, &entry) == TABLE_OK,
+                     "there is memory");
+                entry_drop(stand.table, shard, narrow);
                 state_charge(&wide, state, request.now_us, 1);
             } else {
                 must(shard_add(stand.table, shard, &request, &plan, version, &entry) == TABLE_OK, "there is memory");

@@ -649,6 +649,40 @@ TEST(keys_of_all_sizes_stay_within_max_bytes, 60)
     }
 }
 
+TEST(redefinitions_stay_within_max_bytes, 60)
+{
+    static const char *const policies[] = {
+        "sliding_window limit=10 period=1d blocks=1024", "token_bucket limit=10 period=1d",
+        "sliding_window limit=5 period=1d blocks=100",   "leaky_bucket limit=10 period=1d",
+        "sliding_window limit=5 period=1d blocks=1000",  "sliding_window limit=8 period=1d blocks=10",
+    };
+    const int64_t most = INT64_C(8) << 20;
+    int64_t resident_before = resident_bytes();
+    for (enum weir_on_full on_full = WEIR_FULL_DENY; on_full <= WEIR_FULL_SHARE; on_full++) {
+        OPEN_SCENE(scene, OPTIONS(.max_bytes = most, .on_full = on_full));
+        weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1d");
+        int64_t keys = 0;
+        while (take_number(limit, keys, 8).source == WEIR_BY_MEMORY)
+            keys++;
+        for (size_t p = 0; p < 2 * sizeof policies / sizeof policies[0]; p++) {
+            scene_define_text(&scene, "limit", policies[p % (sizeof policies / sizeof policies[0])]);
+            for (int64_t i = 0; i < keys; i++) {
+                take_number(limit, i, 1);
+                if (i % 100 == 0)
+                    must(stats_of(scene.limiter).bytes <= most, "the cap holds at every moment");
+            }
+        }
+        assert_memory_is_bounded(&scene, resident_before);
+        ck_assert_uint_gt(stats_of(scene.limiter).full, 0);
+        scene.now_us += 2 * WEIR_DAY; /* all keys are idle */
+        int64_t in = 0;
+        for (int64_t i = 0; i < keys; i++)
+            in += take_number(limit, i, 1).source == WEIR_BY_MEMORY;
+        ck_assert_int_gt(in, keys / 2); /* their entries are larger than before */
+        ck_assert_int_le(stats_of(scene.limiter).bytes, most);
+    }
+}
+
 /* Return how many small keys still fit. */
 static int64_t small_keys_that_fit(struct scene *scene, weir_limit *limit)
 {

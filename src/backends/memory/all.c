@@ -11,14 +11,18 @@
 
 #include <stdlib.h>
 
+enum all_room { ALL_HAS_ROOM, ALL_FULL, ALL_DENIED };
+
 struct all {
     const struct weir_backend_request *requests;
     size_t n;
     struct entry *entries[WEIR_MAX_ALL];
-    bool full[WEIR_MAX_ALL]; /* this request found no room */
+    uint8_t full[WEIR_MAX_ALL]; /* enum all_room: on_full decides for this request, or denies it */
+    int64_t soonest_us;         /* when the last look for room expected some */
+    size_t stale;               /* the first request whose state must grow and found no room; n: none */
     bool added[WEIR_MAX_ALL];
     uint64_t versions; /* the sum over the missing keys when they peeked */
-    int64_t *large;    /* room for a state of more than ENTRY_COPIED_WORDS, if any missing key needed it */
+    int64_t *large;    /* room for a state of more than ENTRY_COPIED_WORDS, if any request needed it */
 };
 
 /* Return the caller's request, or overflow_request() of one that found no room. */
@@ -90,13 +94,16 @@ static void all_let_go(struct all *all)
 static enum table_error all_find(struct memory *memory, struct all *all) UNCHECKED
 {
     memset(all->entries, 0, sizeof all->entries);
+    all->stale = all->n;
     for (size_t i = 0; i < all->n; i++) {
         const struct weir_backend_request request = all_request(all, i);
         struct entry *found = all->entries[i] = all_find_one(memory, all, i);
         if (!found || rule_is_current(entry_rule(&memory->table, found), &request))
             continue;
         enum table_error error = carry_entry(memory, all_shard(memory, all, i), &request, &all->entries[i]);
-        if (error)
+        if (error == TABLE_NO_ROOM)
+            all->stale = all->stale < i ? all->stale : i;
+        else if (error)
             return error;
         all_moved(all, i, found);
     }
@@ -113,19 +120,43 @@ static int64_t all_shared_before(const struct all *all, size_t i)
     return cost;
 }
 
+/* Return room for a state: `small`, which has ENTRY_COPIED_WORDS, or memory that lasts as long as the locks. NULL: out
+ * of memory. */
+static int64_t *all_room(struct all *all, const struct weir_plan *plan, int64_t *small)
+{
+    if (state_words(plan) <= ENTRY_COPIED_WORDS)
+        return small;
+    if (!all->large)
+        all->large = malloc(STATE_MAX_WORDS * sizeof *all->large);
+    return all->large;
+}
+
 /* Decide for a missing key, without an entry. */
 static enum table_error all_decide_absent(struct all *all, const struct weir_backend_request *request,
                                           const struct weir_plan *plan, struct weir_decision *out)
 {
-    int64_t small[ENTRY_COPIED_WORDS], *state = small;
-    if (state_words(plan) > ENTRY_COPIED_WORDS) {
-        if (!all->large)
-            all->large = malloc(STATE_MAX_WORDS * sizeof *all->large);
-        state = all->large;
-    }
+    int64_t small[ENTRY_COPIED_WORDS], *state = all_room(all, plan, small);
     if (!state)
         return TABLE_NO_MEMORY;
     decide_absent(request, plan, state, out);
+    return TABLE_OK;
+}
+
+/* Peek at an entry that may be stale. */
+static enum table_error all_peek_entry(struct memory *memory, struct all *all, size_t i,
+                                       const struct weir_backend_request *request, struct weir_decision *out) UNCHECKED
+{
+    struct entry *entry = all->entries[i];
+    if (rule_is_current(entry_rule(&memory->table, entry), request)) {
+        peek_entry(memory, request, entry, out);
+        return TABLE_OK;
+    }
+    struct weir_plan plan;
+    const uint64_t version = weir_request_plan(request, &plan);
+    int64_t small[ENTRY_COPIED_WORDS], *state = all_room(all, &plan, small);
+    if (!state)
+        return TABLE_NO_MEMORY;
+    peek_carried(memory, all_shard(memory, all, i), request, &plan, version, entry, state, out);
     return TABLE_OK;
 }
 
@@ -141,13 +172,15 @@ static enum table_error all_peek(struct memory *memory, struct all *all, struct 
         if (memory->on_full == WEIR_FULL_SHARE)
             request.cost += all_shared_before(all, i);
         if (all->entries[i]) {
-            peek_entry(memory, &request, all->entries[i], &out[i]);
+            error = all_peek_entry(memory, all, i, &request, &out[i]);
         } else {
             struct weir_plan plan;
             all->versions += weir_request_plan(&request, &plan);
             error = all_decide_absent(all, &request, &plan, &out[i]);
         }
-        if (all->full[i])
+        if (all->full[i] == ALL_DENIED && !error)
+            deny_full(&request, all->soonest_us, &out[i]);
+        else if (all->full[i])
             out[i].source = WEIR_BY_FULL;
         *allowed = *allowed && !error && out[i].allowed; /* out[i] is not written on an error */
     }
@@ -273,6 +306,9 @@ static enum table_error all_claimed(struct memory *memory, struct all *all, stru
             all_rebase(memory, all);
         if (error || !allowed)
             return error;
+        *short_of = all->stale;
+        if (all->stale < all->n)
+            return TABLE_NO_ROOM;
         error = all_add(memory, all, out, short_of, &changed);
         if (!error && !changed)
             all_take(memory, all, out);
@@ -297,7 +333,7 @@ static void all_count_full(struct memory *memory, const struct all *all, const s
 {
     uint64_t full = 0, denied = 0, full_denied = 0;
     for (size_t i = 0; i < all->n; i++) {
-        full += all->full[i];
+        full += all->full[i] != ALL_HAS_ROOM;
         denied += !out[i].allowed;
         full_denied += all->full[i] && !out[i].allowed;
     }
@@ -306,13 +342,14 @@ static void all_count_full(struct memory *memory, const struct all *all, const s
 
 /* Make room for all requests without an entry, from `short_of` on: the earlier ones find what they had before. Making
  * room for one at a time would need a try for each. False: there is no room for any. */
-static bool all_make_room(struct memory *memory, const struct all *all, size_t short_of, int64_t *soonest_us)
+static bool all_make_room(struct memory *memory, struct all *all, size_t short_of)
 {
     bool room = false;
     for (size_t i = short_of; i < all->n; i++) {
-        if (all->full[i] || all->entries[i])
+        if (all->full[i] || (all->entries[i] && i != all->stale))
             continue;
-        if (!table_make_room(&memory->table, all_shard(memory, all, i), all->requests[0].now_us, true, soonest_us))
+        if (!table_make_room(&memory->table, all_shard(memory, all, i), all->requests[0].now_us, true,
+                             &all->soonest_us))
             break;
         room = true;
     }
@@ -322,11 +359,10 @@ static bool all_make_room(struct memory *memory, const struct all *all, size_t s
 int memory_decide_all(struct memory *memory, const struct weir_backend_request *requests, size_t n,
                       struct weir_decision *out)
 {
-    struct all all = { .requests = requests, .n = n };
+    struct all all = { .requests = requests, .n = n, .soonest_us = INT64_MAX };
     int tries = ROOM_TRIES;
     for (;;) {
         size_t short_of = 0;
-        int64_t soonest_us = INT64_MAX;
         all_lock(memory, &all, lock_take);
         enum table_error error = all_locked(memory, &all, out, &short_of);
         all_lock(memory, &all, lock_give);
@@ -337,13 +373,9 @@ int memory_decide_all(struct memory *memory, const struct weir_backend_request *
                 all_count_full(memory, &all, out);
             return weir_error_of(error);
         }
-        if (--tries > 0 && all_make_room(memory, &all, short_of, &soonest_us))
+        if (all.full[short_of] == ALL_HAS_ROOM && --tries > 0 && all_make_room(memory, &all, short_of))
             continue;
-        if (memory->on_full == WEIR_FULL_DENY) { /* out[] holds the peeks */
-            atomic_fetch_add_explicit(&memory->full, 1, memory_order_relaxed);
-            deny_full(&requests[short_of], soonest_us, &out[short_of]);
-            return WEIR_OK;
-        }
-        all.full[short_of] = true;
+        const bool is_denied = memory->on_full == WEIR_FULL_DENY || all.full[short_of] != ALL_HAS_ROOM;
+        all.full[short_of] = is_denied ? ALL_DENIED : ALL_FULL;
     }
 }

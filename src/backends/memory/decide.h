@@ -61,13 +61,17 @@ void peek_entry(struct memory *memory, const struct weir_backend_request *reques
 
 /* Bring an entry under the plan of the request's limit as core/algorithm/former.c defines it, and drop a former state
  * in which nothing is used. *entry may move; it becomes NULL if nothing in it is used. An entry written under a later
- * plan than the request's stays as it is: that plan decides for late requests, too. TABLE_NO_MEMORY: nothing changed. */
+ * plan than the request's stays as it is: that plan decides for late requests, too. On an error nothing changed;
+ * TABLE_NO_ROOM: the state must grow, and on_full decides as for a new key if peek_carried() admits. */
 enum table_error carry_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
                              struct entry **entry) REQUIRES(shard->mutex);
 
-/* Peek at an entry that may be under another plan than the request's, as if it had been carried over. */
-void peek_carried(struct memory *memory, const struct weir_backend_request *request, struct entry *entry,
-                  struct weir_decision *out);
+/* Peek at an entry that may be under another plan than the request's, as if it had been carried over to `plan`, which the
+ * limit has at `version`. `state` has room for a state under that. TABLE_NO_ROOM: it would admit, but carry_entry() would
+ * find no room. */
+enum table_error peek_carried(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
+                              const struct weir_plan *plan, uint64_t version, struct entry *entry, int64_t *state,
+                              struct weir_decision *out) REQUIRES(shard->mutex);
 
 /* Charge the former state of an entry for a decision that changed the entry's state. Returns as decide_entry() does. */
 bool former_changed(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,

@@ -2,7 +2,7 @@
  *
  * The first admitted request of a key makes its entry; a denied one leaves no trace. carry.c brings the entry under a
  * new plan of its limit. The entry goes when nothing in it is used any more. The option on_full decides for a key that
- * finds no room.
+ * finds no room, be it new or in need of a larger state; a denial needs none.
  *
  * While this backend is the fallback of another one, a key without an entry is cold: its permits count as used since
  * the outage began. Each request carries that time, so the cold state itself is never stored.
@@ -35,6 +35,7 @@ static enum table_error locked_decide_missing(struct memory *memory, struct shar
         return TABLE_NO_ROOM; /* the permits may have come from the shared state */
     decide_absent(request, &plan, state, &decision);
     if (request->verb == WEIR_PEEK) {
+        *out = decision;
         if (state_is_worth_storing(request, &decision) && !shard_has_room(&memory->table, shard, request, &plan))
             return TABLE_NO_ROOM;
     } else if (state_is_worth_storing(request, &decision)) {
@@ -83,6 +84,18 @@ bool decide_entry(struct memory *memory, struct shard *shard, const struct weir_
     return true;
 }
 
+/* Not inline: its frame holds a whole state. */
+__attribute__((noinline)) static enum table_error locked_peek_carried(struct memory *memory, struct shard *shard,
+                                                                      const struct weir_backend_request *request,
+                                                                      struct entry *entry, struct weir_decision *out)
+    REQUIRES(shard->mutex)
+{
+    int64_t state[STATE_MAX_WORDS];
+    struct weir_plan plan;
+    const uint64_t version = weir_request_plan(request, &plan);
+    return peek_carried(memory, shard, request, &plan, version, entry, state, out);
+}
+
 static enum table_error locked_decide_claimed(struct memory *memory, struct shard *shard,
                                               const struct weir_backend_request *request, struct entry **entry,
                                               struct weir_decision *out) REQUIRES(shard->mutex)
@@ -93,12 +106,14 @@ static enum table_error locked_decide_claimed(struct memory *memory, struct shar
         return locked_decide_missing(memory, shard, request, out);
     }
     if (!rule_is_current(entry_rule(&memory->table, *entry), request)) {
-        if (request->verb == WEIR_PEEK) {
-            peek_carried(memory, request, *entry, out);
-            return TABLE_OK;
-        }
+        if (request->verb == WEIR_PEEK)
+            return locked_peek_carried(memory, shard, request, *entry, out);
         enum table_error error = carry_entry(memory, shard, request, entry);
-        if (error)
+        if (error == TABLE_NO_ROOM && request->verb == WEIR_TAKE) {
+            locked_peek_carried(memory, shard, request, *entry, out);
+            return out->allowed ? TABLE_NO_ROOM : TABLE_OK;
+        }
+        if (error && error != TABLE_NO_ROOM) /* a refund stays under the old plan */
             return error;
         if (!*entry)
             return locked_decide_missing(memory, shard, request, out);
@@ -158,25 +173,26 @@ __attribute__((noinline)) static void full_decide_absent(const struct weir_backe
     decide_absent(&asked, &plan, state, out);
 }
 
-/* Decide by on_full for a new key that found no room. The caller holds no lock. */
+/* Decide by on_full for a key that found no room. The caller holds no lock. */
 static enum table_error decide_full(struct memory *memory, const struct weir_backend_request *request,
                                     int64_t soonest_us, struct weir_decision *out)
 {
     enum table_error error = TABLE_OK;
+    enum weir_on_full on_full = memory->on_full;
     if (request->verb == WEIR_TAKE)
         atomic_fetch_add_explicit(&memory->full, 1, memory_order_relaxed);
-    if (memory->on_full == WEIR_FULL_DENY) {
+    if (on_full == WEIR_FULL_SHARE) {
+        const struct weir_backend_request shared = overflow_request(request);
+        error = locked_decide(memory, table_overflow_shard(&memory->table), &shared, out);
+        on_full = error == TABLE_NO_ROOM ? WEIR_FULL_DENY : on_full;
+    }
+    if (on_full == WEIR_FULL_DENY) {
         full_decide_absent(request, WEIR_PEEK, out);
         deny_full(request, soonest_us, out);
         return TABLE_OK;
     }
-    if (memory->on_full == WEIR_FULL_SHARE) {
-        struct shard *shard = table_overflow_shard(&memory->table);
-        const struct weir_backend_request shared = overflow_request(request);
-        error = locked_decide(memory, shard, &shared, out);
-    } else {
+    if (on_full == WEIR_FULL_ALLOW)
         full_decide_absent(request, request->verb, out);
-    }
     out->source = WEIR_BY_FULL;
     return error;
 }
@@ -190,10 +206,8 @@ locked_make_room_and_decide(struct memory *memory, struct shard *shard, const st
     for (int tries = 0; request->verb != WEIR_REFUND && tries < ROOM_TRIES; tries++) {
         if (!table_make_room(&memory->table, shard, request->now_us, !is_peek, &soonest_us))
             break;
-        if (is_peek) {
-            full_decide_absent(request, WEIR_PEEK, out);
+        if (is_peek) /* *out holds its answer */
             return TABLE_OK;
-        }
         enum table_error error = locked_decide(memory, shard, request, out);
         if (error != TABLE_NO_ROOM)
             return error;

@@ -73,11 +73,8 @@ static struct rule *rule_make(struct rules *rules, bool *is_spent) REQUIRES(rule
     if (number >> RULE_BITS != 0 || !rules_make_chunk(rules, 25 - (unsigned)__builtin_clz(number)))
         return NULL;
     if (!rules_pay(rules, RULE_BYTES)) {
-        if (is_spent) {
-            *is_spent = true;
-            return NULL;
-        }
-        budget_overdraw(rules->budget, RULE_BYTES);
+        *is_spent = true;
+        return NULL;
     }
     rules->count++;
     struct rule *rule = rule_at(rules, number);
@@ -109,7 +106,7 @@ static struct rule *rule_add(struct rules *rules, const struct weir_plan *plan, 
     *rule = (struct rule){
         .plan = *plan,
         .key = *key,
-        .words = state_words(plan),
+        .words = state_words(plan) + key->spare_words,
         .is_greedy = plan->algorithm == WEIR_TOKEN_BUCKET && plan->refill == WEIR_GREEDY && !former,
         .number = rule->number,
     };
@@ -143,13 +140,14 @@ static void rule_expect(struct rules *rules, struct rule *rule) REQUIRES(rules->
 }
 
 static struct rule_key rule_key_of(const struct weir_backend_request *request, const struct weir_plan *plan,
-                                   const struct weir_plan *former)
+                                   const struct weir_plan *former, size_t spare_words)
 {
     return (struct rule_key){
         .fingerprint = plan->fingerprint,
         .limit_id = request->limit_id,
         .limit = (uintptr_t)request->limit,
         .former_fingerprint = former ? former->fingerprint : 0,
+        .spare_words = spare_words,
     };
 }
 
@@ -162,7 +160,7 @@ static struct rule *rule_find(struct rules *rules, const struct rule_key *key) R
 
 bool rules_have_room(struct rules *rules, const struct weir_backend_request *request, const struct weir_plan *plan)
 {
-    const struct rule_key key = rule_key_of(request, plan, NULL);
+    const struct rule_key key = rule_key_of(request, plan, NULL, 0);
     lock_take(&rules->mutex);
     const bool has_room = rule_find(rules, &key) || rules->forgotten || rules->idle ||
                           budget_has(&rules->own, RULE_BYTES) || budget_has(rules->budget, RULE_BYTES);
@@ -171,9 +169,9 @@ bool rules_have_room(struct rules *rules, const struct weir_backend_request *req
 }
 
 struct rule *rule_get(struct rules *rules, const struct weir_backend_request *request, const struct weir_plan *plan,
-                      uint64_t version, const struct weir_plan *former, bool *is_spent)
+                      uint64_t version, const struct weir_plan *former, size_t spare_words, bool *is_spent)
 {
-    const struct rule_key key = rule_key_of(request, plan, former);
+    const struct rule_key key = rule_key_of(request, plan, former, spare_words);
     lock_take(&rules->mutex);
     struct rule *rule = rule_find(rules, &key);
     if (!rule) {

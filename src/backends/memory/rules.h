@@ -41,6 +41,7 @@ struct rule_key {
     uint64_t limit_id;
     uint64_t limit;             /* address of the limit or the override */
     int64_t former_fingerprint; /* 0: no former state */
+    uint64_t spare_words;       /* of an entry: unused ones between its states and its key */
 };
 
 /* Marks the version of a rule with a former plan. No limit's version ever gets this high. */
@@ -59,7 +60,7 @@ struct rule_key {
 struct rule {
     alignas(64) struct rule_key key; /* (c) */
     _Atomic uint64_t version;        /* the latest version with this plan; only grows, see rule_raise() */
-    size_t words;                    /* (c) of an entry: its state and its former state */
+    size_t words;                    /* (c) of an entry: its state, its former state and spare ones */
     uint32_t number;                 /* (c) */
     bool is_greedy;                  /* (c) a token bucket with greedy refill, the most common kind */
     struct weir_plan plan;           /* (c) */
@@ -107,19 +108,13 @@ static inline struct rule *rule_at(const struct rules *rules, uint32_t number)
 }
 
 /* Return the rule of a plan that the request's limit has at `version`, with one more holder. `former` is the plan
- * of the entries' former states, or NULL. A spent budget refuses a new rule and sets *is_spent; with `is_spent` NULL
- * the rule is made beyond the budget. NULL: refused, or out of memory or of numbers. */
+ * of the entries' former states, or NULL. A spent budget refuses a new rule and sets *is_spent. NULL: refused, or out
+ * of memory or of numbers. */
 struct rule *rule_get(struct rules *rules, const struct weir_backend_request *request, const struct weir_plan *plan,
-                      uint64_t version, const struct weir_plan *former, bool *is_spent);
+                      uint64_t version, const struct weir_plan *former, size_t spare_words, bool *is_spent);
 
-/* True if rule_get(), with `is_spent` and without a former plan, would not be refused. */
+/* True if rule_get(), without a former plan and spare words, would not be refused. */
 bool rules_have_room(struct rules *rules, const struct weir_backend_request *request, const struct weir_plan *plan);
-
-/* Return the bytes that count as used by rules alone, without those from the backend's budget. */
-static inline int64_t rules_own_bytes(const struct rules *rules)
-{
-    return atomic_load_explicit(&rules->own.used, memory_order_relaxed);
-}
 
 /* Return the rule that the limit's requests probably need, or NULL. The caller must check that it fits. */
 static inline struct rule *rule_guess(const struct rules *rules, uint64_t limit_id)

@@ -69,6 +69,31 @@ struct entry *shard_find(struct table *table, const struct shard *shard, const s
     return NULL;
 }
 
+/* ---- Memory ---- */
+
+/* Take memory for an entry. States that keys share are few, and no look uses them: they need no pages. */
+static enum slab_error entry_take(struct table *table, const struct shard *shard, size_t bytes, void **out)
+{
+    if (shard_is_indexed(table, shard))
+        return slab_take(&table->slab, bytes, shard->number, false, out);
+    if (!budget_take(&table->shared, (int64_t)bytes))
+        return SLAB_NO_BUDGET;
+    *out = malloc(bytes);
+    if (!*out)
+        budget_give(&table->shared, (int64_t)bytes);
+    return *out ? SLAB_OK : SLAB_NO_MEMORY;
+}
+
+static void entry_give(struct table *table, const struct shard *shard, struct entry *entry, size_t bytes)
+{
+    if (shard_is_indexed(table, shard)) {
+        slab_give(&table->slab, entry, bytes);
+    } else {
+        free(entry);
+        budget_give(&table->shared, (int64_t)bytes);
+    }
+}
+
 /* ---- The whole table ---- */
 
 #define LEAST_BYTES_PER_KEY 96 /* bytes that keys are expected to take at least: entries of short ones */
@@ -124,7 +149,7 @@ static void shard_free(struct table *table, struct shard *shard)
     while (entry) {
         struct entry *next = entry->hh.next;
         struct rule *rule = entry_rule(table, entry);
-        slab_give(&table->slab, entry, entry_bytes(rule->words, entry->hh.keylen));
+        entry_give(table, shard, entry, entry_bytes(rule->words, entry->hh.keylen));
         rule_drop(&table->rules, rule);
         entry = next;
     }
@@ -151,8 +176,13 @@ int table_init(struct table *table, int64_t max_keys, int64_t max_bytes)
 {
     size_t count = shard_count_for(max_keys, max_bytes);
     size_t all = count + 1;
-    const int64_t for_rules = max_bytes / RULES_SHARE;
-    *table = (struct table){ .shard_count = count, .max_keys = max_keys, .budget.max = max_bytes - for_rules };
+    const int64_t for_rules = max_bytes / RULES_SHARE, for_shared = max_bytes / TABLE_SHARED_SHARE;
+    *table = (struct table){
+        .shard_count = count,
+        .max_keys = max_keys,
+        .budget.max = max_bytes - for_rules - for_shared,
+        .shared.max = for_shared,
+    };
     const int64_t keys_per_shard = min_of(max_keys, max_bytes / LEAST_BYTES_PER_KEY) / (int64_t)count;
     table->shard_shift = 64 - (unsigned)__builtin_ctzll(count);
     readers_init(&table->readers);
@@ -196,24 +226,29 @@ uint64_t table_evictions(struct table *table)
 
 /* ---- One key ---- */
 
-/* Return the rule of a plan without a former state, with one more holder for a new entry. `is_spent` and NULL: as
- * in rule_get(). */
-static struct rule *shard_rule(struct table *table, struct shard *shard, const struct weir_backend_request *request,
-                               const struct weir_plan *plan, uint64_t version, bool *is_spent) REQUIRES(shard->mutex)
+enum table_error shard_rule(struct table *table, struct shard *shard, const struct weir_backend_request *request,
+                            const struct weir_plan *plan, uint64_t version, const struct weir_plan *former,
+                            size_t spare_words, struct rule **out)
 {
-    if (shard->recent && rule_is(shard->recent, request, plan)) {
+    const bool is_plain = !former && spare_words == 0;
+    if (is_plain && shard->recent && rule_is(shard->recent, request, plan)) {
         rule_hold(shard->recent);
         rule_raise(shard->recent, version);
-        return shard->recent;
+        *out = shard->recent;
+        return TABLE_OK;
     }
-    struct rule *rule = rule_get(&table->rules, request, plan, version, NULL, is_spent);
+    bool is_spent = false;
+    struct rule *rule = rule_get(&table->rules, request, plan, version, former, spare_words, &is_spent);
     if (!rule)
-        return NULL;
-    if (shard->recent)
-        rule_drop(&table->rules, shard->recent);
-    rule_hold(rule);
-    shard->recent = rule;
-    return rule;
+        return is_spent ? TABLE_NO_ROOM : TABLE_NO_MEMORY;
+    if (is_plain) {
+        if (shard->recent)
+            rule_drop(&table->rules, shard->recent);
+        rule_hold(rule);
+        shard->recent = rule;
+    }
+    *out = rule;
+    return TABLE_OK;
 }
 
 static void table_fetch_hash(void *slab, uint32_t place)
@@ -265,14 +300,12 @@ static void entry_index(struct table *table, struct shard *shard, const struct e
         index_widen(&table->index, shard->number, table_fetch_hash, table_hash_of, &table->slab);
 }
 
-/* Make an entry under `rule`, whose hold it takes over, put it into the table, and claim it. */
-static enum table_error entry_make(struct table *table, struct shard *shard, struct rule *rule,
-                                   const struct weir_backend_request *request, bool beyond_budget, struct entry **out)
-    REQUIRES(shard->mutex)
+enum table_error entry_make(struct table *table, struct shard *shard, struct rule *rule,
+                            const struct weir_backend_request *request, struct entry **out)
 {
     void *memory;
     const size_t bytes = entry_bytes(rule->words, request->key.len), key_at = rule->words;
-    enum slab_error error = slab_take(&table->slab, bytes, shard->number, beyond_budget, &memory);
+    enum slab_error error = entry_take(table, shard, bytes, &memory);
     if (error) {
         rule_drop(&table->rules, rule);
         return error == SLAB_NO_BUDGET ? TABLE_NO_ROOM : TABLE_NO_MEMORY;
@@ -280,8 +313,9 @@ static enum table_error entry_make(struct table *table, struct shard *shard, str
     struct entry *entry = memory;
     struct entry *head = shard->first;
     /* A look that still uses the former entry in this memory must find the count continued. Looks never use
-     * entries that are too large for a page. */
-    const uint64_t word = bytes > SLAB_MAX_ENTRY ? 0 : atomic_load_explicit(&entry->word, memory_order_relaxed);
+     * entries that are not in a page. */
+    const bool is_paged = bytes <= SLAB_MAX_ENTRY && shard_is_indexed(table, shard);
+    const uint64_t word = is_paged ? atomic_load_explicit(&entry->word, memory_order_relaxed) : 0;
     atomic_store_explicit(&entry->word, word_of(word, rule->number, request->key.len) | WORD_BUSY,
                           memory_order_release);
     entry_write_key(entry, key_at, request->key);
@@ -299,11 +333,10 @@ enum table_error shard_add(struct table *table, struct shard *shard, const struc
         atomic_fetch_sub_explicit(&table->keys, 1, memory_order_relaxed);
         return TABLE_NO_ROOM;
     }
-    bool is_spent = false;
-    struct rule *rule = shard_rule(table, shard, request, plan, version, counted ? &is_spent : NULL);
-    enum table_error error = is_spent ? TABLE_NO_ROOM : TABLE_NO_MEMORY;
-    if (rule)
-        error = entry_make(table, shard, rule, request, !counted, out);
+    struct rule *rule;
+    enum table_error error = shard_rule(table, shard, request, plan, version, NULL, 0, &rule);
+    if (!error)
+        error = entry_make(table, shard, rule, request, out);
     if (error) {
         if (counted)
             atomic_fetch_sub_explicit(&table->keys, 1, memory_order_relaxed);
@@ -314,18 +347,23 @@ enum table_error shard_add(struct table *table, struct shard *shard, const struc
     return TABLE_OK;
 }
 
+bool shard_has_bytes(struct table *table, const struct shard *shard, size_t words, size_t key_len)
+{
+    const size_t bytes = entry_bytes(words, key_len);
+    return shard_is_indexed(table, shard) ? slab_has_room(&table->slab, bytes)
+                                          : budget_has(&table->shared, (int64_t)bytes);
+}
+
 bool shard_has_room(struct table *table, const struct shard *shard, const struct weir_backend_request *request,
                     const struct weir_plan *plan)
 {
-    if (!shard_is_indexed(table, shard))
-        return true;
-    return atomic_load_explicit(&table->keys, memory_order_relaxed) < table->max_keys &&
-           slab_has_room(&table->slab, entry_bytes(state_words(plan), request->key.len)) &&
+    const bool is_counted = shard_is_indexed(table, shard);
+    return (!is_counted || atomic_load_explicit(&table->keys, memory_order_relaxed) < table->max_keys) &&
+           shard_has_bytes(table, shard, state_words(plan), request->key.len) &&
            ((shard->recent && rule_is(shard->recent, request, plan)) || rules_have_room(&table->rules, request, plan));
 }
 
-/* Take an entry out of the table and give back its memory and its rule. */
-static void entry_drop(struct table *table, struct shard *shard, struct entry *entry) REQUIRES(shard->mutex)
+void entry_drop(struct table *table, struct shard *shard, struct entry *entry)
 {
     struct entry *head = shard->first;
     struct rule *rule = entry_rule(table, entry);
@@ -336,7 +374,7 @@ static void entry_drop(struct table *table, struct shard *shard, struct entry *e
     if (shard->hand == entry)
         shard->hand = entry->hh.next;
     HASH_DELETE(hh, head, entry);
-    slab_give(&table->slab, entry, bytes);
+    entry_give(table, shard, entry, bytes);
     rule_drop(&table->rules, rule);
 }
 
@@ -345,51 +383,4 @@ void shard_remove(struct table *table, struct shard *shard, struct entry *entry)
     entry_drop(table, shard, entry);
     if (shard_is_indexed(table, shard))
         atomic_fetch_sub_explicit(&table->keys, 1, memory_order_relaxed);
-}
-
-/* Put a claimed entry under another rule with states of the same size. */
-static void entry_put_under(struct entry *entry, const struct rule *rule)
-{
-    const uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
-    entry_release(entry, word_of(word, rule->number, word_len(word)) | WORD_BUSY);
-}
-
-enum table_error shard_renew(struct table *table, struct shard *shard, const struct weir_backend_request *request,
-                             const struct weir_plan *plan, uint64_t version, const int64_t *own,
-                             const struct written *former, struct entry **entry)
-{
-    struct entry *old = *entry;
-    struct rule *old_rule = entry_rule(table, old);
-    struct rule *rule = former->plan ? rule_get(&table->rules, request, plan, version, former->plan, NULL)
-                                     : shard_rule(table, shard, request, plan, version, NULL);
-    if (!rule)
-        return TABLE_NO_MEMORY;
-    if (!former->plan && !rule_former(old_rule) && rule->words == old_rule->words) {
-        entry_put_under(old, rule);
-        rule_drop(&table->rules, old_rule);
-        return TABLE_OK;
-    }
-    enum table_error error = entry_make(table, shard, rule, request, true, entry);
-    if (error)
-        return error;
-    if (own)
-        entry_write(*entry, 0, own, state_words(plan));
-    if (former->plan)
-        entry_write(*entry, state_words(plan), former->state, state_words(former->plan));
-    entry_drop(table, shard, old);
-    return TABLE_OK;
-}
-
-enum table_error shard_hand_over(struct table *table, struct shard *shard, const struct weir_backend_request *request,
-                                 uint64_t version, struct entry *entry)
-{
-    struct rule *old_rule = entry_rule(table, entry);
-    const struct weir_plan *former = rule_former(old_rule);
-    struct rule *rule = former ? rule_get(&table->rules, request, &old_rule->plan, version, former, NULL)
-                               : shard_rule(table, shard, request, &old_rule->plan, version, NULL);
-    if (!rule)
-        return TABLE_NO_MEMORY;
-    entry_put_under(entry, rule);
-    rule_drop(&table->rules, old_rule);
-    return TABLE_OK;
 }

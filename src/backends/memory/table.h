@@ -35,6 +35,7 @@
 #define TABLE_KEYS_PER_SHARD 2048
 #define TABLE_MIN_SHARDS 16
 #define TABLE_MAX_SHARDS 32768
+#define TABLE_SHARED_SHARE 64 /* 1 / this of max_bytes is for states that keys without room share */
 _Static_assert(TABLE_MAX_SHARDS <= SLAB_MAX_OWNER, "each shard and the overflow shard can own entries");
 
 /* (c) constant, (s) shard->mutex, (a) atomic */
@@ -62,6 +63,7 @@ struct table {
     struct index index;               /* of all shards except the overflow shard */
     alignas(64) _Atomic int64_t keys; /* (a) changes often; no look reads its cache line */
     struct budget budget;
+    struct budget shared;
     alignas(64) struct slab slab;
     alignas(64) struct rules rules;
     struct readers readers;
@@ -117,24 +119,27 @@ static inline void entry_let_go(struct entry *entry)
 enum table_error shard_add(struct table *table, struct shard *shard, const struct weir_backend_request *request,
                            const struct weir_plan *plan, uint64_t version, struct entry **out) REQUIRES(shard->mutex);
 
-/* True if shard_add() would find room. */
+/* True if an entry would find room by its bytes alone; or by all that shard_add() needs. */
+bool shard_has_bytes(struct table *table, const struct shard *shard, size_t words, size_t key_len)
+    REQUIRES(shard->mutex);
 bool shard_has_room(struct table *table, const struct shard *shard, const struct weir_backend_request *request,
                     const struct weir_plan *plan) REQUIRES(shard->mutex);
 
 /* Remove a claimed entry. */
 void shard_remove(struct table *table, struct shard *shard, struct entry *entry) REQUIRES(shard->mutex);
 
-/* Put the claimed entry of the request's key under a plan that the limit has at `version`, with copies of `own` as its
- * state and of `former` behind it. Both may be states of the entry itself. If `own` is NULL, the caller writes the
- * state. *entry may move. TABLE_NO_MEMORY: nothing changed. */
-enum table_error shard_renew(struct table *table, struct shard *shard, const struct weir_backend_request *request,
-                             const struct weir_plan *plan, uint64_t version, const int64_t *own,
-                             const struct written *former, struct entry **entry) REQUIRES(shard->mutex);
+/* Replacing an entry takes the parts of shard_add() and shard_remove(). This one finds the rule of rule_get(), with one
+ * more holder for an entry. */
+enum table_error shard_rule(struct table *table, struct shard *shard, const struct weir_backend_request *request,
+                            const struct weir_plan *plan, uint64_t version, const struct weir_plan *former,
+                            size_t spare_words, struct rule **out) REQUIRES(shard->mutex);
 
-/* Put a claimed entry under the request's limit or override, which has at `version` the same plan as the entry's
- * rule. The states stay. TABLE_NO_MEMORY: nothing changed. */
-enum table_error shard_hand_over(struct table *table, struct shard *shard, const struct weir_backend_request *request,
-                                 uint64_t version, struct entry *entry) REQUIRES(shard->mutex);
+/* Make an entry under a rule, whose hold it takes over, put it into the table, and claim it. */
+enum table_error entry_make(struct table *table, struct shard *shard, struct rule *rule,
+                            const struct weir_backend_request *request, struct entry **out) REQUIRES(shard->mutex);
+
+/* Take a claimed entry out of the table, and give back its memory and its rule. */
+void entry_drop(struct table *table, struct shard *shard, struct entry *entry) REQUIRES(shard->mutex);
 
 /* Return the time at which both states of a claimed entry become fresh if they are not used again. */
 int64_t entry_fresh_at_us(const struct table *table, const struct entry *entry);
@@ -159,7 +164,7 @@ bool table_make_room(struct table *table, struct shard *near, int64_t now_us, bo
 /* Return the bytes of all keys, tables and rules. */
 static inline int64_t table_bytes(const struct table *table)
 {
-    return atomic_load_explicit(&table->budget.used, memory_order_relaxed) + rules_own_bytes(&table->rules);
+    return budget_used(&table->budget) + budget_used(&table->shared) + budget_used(&table->rules.own);
 }
 
 /* Return how many keys were dropped so far. The caller holds no lock. */

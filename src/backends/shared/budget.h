@@ -11,9 +11,14 @@ struct budget {
     int64_t max;          /* constant */
 };
 
+static inline int64_t budget_used(const struct budget *budget)
+{
+    return atomic_load_explicit(&budget->used, memory_order_relaxed);
+}
+
 static inline bool budget_has(const struct budget *budget, int64_t bytes)
 {
-    return bytes <= budget->max - atomic_load_explicit(&budget->used, memory_order_relaxed);
+    return bytes <= budget->max - budget_used(budget);
 }
 
 static inline bool budget_take(struct budget *budget, int64_t bytes)

@@ -10,6 +10,12 @@ struct written {
     const int64_t *state;
 };
 
+/* Return how many int64_t a state under `plan` and a former one take together. */
+static inline size_t written_words(const struct weir_plan *plan, const struct written *former)
+{
+    return state_words(plan) + (former->plan ? state_words(former->plan) : 0);
+}
+
 /* What a key takes along to another plan. */
 struct carried {
     int64_t used;  /* permits to charge to a fresh state, which clips them; 0: the key is idle */
