@@ -339,7 +339,7 @@ static void wishes_fulfil(struct fproxy *proxy)
 static void *loop(void *argument)
 {
     struct fproxy *proxy = argument;
-    static _Thread_local struct pollfd polled[2 + 2 * PAIRS_MOST];
+    struct pollfd polled[2 + 2 * PAIRS_MOST];
     pthread_mutex_lock(&proxy->lock);
     for (wishes_fulfil(proxy); !proxy->stop; wishes_fulfil(proxy)) {
         int64_t now_us = wire_now_us(), due_us = now_us + POLL_MOST_MS * 1000;

@@ -3,6 +3,7 @@
 #include "pki.h"
 #include "redis_place.h"
 #include "sentinels.h"
+#include "stack_depth.h"
 #include "tls_front.h"
 
 #include "contract.h"
@@ -566,6 +567,31 @@ static int open_secured(const struct weir_options *options, weir **out)
 }
 
 static const struct contract_backend over_tls = { "redis over TLS", CONTRACT_ALL, open_secured, .sources_vary = false };
+
+/* ---- The stack ---- */
+
+TEST(openssl_takes_little_of_the_callers_stack, 60)
+{
+    static struct stack_ask ask;
+    struct secured secured;
+    secured_open(&secured, "good", false, "localhost");
+    const struct weir_options options = secured_options(&secured);
+    for (int i = 0; i < STACK_VERBS; i++) {
+        stack_ask_begin(&ask, limiter_of(&options));
+        ask.others = 8 * 1024;
+        stack_ask_define(&ask, STACK_LARGE);
+        recover(ask.limits[0], "recovered");
+        place_ask(&secured.place, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+        for (int k = 0; k < 3; k++) {
+            assert_stack(&stack_verbs[i], &ask, "connecting over TLS");
+            sleep_us(
+                50000); /* so that the next call may find the server connected to the limiter, and connect itself */
+        }
+        stack_ask_end(&ask);
+        weir_close(ask.limiter);
+    }
+    place_close(&secured.place);
+}
 
 int main(void)
 {

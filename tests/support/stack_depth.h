@@ -31,7 +31,9 @@ struct stack_ask {
     struct weir_handle *handle; /* of the first key */
     struct weir_op op;
     atomic_bool done; /* the op */
+    int64_t now_us;   /* the time of verbs that bring one; 0: that of the clock */
     int status;       /* of the last call */
+    size_t others;    /* bytes that other libraries may take besides what weir.h promises */
 };
 
 void stack_ask_begin(struct stack_ask *ask, weir *limiter);
@@ -40,14 +42,14 @@ void stack_ask_end(struct stack_ask *ask);
 /* Define all limits by this policy, for the first time or anew. */
 void stack_ask_define(struct stack_ask *ask, const char *policy);
 
-/* Take of each key alone. */
+/* Take of each key alone, at ask->now_us. Failures are ignored. */
 void stack_ask_use(struct stack_ask *ask, int64_t cost);
 
 /* The verbs. Only the last two ask for all keys. */
 struct stack_verb {
     const char *name;
     void (*call)(void *argument); /* with a struct stack_ask, whose status tells the result */
-    bool is_group, has_fallback;
+    bool is_group;
 };
 enum { STACK_VERBS = 10 };
 extern const struct stack_verb stack_verbs[STACK_VERBS];

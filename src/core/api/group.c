@@ -75,7 +75,7 @@ static bool denies_longer(const struct weir_decision *a, const struct weir_decis
 }
 
 /* Combine several decisions into one, as weir_try_all() defines it. `indices` are the caller's. */
-static struct weir_decision fold(const struct weir_decision *decisions, const uint32_t *indices, size_t n)
+static struct weir_decision fold(const struct weir_decision *decisions, const uint8_t *indices, size_t n)
 {
     size_t bound_by = 0;
     struct weir_decision whole = decisions[0];
@@ -107,12 +107,12 @@ static int try_all(struct weir *limiter, const struct weir_request *requests, si
     if (error)
         return error;
     struct group group;
-    uint32_t indices[GROUP_MAX];
+    uint8_t indices[GROUP_MAX];
     group.count = 0;
     for (size_t i = 0; i < n; i++) {
         if (group_merge(&group, &requests[i]))
             continue;
-        indices[group.count] = (uint32_t)i;
+        indices[group.count] = (uint8_t)i;
         group.requests[group.count] = take_request(&requests[i], now_us);
         group.requests[group.count++].now_us = group.requests[0].now_us;
     }

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define STDERR_KINDS 64 /* a power of two; two kinds that share a place may both come more often */
@@ -90,9 +91,9 @@ void log_to_stderr(void *user, enum weir_log_level level, const char *line)
                                                  memory_order_relaxed))
         return;
     atomic_store_explicit(&kinds[place].kind, kind, memory_order_relaxed);
-    char text[LOG_LINE_SIZE + 32];
-    const int len = snprintf(text, sizeof text, "weir: %s: %s\n", level == WEIR_LOG_ERROR ? "error" : "warning", line);
-    if (write(STDERR_FILENO, text, (size_t)len) != len)
+    const char *what = level == WEIR_LOG_ERROR ? "weir: error: " : "weir: warning: ";
+    const struct iovec text[] = { { (char *)what, strlen(what) }, { (char *)line, strlen(line) }, { (char *)"\n", 1 } };
+    if (writev(STDERR_FILENO, text, 3) < 0)
         return; /* there is nowhere else to say it */
 }
 

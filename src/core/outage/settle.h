@@ -114,6 +114,7 @@ void settle_chain_drop(struct settle_chain *chain);
 struct settlement {
     struct weir_op op;       /* if submitted; the first member */
     struct settlement *next; /* in its bucket */
+    struct settlement *also; /* the next one that its owner has claimed */
     struct weir_backend_request charge;
     struct settle_debt debt;
     const void *owner; /* identifies a caller that charges several keys together */

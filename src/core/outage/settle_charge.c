@@ -144,45 +144,54 @@ static void settlement_end(struct weir *limiter, struct settlement *settlement, 
 
 /* ---- Charged at once ---- */
 
-#define CHARGE_MOST 8 /* keys in one call: their requests and decisions lie on the caller's stack */
+#define CHARGE_MOST 4 /* keys in one call: their requests and decisions lie on the caller's stack */
 
-/* Charge up to CHARGE_MOST of them in one call, and end them. WEIR_ESTATE with n > 1: one of them has a stored state
- * that is not weir's. None has ended then, and the caller must charge each alone; some may be charged twice. */
-static int settlements_charge(struct weir *limiter, struct settlement **settlements, size_t n, int64_t deadline_us)
+/* Charge the first of a list, at most `most` of them and CHARGE_MOST, in one call. *n: how many; the decision of each is
+ * in its op. Not inline: what follows is done without this frame. */
+__attribute__((noinline)) static int settlements_charge(struct weir *limiter, struct settlement *first, size_t most,
+                                                        int64_t deadline_us, size_t *n)
 {
     struct weir_backend_request requests[CHARGE_MOST];
     struct weir_decision decisions[CHARGE_MOST];
-    assert(n >= 1 && n <= CHARGE_MOST);
-    for (size_t i = 0; i < n; i++) {
-        requests[i] = settlements[i]->charge;
-        decisions[i].source = WEIR_BY_NOBODY;
-    }
-    int error = limiter->backend->ops->decide(limiter->backend, requests, n, false, deadline_us, decisions);
+    struct settlement *settlement = first;
+    *n = 0;
+    do {
+        requests[*n] = settlement->charge;
+        decisions[*n].source = WEIR_BY_NOBODY;
+        settlement = settlement->also;
+    } while (++*n < most && *n < CHARGE_MOST && settlement);
+    int error = limiter->backend->ops->decide(limiter->backend, requests, *n, false, deadline_us, decisions);
     assert(error <= 0);
-    if (error == WEIR_ESTATE && n > 1)
-        return error;
-    for (size_t i = 0; i < n; i++)
-        settlement_end(limiter, settlements[i], decisions[i].source == WEIR_BY_NOBODY ? error : WEIR_OK, &decisions[i]);
+    settlement = first;
+    for (size_t i = 0; i < *n; i++, settlement = settlement->also)
+        settlement->op.decision = decisions[i];
     return error;
 }
 
-/* End all of them: charge them or, if `error` is not WEIR_OK, leave them owed. Return the first error; WEIR_ESTATE only
- * if there is no other. */
-static int settlements_end(struct weir *limiter, struct settlement **settlements, size_t n, int64_t deadline_us,
-                           int error)
+/* End all of a list: charge them or, if `error` is not WEIR_OK, leave them owed. Return the first error; WEIR_ESTATE
+ * only if there is no other. */
+static int settlements_end(struct weir *limiter, struct settlement *first, int64_t deadline_us, int error)
 {
     size_t most = CHARGE_MOST;
-    for (size_t i = 0, part; i < n; i += part) {
-        part = n - i < most ? n - i : most;
-        if (error && error != WEIR_ESTATE) {
-            part = 1;
-            settlement_end(limiter, settlements[i], error, NULL);
+    while (first) {
+        size_t n = 1;
+        int status = error;
+        if (!error || error == WEIR_ESTATE)
+            status = settlements_charge(limiter, first, most, deadline_us, &n);
+        else
+            first->op.decision.source = WEIR_BY_NOBODY;
+        error = status ? status : error;
+        /* One of them has a stored state that is not weir's. Charge each alone; those before it may be charged twice. */
+        if (status == WEIR_ESTATE && n > 1) {
+            most = 1;
             continue;
         }
-        const int status = settlements_charge(limiter, &settlements[i], part, deadline_us);
-        error = status ? status : error;
-        if (status == WEIR_ESTATE && part > 1)
-            part = 0, most = 1;
+        for (; n > 0; n--) {
+            struct settlement *charged = first;
+            const struct weir_decision *decision = &charged->op.decision;
+            first = charged->also;
+            settlement_end(limiter, charged, decision->source == WEIR_BY_NOBODY ? status : WEIR_OK, decision);
+        }
     }
     return error;
 }
@@ -214,18 +223,22 @@ static uint64_t count_ended(struct weir *limiter)
     return ended;
 }
 
-/* Claim each of the requests' keys that is owed and not claimed yet, see settle_claim(). *busy: other threads have some
- * of them. */
+/* Claim each of the requests' keys that is owed and not claimed yet, see settle_claim(), and add it to the list. *busy:
+ * other threads have some of them. */
 static int claim_each(struct weir *limiter, const struct weir_backend_request *requests, size_t n, uint64_t since,
-                      struct settlement **claimed, size_t *count, bool *busy)
+                      struct settlement **claimed, bool *busy)
 {
-    *count = 0;
+    struct settlement *settlement, **end = claimed;
+    *claimed = NULL;
     *busy = false;
     for (size_t i = 0; i < n; i++) {
-        switch (settle_claim(limiter, &requests[i], claimed, false, since, &claimed[*count])) {
+        switch (settle_claim(limiter, &requests[i], claimed, false, since, &settlement)) {
         case SETTLE_NOTHING:
         case SETTLE_MINE: break;
-        case SETTLE_CLAIMED: ++*count; break;
+        case SETTLE_CLAIMED:
+            *end = settlement;
+            end = &settlement->also;
+            break;
         case SETTLE_BY_OTHERS: *busy = true; break;
         case SETTLE_OUT_OF_REACH: return WEIR_EIO;
         case SETTLE_NO_MEMORY: return WEIR_ENOMEM;
@@ -242,12 +255,11 @@ __attribute__((noinline)) int settle_before(struct weir *limiter, const struct w
     const uint64_t since = count_ended(limiter);
     settle_go_on(limiter);
     for (;;) {
-        struct settlement *claimed[WEIR_MAX_ALL];
-        size_t count;
+        struct settlement *claimed;
         bool busy;
         const uint64_t ended = count_ended(limiter);
-        int error = claim_each(limiter, requests, n, since, claimed, &count, &busy);
-        error = settlements_end(limiter, claimed, count, deadline_us, error);
+        int error = claim_each(limiter, requests, n, since, &claimed, &busy);
+        error = settlements_end(limiter, claimed, deadline_us, error);
         if (!error && busy)
             error = await_settlement(limiter, ended, until_us);
         if (error || !busy)

@@ -5,6 +5,8 @@
 #include "core/ground/arith.h"
 #include "core/ground/clock.h"
 
+#include <stdlib.h>
+
 #define REFUND_PART 4 /* this part of a call's time is kept for refunds */
 
 /* Return the index of the engine for a key. If there is none, or it is down, ask for a new map. */
@@ -59,39 +61,65 @@ struct batch_part {
     bool is_under_way;
 };
 
-/* Independent requests, sorted by the node that decides them. */
+/* Independent requests, sorted by the node that decides them. One block of memory has room for n in all arrays: a
+ * caller's stack may be small. */
 struct batch {
     size_t n, part_count;
-    size_t from[WEIR_MAX_ALL]; /* each one's place before sorting */
-    struct weir_backend_request requests[WEIR_MAX_ALL];
-    struct weir_decision decisions[WEIR_MAX_ALL];
-    struct batch_part parts[WEIR_MAX_ALL];
+    struct batch_part *parts;
+    struct weir_backend_request *requests;
+    struct weir_decision *decisions;
+    unsigned *from;   /* each one's place before sorting */
+    unsigned *owners; /* of each one before sorting; SORTED afterwards */
+};
+enum { SORTED = REDIS_NOBODY + 1 };
+
+/* NULL: out of memory. */
+static struct batch *batch_make(size_t n)
+{
+    struct batch *batch = malloc(sizeof *batch + n * (sizeof *batch->parts + sizeof *batch->requests +
+                                                      sizeof *batch->decisions + 2 * sizeof(unsigned)));
+    if (!batch)
+        return NULL;
+    batch->parts = (struct batch_part *)(void *)(batch + 1);
+    batch->requests = (struct weir_backend_request *)(void *)(batch->parts + n);
+    batch->decisions = (struct weir_decision *)(void *)(batch->requests + n);
+    batch->from = (unsigned *)(void *)(batch->decisions + n);
+    batch->owners = batch->from + n;
+    return batch;
+}
+
+/* What to decide: all of a caller's requests but one, or all if that is n, with another verb unless that is NULL. */
+struct batch_wish {
+    const struct weir_backend_request *requests;
+    size_t n, but_one;
+    const enum weir_verb *verb;
 };
 
-static void batch_sort(struct batch *batch, struct redis_cluster *cluster, const struct weir_backend_request *requests,
-                       size_t n, int64_t deadline_us)
+static void batch_sort(struct batch *batch, struct redis_cluster *cluster, const struct batch_wish *wish,
+                       int64_t deadline_us)
 {
-    unsigned owners[WEIR_MAX_ALL];
-    for (size_t i = 0; i < n; i++)
-        owners[i] = owner_or_look(cluster, requests[i].key);
-    bool is_sorted[WEIR_MAX_ALL] = { false };
+    for (size_t i = 0; i < wish->n; i++)
+        batch->owners[i] = i == wish->but_one ? SORTED : owner_or_look(cluster, wish->requests[i].key);
     batch->n = batch->part_count = 0;
-    for (size_t first = 0; first < n; first++) {
-        if (is_sorted[first])
+    for (size_t first = 0; first < wish->n; first++) {
+        const unsigned owner = batch->owners[first];
+        if (owner == SORTED)
             continue;
         struct batch_part *part = &batch->parts[batch->part_count++];
         *part = (struct batch_part){
             .job = { .requests = &batch->requests[batch->n],
                      .deadline_us = deadline_us,
                      .out = &batch->decisions[batch->n] },
-            .owner = owners[first],
+            .owner = owner,
         };
-        for (size_t i = first; i < n; i++) {
-            if (owners[i] != part->owner)
+        for (size_t i = first; i < wish->n; i++) {
+            if (batch->owners[i] != owner)
                 continue;
-            is_sorted[i] = true;
-            batch->from[batch->n] = i;
-            batch->requests[batch->n] = requests[i];
+            batch->owners[i] = SORTED;
+            batch->from[batch->n] = (unsigned)i;
+            batch->requests[batch->n] = wish->requests[i];
+            if (wish->verb)
+                batch->requests[batch->n].verb = *wish->verb;
             batch->decisions[batch->n++].source = WEIR_BY_NOBODY;
             part->job.n++;
         }
@@ -116,58 +144,43 @@ static void batch_decide(struct batch *batch, struct redis_cluster *cluster)
             redis_thread_waiter_await(&batch->parts[i].thread, redis_cluster_engine(cluster, batch->parts[i].owner));
 }
 
-static int cluster_decide_batch(struct redis_cluster *cluster, const struct weir_backend_request *requests, size_t n,
-                                int64_t deadline_us, struct weir_decision *out)
+/* Decide them. `out` has a place for each of the caller's requests, or is NULL. */
+static int cluster_decide_batch(struct redis_cluster *cluster, const struct batch_wish *wish, int64_t deadline_us,
+                                struct weir_decision *out)
 {
-    struct batch batch;
+    struct batch *batch = batch_make(wish->n);
     int error = WEIR_OK;
-    batch_sort(&batch, cluster, requests, n, deadline_us);
-    if (batch.part_count == 1 && batch.parts[0].owner != REDIS_NOBODY)
-        batch.parts[0].job.error = redis_engine_decide(redis_cluster_engine(cluster, batch.parts[0].owner),
-                                                       &batch.parts[0].job);
+    if (!batch)
+        return WEIR_ENOMEM;
+    batch_sort(batch, cluster, wish, deadline_us);
+    struct batch_part *only = batch->part_count == 1 ? batch->parts : NULL;
+    if (only && only->owner != REDIS_NOBODY)
+        only->job.error = redis_engine_decide(redis_cluster_engine(cluster, only->owner), &only->job);
     else
-        batch_decide(&batch, cluster);
-    for (size_t i = 0; i < batch.part_count; i++) {
-        struct redis_job *job = &batch.parts[i].job;
+        batch_decide(batch, cluster);
+    for (size_t i = 0; i < batch->part_count; i++) {
+        struct redis_job *job = &batch->parts[i].job;
         if (job->error > 0) { /* a single request */
             job->out->source = REDIS_ELSEWHERE;
             job->error = WEIR_OK;
         }
         error = error ? error : job->error;
     }
-    for (size_t i = 0; i < batch.n; i++) {
-        struct weir_decision *decision = &batch.decisions[i];
+    for (size_t i = 0; i < batch->n; i++) {
+        struct weir_decision *decision = &batch->decisions[i];
         if (decision->source == REDIS_ELSEWHERE) {
-            const int status = cluster_decide_one(cluster, &batch.requests[i], deadline_us, decision);
+            const int status = cluster_decide_one(cluster, &batch->requests[i], deadline_us, decision);
             decision->source = status ? WEIR_BY_NOBODY : decision->source;
             error = error ? error : status;
         }
-        out[batch.from[i]] = *decision;
+        if (out)
+            out[batch->from[i]] = *decision;
     }
+    free(batch);
     return error;
 }
 
 /* ---- All or nothing ---- */
-
-/* Decide all requests but one, independently, with another verb. */
-static int cluster_decide_others(struct redis_cluster *cluster, const struct weir_backend_request *requests, size_t n,
-                                 size_t but_one, enum weir_verb verb, int64_t deadline_us, struct weir_decision *out)
-{
-    struct weir_backend_request others[WEIR_MAX_ALL];
-    struct weir_decision decisions[WEIR_MAX_ALL];
-    size_t count = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (i == but_one)
-            continue;
-        others[count] = requests[i];
-        others[count++].verb = verb;
-    }
-    const int error = count > 0 ? cluster_decide_batch(cluster, others, count, deadline_us, decisions) : WEIR_OK;
-    for (size_t i = n; i-- > 0 && !error;)
-        if (i != but_one)
-            out[i] = decisions[--count];
-    return error;
-}
 
 /* Charge keys that no single node has together, one after the other, until one denies or fails. Then refund the charges
  * before it, in parallel. A refund that fails is lost, like the charge of a call whose answer is lost. A part of the
@@ -176,7 +189,7 @@ static int cluster_decide_in_turn(struct redis_cluster *cluster, const struct we
                                   int64_t deadline_us, struct weir_decision *out)
 {
     const int64_t charge_until_us = deadline_us - max_of(0, deadline_us - clock_monotonic_us()) / REFUND_PART;
-    struct weir_decision refunded[WEIR_MAX_ALL];
+    static const enum weir_verb refund = WEIR_REFUND, peek = WEIR_PEEK;
     size_t charged = 0;
     int error = WEIR_OK;
     while (charged < n) {
@@ -187,8 +200,9 @@ static int cluster_decide_in_turn(struct redis_cluster *cluster, const struct we
     }
     if (charged == n)
         return WEIR_OK;
-    cluster_decide_others(cluster, requests, charged, charged, WEIR_REFUND, deadline_us, refunded);
-    return error ? error : cluster_decide_others(cluster, requests, n, charged, WEIR_PEEK, deadline_us, out);
+    cluster_decide_batch(cluster, &(struct batch_wish){ requests, charged, charged, &refund }, deadline_us, NULL);
+    return error ? error
+                 : cluster_decide_batch(cluster, &(struct batch_wish){ requests, n, charged, &peek }, deadline_us, out);
 }
 
 static bool lie_together(const struct weir_backend_request *requests, size_t n)
@@ -224,7 +238,7 @@ int redis_cluster_decide(struct redis_cluster *cluster, const struct weir_backen
     if (n == 1)
         return cluster_decide_one(cluster, requests, deadline_us, out);
     return all ? cluster_decide_group(cluster, requests, n, deadline_us, out)
-               : cluster_decide_batch(cluster, requests, n, deadline_us, out);
+               : cluster_decide_batch(cluster, &(struct batch_wish){ requests, n, n, NULL }, deadline_us, out);
 }
 
 int redis_cluster_submit(struct redis_cluster *cluster, const struct weir_backend_request *request, int64_t deadline_us,

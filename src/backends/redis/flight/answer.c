@@ -169,7 +169,7 @@ static void mark_foreign(struct redis_flight_key *key)
 static bool read_states(struct redis_flight *flight, const struct redis_flight_call *call, struct reading *reading,
                         const enum weir_verb *verb, bool *allowed)
 {
-    int64_t state[STATE_MAX_WORDS];
+    int64_t *state = flight->state;
     for (uint32_t i = 0; i < call->key_count; i++) {
         struct redis_flight_key *key = &flight->keys[call->keys[i]];
         enum redis_found found;

@@ -238,6 +238,18 @@ static void write_items(const struct redis_flight_key *key, struct redis_bytes *
     }
 }
 
+/* Write the name of a key in place: it is too long for the caller's stack. */
+static void write_name(const char *prefix, const struct weir_backend_request *request, struct redis_bytes *out)
+{
+    const char *limit_name = weir_limit_name(request->limit);
+    const size_t len = redis_key_len(prefix, limit_name, request->key);
+    redis_bytes_string_head(out, len);
+    char *room = redis_bytes_room(out, len);
+    if (room)
+        out->len += redis_key_write(prefix, limit_name, request->key, room);
+    redis_bytes_add(out, "\r\n", 2);
+}
+
 static void write_call(const struct redis_flight *flight, const struct redis_flight_call *call, const char *prefix,
                        struct redis_bytes *out)
 {
@@ -251,9 +263,7 @@ static void write_call(const struct redis_flight *flight, const struct redis_fli
     redis_bytes_number(out, call->key_count);
     for (uint32_t i = 0; i < call->key_count; i++) {
         const struct redis_flight_key *key = &flight->keys[call->keys[i]];
-        const struct weir_backend_request *request = &key->first->request;
-        char name[REDIS_KEY_MAX];
-        redis_bytes_string(out, name, redis_key_write(prefix, weir_limit_name(request->limit), request->key, name));
+        write_name(prefix, &key->first->request, out);
         item_count += count_items(key);
     }
     for (size_t i = 0; i < stamps; i++) {

@@ -30,6 +30,7 @@
 
 #include "backends/redis/wire/bytes.h"
 #include "backends/redis/wire/wire.h"
+#include "core/algorithm/algorithm.h"
 
 #include <weir/backend.h>
 
@@ -85,6 +86,7 @@ struct redis_flight {
     bool read_only;           /* the server is a replica */
     char error_word[REDIS_WORD_SIZE]; /* the first word of the first error answered; "": none */
     bool decided;                     /* the server is healthy: it has answered a request */
+    int64_t state[STATE_MAX_WORDS];   /* of the key whose answer is being read */
 };
 
 /* Called once for each request that ends. `status` is WEIR_OK (`out` is written), a negative enum weir_error or, in a

@@ -14,10 +14,15 @@ static char *put_text(char *out, const char *text)
     return out + len;
 }
 
+static bool is_escaped(unsigned char byte)
+{
+    return byte == '%' || byte == '{' || byte == '}';
+}
+
 static char *put_escaped(char *out, const unsigned char *bytes, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
-        if (bytes[i] == '%' || bytes[i] == '{' || bytes[i] == '}') {
+        if (is_escaped(bytes[i])) {
             *out++ = '%';
             *out++ = hex_upper[bytes[i] >> 4];
             *out++ = hex_upper[bytes[i] & 15];
@@ -27,6 +32,8 @@ static char *put_escaped(char *out, const unsigned char *bytes, size_t len)
     }
     return out;
 }
+
+#define DIGEST_LEN (2 + 2 * SHA256_DIGEST_LENGTH)
 
 static char *put_digest(char *out, const unsigned char *bytes, size_t len)
 {
@@ -51,6 +58,17 @@ static char *put_tag(char *out, struct weir_key key)
     if (key.len <= REDIS_KEY_WHOLE)
         return put_escaped(out, key.data, key.len);
     return put_digest(put_escaped(out, key.data, REDIS_KEY_BEGINNING), key.data, key.len);
+}
+
+size_t redis_key_len(const char *prefix, const char *limit_name, struct weir_key key)
+{
+    const unsigned char *bytes = key.data;
+    const bool is_whole = key.len <= REDIS_KEY_WHOLE;
+    const size_t written = is_whole ? key.len : REDIS_KEY_BEGINNING;
+    size_t len = strlen(prefix) + strlen(limit_name) + 3 + written + (is_whole ? 0 : DIGEST_LEN);
+    for (size_t i = 0; i < written; i++)
+        len += is_escaped(bytes[i]) ? 2 : 0;
+    return len;
 }
 
 size_t redis_key_write(const char *prefix, const char *limit_name, struct weir_key key, char *out)

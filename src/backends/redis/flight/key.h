@@ -20,8 +20,11 @@
 #define REDIS_TAG_MAX (3 * REDIS_KEY_WHOLE)
 #define REDIS_KEY_MAX (REDIS_PREFIX_MAX + WEIR_MAX_NAME_LEN + 3 + REDIS_TAG_MAX)
 
-/* Write the name and return its length, at most REDIS_KEY_MAX. `prefix` has up to REDIS_PREFIX_MAX bytes, `limit_name`
- * up to WEIR_MAX_NAME_LEN, `key` 1 to WEIR_MAX_KEY_LEN. */
+/* Return the length of the name, at most REDIS_KEY_MAX. `prefix` has up to REDIS_PREFIX_MAX bytes, `limit_name` up to
+ * WEIR_MAX_NAME_LEN, `key` 1 to WEIR_MAX_KEY_LEN. */
+size_t redis_key_len(const char *prefix, const char *limit_name, struct weir_key key);
+
+/* Write the name and return its length. */
 size_t redis_key_write(const char *prefix, const char *limit_name, struct weir_key key, char *out);
 
 /* Return the slot of all names of `key`, whatever their prefix and limit: 0 to REDIS_CLUSTER_SLOTS - 1. */

@@ -100,16 +100,17 @@ static size_t sliding_state(const struct weir_plan *plan, const unsigned char *b
     int64_t newest = get_number(&bytes, 7), n = get_number(&bytes, 2);
     if (newest > EXACT_MAX / plan->period_us || n < 1 || n > plan->blocks + 1 || len < 9 + 4 * (size_t)n)
         return 0;
-    uint32_t counts[WEIR_MAX_BLOCKS + 2] = { 0 };
+    uint32_t count = 0;
     int64_t sum = 0;
-    for (int64_t i = 0; i < n; i++) {
-        counts[i] = (uint32_t)get_number(&bytes, 4);
-        sum += counts[i];
-    }
-    if (counts[n - 1] == 0 || sum > plan->size)
-        return 0;
+    memset(state, 0, state_words(plan) * sizeof *state);
     state[0] = newest;
-    memcpy(state + 1, counts, (state_words(plan) - 1) * sizeof *state);
+    for (int64_t i = 0; i < n; i++) {
+        count = (uint32_t)get_number(&bytes, 4);
+        memcpy((char *)(state + 1) + (size_t)i * sizeof count, &count, sizeof count);
+        sum += count;
+    }
+    if (count == 0 || sum > plan->size)
+        return 0;
     return 9 + 4 * (size_t)n;
 }
 

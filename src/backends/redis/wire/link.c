@@ -8,10 +8,10 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define RECEIVE_SIZE 16384
 #define PEER_GONE_MS 5000 /* data unacknowledged for this long ends the connection (RFC 5482) */
 
 void redis_addresses_seek(struct resolver *resolver, const char *host, int port)
@@ -26,9 +26,11 @@ void redis_addresses_seek(struct resolver *resolver, const char *host, int port)
 
 int redis_link_init(struct redis_link *link)
 {
-    *link = (struct redis_link){ .fd = -1 };
-    if (redis_wire_init(&link->wire) != 0)
+    *link = (struct redis_link){ .fd = -1, .received = malloc(REDIS_LINK_RECEIVE) };
+    if (!link->received || redis_wire_init(&link->wire) != 0) {
+        free(link->received);
         return -1;
+    }
     lock_init(&link->fd_lock);
     return 0;
 }
@@ -37,6 +39,7 @@ void redis_link_free(struct redis_link *link)
 {
     redis_link_close(link, "");
     redis_wire_free(&link->wire);
+    free(link->received);
     redis_bytes_free(&link->out);
     redis_bytes_free(&link->sealed);
     lock_destroy(&link->fd_lock);
@@ -274,25 +277,24 @@ void redis_link_make_patient(struct redis_link *link, int64_t us)
                            0; /* every other call here passes MSG_DONTWAIT */
 }
 
-static void link_take_in(struct redis_link *link, const char *data, size_t len)
+static void link_take_in(struct redis_link *link, size_t len)
 {
-    if (redis_wire_feed(&link->wire, data, len) != 0)
+    if (redis_wire_feed(&link->wire, link->received, len) != 0)
         redis_link_close(link, "the server sends more than any answer is long");
 }
 
-static void link_take_in_sealed(struct redis_link *link, const char *data, size_t len)
+static void link_take_in_sealed(struct redis_link *link, size_t len)
 {
-    char opened[RECEIVE_SIZE];
-    int got = redis_tls_feed(link->tls, data, len) == 0 ? 1 : -1;
+    int got = redis_tls_feed(link->tls, link->received, len) == 0 ? 1 : -1; /* which copies all of it */
     if (got > 0 && link->state == REDIS_LINK_SECURING) {
         link_step_securing(link);
         if (link->state <= REDIS_LINK_SECURING)
             return;
     }
     while (got > 0 && link->state >= REDIS_LINK_GREETING) {
-        got = redis_tls_read(link->tls, opened, sizeof opened, &link->sealed);
+        got = redis_tls_read(link->tls, link->received, REDIS_LINK_RECEIVE, &link->sealed);
         if (got > 0)
-            link_take_in(link, opened, (size_t)got);
+            link_take_in(link, (size_t)got);
     }
     if (got >= 0)
         return;
@@ -304,12 +306,11 @@ static void link_take_in_sealed(struct redis_link *link, const char *data, size_
 
 static void link_receive(struct redis_link *link, int flags)
 {
-    char data[RECEIVE_SIZE];
-    ssize_t len = recv(link->fd, data, sizeof data, flags);
+    ssize_t len = recv(link->fd, link->received, REDIS_LINK_RECEIVE, flags);
     if (len > 0 && link->tls) {
-        link_take_in_sealed(link, data, (size_t)len);
+        link_take_in_sealed(link, (size_t)len);
     } else if (len > 0) {
-        link_take_in(link, data, (size_t)len);
+        link_take_in(link, (size_t)len);
     } else if (len == 0) {
         redis_link_close(link, "the server closed the connection");
     } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {

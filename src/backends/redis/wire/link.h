@@ -14,6 +14,7 @@
 #include "core/ground/lock.h"
 
 #define REDIS_ADDRESSES 8 /* of a host; more are ignored */
+#define REDIS_LINK_RECEIVE 16384
 
 struct redis_addresses {
     size_t count;
@@ -45,6 +46,7 @@ struct redis_link {
     bool secret;     /* `out` holds a password */
     bool is_patient; /* redis_link_receive() waits */
     bool ends;       /* with TLS: the peer has closed, but unread data came before that */
+    char *received;  /* REDIS_LINK_RECEIVE bytes: one receipt, and with TLS what is in it */
     struct redis_wire wire;
     struct redis_tls *tls;     /* NULL: none */
     struct redis_bytes out;    /* to send: owners append, redis_link_send() takes all of it */
