@@ -4,10 +4,18 @@
  * processor's caches when the entries do not: a key costs 6 to 10 bytes here. A lookup reads one line of it, and
  * the only miss left is the entry itself.
  *
- * A line has 12 slots, each with a tag (eight bits of the hash) and a place (slab.h). Each shard has a number of
- * lines, of which the lower half of the hash chooses one; the shard gets half as many more when they fill up.
- * Lines lie in levels, see index_line_at(), so that few keys touch little memory. The address range for all lines
- * is reserved at the start, and lines never move.
+ * A line has 12 slots, each with a tag (eight bits of the hash) and a place (slab.h). The lower half of a key's hash
+ * chooses one of its shard's lines. A shard begins with one line and gets half as many more when they fill up.
+ *
+ * Lines never move: the address range for as many as there may ever be is reserved at the start. It is divided into
+ * levels. Level k has 2^k lines of each shard; with three shards a, b and c it is
+ *
+ *     level 0   a1 b1 c1
+ *     level 1   a2 a3 b2 b3 c2 c3
+ *     level 2   a4 a5 a6 a7 b4 b5 b6 b7 c4 c5 c6 c7
+ *
+ * So lines that come into use together are neighbours. The first use of a page of memory takes long, and this way few
+ * pages are used.
  *
  * The index is a hint, written under the shard's mutex. A reader checks whose entry it was led to, and a key may
  * have an entry that the index does not lead to. But a line that has never spilled has all entries that belong in
@@ -54,14 +62,12 @@ struct index {
 int index_init(struct index *index, size_t shards, int64_t keys, struct budget *budget);
 void index_free(struct index *index);
 
-/* Lines lie in levels: the first line of each shard, then the next two of each, the next four, and so on. So the
- * lines of an empty index are neighbours, and so are those that a shard gets at a time. The first use of a page
- * of memory takes long, and this way few pages are touched. With `nth` counted from 1, level k begins after (2^k
- * - 1) * shards lines, and nth = 2^k is its first. */
+/* Return a shard's line, numbered from 0; the drawing above counts from 1. Level k lies behind (2^k - 1) * shards lines.
+ */
 static inline struct index_line *index_line_at(const struct index *index, size_t shard, uint32_t number)
 {
     const size_t nth = (size_t)number + 1;
-    const unsigned level = 63 ^ (unsigned)__builtin_clzll(nth); /* the number of the highest bit, one instruction */
+    const unsigned level = 63 ^ (unsigned)__builtin_clzll(nth); /* the highest bit: one instruction */
     return &index->lines[((index->shards - 1 + shard) << level) + nth - index->shards];
 }
 

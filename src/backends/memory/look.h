@@ -207,7 +207,7 @@ static inline void look_pause(unsigned times)
 /* Try again while other threads change the same key, up to LOOK_TRIES times: an entry that stays busy for longer
  * is claimed by a thread that holds the mutex or that was preempted. */
 __attribute__((noinline)) static bool look_retry(struct look look, const struct weir_backend_request *request,
-                                              struct weir_decision *out)
+                                                 struct weir_decision *out)
 {
     unsigned pause = LOOK_PAUSE;
     for (int tries = 0; tries < LOOK_TRIES; tries++) {

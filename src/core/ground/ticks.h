@@ -1,33 +1,41 @@
-/* ticks.h - CLOCK_BOOTTIME between its readings, from the processor's time stamp counter.
+/* ticks.h - the time of CLOCK_BOOTTIME in a few nanoseconds, from the processor's time stamp counter.
  *
- * clock_gettime() costs as much as the rest of a decision in memory. It also waits until the processor has completed
- * all earlier instructions, so the cache misses of one decision cannot overlap with those of the next. Reading the
- * counter does neither. So each thread reads the clock once per millisecond and counts on from there, at the slowest
- * pace that the last two readings allow, less one part in TICKS_BEHIND.
+ * clock_gettime() takes as long as the rest of a decision in memory. It also waits until the processor has completed
+ * all earlier instructions, so the cache misses of two decisions cannot overlap. Reading the counter does neither.
  *
- * This is used only if the kernel's clock is that counter ("tsc" is its clock source) and the counter is steady in all
- * idle states. Then whatever happens to the counter happens to the clock too; the two differ only while the kernel
- * slews the clock (NTP). With a counter of 1 GHz or more, the time returned is
+ * So each thread reads the clock once per millisecond. In between it computes the time from the counter:
  *
- *     never ahead of the clock, and at most two whole microseconds behind it, as long as the clock's pace changes by
- *     less than one part in TICKS_BEHIND (488 in a million) from one reading to the next;
- *     off by that change's part of a millisecond if it changes by more: a quarter of one at the kernel's limit of 10 %
- *     either way, for that millisecond;
- *     at most a millisecond ahead of the last reading, whatever happens to the counter and the clock.
+ *     time = the last reading + ticks since then * pace
  *
- * So a thread may see its time step back when a slew begins, and may see another thread's time differ by two
- * microseconds at any moment: see WEIR_CLOCK_SLACK_US. In the following cases:
+ * The pace is the slowest that fits the last two readings, less one part in TICKS_BEHIND, so that the computed time does
+ * not run ahead of the clock.
  *
- *     interrupted reading   The counter before and after it differs by more than TICKS_BRACKET: the reading is not used
- *                           to count on. This covers every slow clock_gettime(): traced, instrumented, replaced.
- *     no reading for 20 ms  Each time is a reading of the clock, until two readings a millisecond apart give the pace.
- *     the pace changes      By more than one part in TICKS_AGREE: the same, until two successive paces agree.
- *     the counter jumps     It leaves its millisecond immediately; if not, time is off by the jump until it does.
- *     the counter stops     The time stops too; so does the clock, if the kernel uses the counter.
- *     the clock jumps       The system was suspended, or the clock was replaced: the old time continues until the
- *                           counter leaves its millisecond.
- *     another processor     The kernel keeps the counters in step, or does not use them.
- *     fork                  The child counts on from the parent's reading, with the same counter and clock.
+ * ticks_are_steady() tells whether the kernel derives its clock from this counter ("tsc" is its clock source) and the
+ * counter keeps its pace in all idle states. Only then is the counter used. The two then differ in one case: NTP slews
+ * the clock. With a counter of 1 GHz or more the computed time is
+ *
+ *     never ahead of the clock and at most 2 us behind it, as long as the clock's pace changes by less than one part in
+ *     TICKS_BEHIND (488 in a million) between two readings;
+ *     wrong for one millisecond if the pace changes by more, by that part of it: at most by 0.25 ms, as the kernel
+ *     slews by up to 10 % either way;
+ *     never more than 1 ms ahead of the last reading, whatever the counter and the clock do.
+ *
+ * So a thread's time may step back when a slew begins, and the times of two threads may differ by 2 us. The algorithms
+ * allow for steps of WEIR_CLOCK_SLACK_US. Unusual cases:
+ *
+ *     a reading is interrupted   The counter advances by more than TICKS_BRACKET during it. The thread returns the
+ *                                reading and does not compute times from it. Every clock_gettime() that is slow,
+ *                                because it is traced, instrumented or replaced, is such a reading.
+ *     a pause of 20 ms           A thread that has not read the clock for so long reads it in every call, until two
+ *                                readings 1 ms apart give the pace.
+ *     the pace changes           If two paces in a row differ by more than one part in TICKS_AGREE: the same, until two
+ *                                agree.
+ *     the counter jumps          By 1 ms or more: the next call reads the clock. By less: the time is wrong by the
+ *                                jump until the next reading.
+ *     the counter stops          The time stands still, and so does the kernel's clock.
+ *     the clock jumps            After a suspend, for example: the time continues as before for up to 1 ms of ticks.
+ *     another processor          The kernel keeps the counters of all processors in step, or does not use them.
+ *     fork                       The child computes its time from the parent's reading.
  */
 #ifndef CORE_GROUND_TICKS_H
 #define CORE_GROUND_TICKS_H
