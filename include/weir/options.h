@@ -110,12 +110,19 @@ struct weir_options {
                                   * is unrelated to this one */
 
     /* Leases, mode WEIR_HYBRID; ignored in the other modes. All instances must use the same values. */
-    int64_t lease_life_us; /* no permit is used later than this after the request for its lease: 1000 to 10,000,000;
-                            * default 100,000. If Redis needs longer than a tenth of it to answer, nothing is leased */
+    int64_t lease_excess;  /* greedy token buckets: a lease lives for as long as this part of the burst takes to refill,
+                            * in percent, 1 to 100; default 5. All instances together exceed the limit by that part at
+                            * most. Leases of other limits live until their permits would come back, and never exceed
+                            * it. If Redis needs longer than a tenth of a life to answer, nothing is leased */
+    int64_t lease_life_us; /* no lease lives longer than this, whatever its limit: 1000 to WEIR_MAX_PERIOD_US; default:
+                            * no such bound */
     int64_t lease_max; /* most permits of a key that an instance leases in advance, 1 to WEIR_MAX_PERMITS; default: as
                         * demand requires, limited by the number of `instances` */
-    bool strict; /* greedy token buckets, true: Redis holds back what refills in lease_life_us, so that the limit is
+    bool strict; /* greedy token buckets, true: Redis holds back what refills in a lease's life, so that the limit is
                         * never exceeded. A limit of which that would be more than half is not leased */
+    int64_t denial_life_us; /* a denial is remembered for its retry_after_us, but no longer than this: then weir asks
+                             * Redis again, and sees a reset, a refund or a raised limit made elsewhere. 1000 to
+                             * WEIR_MAX_PERIOD_US; default 2,000,000 */
 
     /* This instance's share of every limit: weight / total weight. All instances must use the same `instances` and
      * weights; then their shares add up to the limit. In modes WEIR_DISTRIBUTED and WEIR_HYBRID shares matter only

@@ -220,10 +220,11 @@ WEIR_API int weir_limit_policy(weir_limit *limit, struct weir_policy *out);
 struct weir_limit_info {
     size_t size;
     int64_t limit;         /* the largest cost admitted for a fresh key; in local mode, within this instance's share */
-    int64_t lease_life_us; /* how long a lease may be spent; 0: this limit is not leased */
+    int64_t lease_life_us; /* how long a lease may be spent at most; 0: this limit is not leased. After that a greedy
+                            * token bucket's lease shrinks by what the bucket refills, until nothing is left of it */
     int64_t lease_max;     /* most permits of a key that this instance leases in advance */
-    int64_t over_max; /* most permits of a key that all instances together admit beyond the limit, in any stretch of
-                       * time, as long as Redis is available and keeps its data */
+    int64_t over_max; /* most permits of a key that all instances together, however many, admit beyond the limit in
+                       * any stretch of time, as long as Redis is available and keeps its data */
 };
 
 /* Fill *out for `limit`. WEIR_EINVAL if out->size is not a known size. */
@@ -331,7 +332,7 @@ WEIR_API int weir_peek(weir_limit *limit, struct weir_key key, int64_t cost, str
 WEIR_API int weir_refund(weir_limit *limit, struct weir_key key, int64_t cost);
 
 /* Make the key fresh. In hybrid mode other instances notice a reset or a refund only when their leases and remembered
- * denials of the key have expired; a denial lasts for its retry_after_us. During an outage a reset or a refund changes
+ * denials of the key have expired; a denial lasts for denial_life_us. During an outage a reset or a refund changes
  * nothing and returns an error. */
 WEIR_API int weir_reset(weir_limit *limit, struct weir_key key);
 

@@ -109,12 +109,7 @@ static int open_hybrid(const struct weir_options *options, struct weir_backend *
     if (error)
         return error;
     const struct hybrid_settings settings = {
-        .leases = {
-            .life_us = options->lease_life_us,
-            .max = options->lease_max,
-            .instances = options->instances ? options->instances : 1,
-            .strict = options->strict,
-        },
+        .leases = options_leases(options),
         .max_keys = options->max_keys,
         .max_bytes = lease_bytes(options),
         .keep_idle = options->keep_idle,

@@ -13,7 +13,7 @@
 
 /* The range of lease_life_us in weir.h. */
 #define LEASE_LIFE_MIN_US 1000
-#define LEASE_LIFE_MAX_US (10 * WEIR_SECOND)
+#define LEASE_LIFE_MAX_US WEIR_MAX_PERIOD_US
 #define REPLICAS_MAX 16 /* of redis_replicas */
 
 static const char *const mode_names[] = {
@@ -80,7 +80,12 @@ static int read_hybrid_option(struct store *store, const char *command, int code
     case STORE_LEASE_LIFE:
         store->hybrid_option = "--lease-life";
         if (!life_read(value, &store->lease_life_us))
-            return usage_error(command, "--lease-life '%s' is not a time from 1ms to 10s", value);
+            return usage_error(command, "--lease-life '%s' is not a time from 1ms to 366d", value);
+        break;
+    case STORE_LEASE_EXCESS:
+        store->hybrid_option = "--lease-excess";
+        if (!count_read(value, 100, &store->lease_excess))
+            return usage_error(command, "--lease-excess '%s' is not a whole number from 1 to 100", value);
         break;
     case STORE_LEASE_MAX:
         store->hybrid_option = "--lease-max";
@@ -165,6 +170,7 @@ void store_options(const struct store *store, struct weir_options *options)
     options->timeout_us = PATIENCE_US;
     options->instances = store->instances;
     options->lease_life_us = store->lease_life_us;
+    options->lease_excess = store->lease_excess;
     options->lease_max = store->lease_max;
     options->strict = store->strict;
 }

@@ -20,6 +20,7 @@ enum store_option {
     STORE_INSTANCES,
     STORE_DEAL,
     STORE_LEASE_LIFE,
+    STORE_LEASE_EXCESS,
     STORE_LEASE_MAX,
     STORE_STRICT
 };
@@ -44,7 +45,7 @@ struct store {
     /* Mode WEIR_HYBRID only: */
     int64_t instances; /* 0: 1 */
     enum deal deal;
-    int64_t lease_life_us, lease_max; /* 0: the library's default */
+    int64_t lease_life_us, lease_excess, lease_max; /* 0: the library's default */
     bool strict;
     const char *hybrid_option; /* the last of these options that was given, or NULL */
 };

@@ -98,7 +98,7 @@ TEST(what_strict_holds_back_is_not_told_of, 10)
         { "limit/ke*", "token_bucket limit=2000 period=1s", ";q=1800;w=1", 1800 },
     };
     OPEN_SCENE(scene, NULL);
-    scene.limiter->leases = (struct lease_rules){ .life_us = 100000, .max = 100, .instances = 1, .strict = true };
+    scene.limiter->leases = (struct lease_rules){ .life_us = 100000, .excess = 100, .max = 100, .instances = 1, .strict = true };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char expected[256];
         weir_limit *limit = scene_define_text(&scene, rows[i].name, rows[i].policy);

@@ -338,10 +338,7 @@ static void instance_open(struct instance *instance, int rank, uint8_t choice)
     options.now_us = clock_us;
     fuzz_must(options_read(&options, &read) == WEIR_OK, "options are right");
     const struct hybrid_settings settings = {
-        .leases = { .life_us = read.lease_life_us,
-                    .max = read.lease_max,
-                    .instances = read.instances,
-                    .strict = read.strict },
+        .leases = options_leases(&read),
         .max_keys = choice & 32 ? 1 : 16,
         .max_bytes = 1 << 20,
         .timeout_us = read.timeout_us,

@@ -162,8 +162,8 @@ static void request(int64_t cost)
 {
     struct lease copy = story.lease;
     struct weir_decision hit = { 0 }, decision = { 0 };
-    const enum lease_answer quick = lease_hit(&copy, &story.rules, story.now_us, cost, &hit);
-    lease_count(&story.lease, &story.rules, story.now_us, cost);
+    const enum lease_answer quick = lease_hit(&copy, story.now_us, cost, &hit);
+    lease_count(&story.lease, story.now_us, cost);
     struct lease peeked = story.lease;
     const int64_t left = lease_left(&peeked, story.now_us);
     const enum lease_answer foreseen = lease_decide(&peeked, story.now_us, cost, WEIR_PEEK, &decision);
@@ -223,7 +223,7 @@ static bool make_plan(void)
         plan_hold_back(&story.plan, reserve);
     memset(story.state, 0, sizeof story.state);
     state_charge(&story.plan, story.state, story.now_us, 0);
-    lease_renew(&story.lease, &story.plan, ++story.version);
+    lease_renew(&story.lease, &story.rules, &story.plan, ++story.version);
     story.spent_cost = 0;
     for (int i = 0; i < ON_THEIR_WAY; i++) { /* what the store has granted by another plan is lost when it lands */
         struct trip *trip = &story.trips[i];
@@ -287,6 +287,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     story.now_us = INT64_C(1790000000123456);
     story.steps_back = choice & 1;
     story.rules = (struct lease_rules){ .life_us = choice & 2 ? 100000 : 10 * WEIR_SECOND,
+                                        .excess = choice & 32 ? 5 : 100,
+                                        .denial_us = 2 * WEIR_SECOND,
                                         .max = WEIR_MAX_PERMITS,
                                         .instances = choice & 4 ? feed_magnitude(&story.feed, 100) : 1,
                                         .strict = choice & 8 };

@@ -121,7 +121,7 @@ struct sim_limit {
     int64_t size;       /* the greatest size that the policy had in this run */
     int64_t rate_limit; /* the same for its limit, per period */
     int64_t over_max;   /* the greatest weir_limit_info.over_max of any instance */
-    int64_t lease_max;
+    int64_t lease_max, life_us;
     int64_t demand_permille; /* of the rate */
 };
 
@@ -142,18 +142,22 @@ struct remote {
 
 /* Permits granted to an instance for a key: the audit lets it use these. */
 struct grant {
-    int64_t asked_us, left; /* true time */
-    int64_t shift_us;       /* from the store's decision to its arrival */
-    bool is_lease;          /* part of it was charged in advance */
+    int64_t asked_us, left;       /* true time */
+    int64_t shift_us;             /* from the store's decision to its arrival */
+    int64_t life_us;              /* after which a greedy bucket's lease shrinks by what the bucket refills */
+    int64_t shrunk;               /* by so much */
+    const struct weir_plan *plan; /* a greedy bucket's; otherwise NULL */
+    bool is_lease;                /* part of it was charged in advance */
 };
 struct holding {
     struct grant grants[SIM_GRANTS]; /* oldest first */
     int count;
     /* The denial delivered last: its request's true time, and its end by the instance's clock. */
     int64_t denied_cost, denied_asked_us, denied_until_us;
-    int64_t flying;       /* granted by the store, and not delivered yet or lost */
-    int64_t fell_back_us; /* the fallback's last use */
-    int64_t unsettled;    /* admitted by the fallback, not charged to the store yet */
+    int64_t emptied_until_us; /* until then an answer that left no permit may count as a denial of one */
+    int64_t flying;           /* granted by the store, and not delivered yet or lost */
+    int64_t fell_back_us;     /* the fallback's last use */
+    int64_t unsettled;        /* admitted by the fallback, not charged to the store yet */
     int64_t level, level_us,
         cold_since_us; /* a meter of what the fallback has admitted since the outage began: units */
 };

@@ -14,6 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { PACE_US = 5000 };
+
+static bool is_by_level(const struct weir_plan *plan)
+{
+    return plan->algorithm == WEIR_LEAKY_BUCKET || is_greedy(plan);
+}
+
 void audit_start(struct sim *sim)
 {
     for (int limit = 0; limit < sim->limit_count; limit++)
@@ -104,6 +111,8 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
                   &(struct grant){ .asked_us = asked_us,
                                    .left = granted,
                                    .shift_us = sim->now_us - sim->executed_us,
+                                   .life_us = sim->limits[asked->limit].life_us,
+                                   .plan = is_greedy(&asked->plan) ? &sim->limits[asked->limit].plan : NULL,
                                    .is_lease = decision->ahead > 0 });
     if (!is_settlement(asked) &&
         asked_us > holding->fell_back_us) { /* it left the store when all debts had been settled */
@@ -115,12 +124,19 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
         record_add(sim, asked->limit, asked->key, &record);
     }
     const bool is_denied = holding->denied_cost > 0 && asked->cost > holding->denied_cost &&
-                           instance_clock_us(instance, sim->now_us) < holding->denied_until_us &&
+                           instance_clock_us(instance, sim->now_us) < holding->denied_until_us + 4 * PACE_US &&
                            holding->denied_asked_us > sim->void_us[asked->limit][asked->key];
-    if (!decision->allowed && decision->retry_after_us != WEIR_NEVER && !is_denied) {
+    if (decision->allowed && decision->remaining == 0)
+        holding->emptied_until_us = asked_us +
+                                    max_of(PACE_US, is_by_level(&asked->plan)
+                                                        ? div_up(asked->plan.q, asked->plan.p) * asked->plan.tick_us
+                                                        : 0);
+    if (!decision->allowed && decision->retry_after_us != WEIR_NEVER && !is_denied &&
+        (asked->cost <= holding->denied_cost || sim->now_us >= holding->emptied_until_us)) {
         holding->denied_cost = asked->cost;
         holding->denied_asked_us = asked_us;
-        holding->denied_until_us = instance_clock_us(instance, asked_us) + decision->retry_after_us;
+        holding->denied_until_us = instance_clock_us(instance, asked_us) +
+                                   min_of(decision->retry_after_us, sim->leases.denial_us);
     }
 }
 
@@ -132,7 +148,8 @@ void audit_landed(struct sim *sim, struct instance *instance, const struct asked
         sim->scenario->load == LOAD_WEIGHTS) /* the answer may be more than the waiting request needs */
         return;
     const int64_t ahead = grants_left(sim, &instance->holdings[asked->limit][asked->key]);
-    if (ahead > limit->lease_max)
+    const int64_t rounding = instance->holdings[asked->limit][asked->key].count; /* a lease that shrinks rounds up */
+    if (ahead > limit->lease_max + rounding)
         violation(sim, "H7: instance %d has %lld permits of limit%d key%d ahead of use, of %lld", instance->number,
                   (long long)ahead, asked->limit, asked->key, (long long)limit->lease_max);
 }
@@ -289,6 +306,8 @@ static void used(struct sim *sim, const struct asked_op *asked)
 static void denied_by_memory(struct sim *sim, const struct asked_op *asked)
 {
     const int64_t age_us = asked->op.decision.age_us + sim_drifted_us(sim, asked->op.decision.age_us);
+    if (asked->op.decision.age_us < PACE_US) /* permits may have come back since, one by one */
+        return;
     if (sim->now_us - age_us <= sim->void_us[asked->limit][asked->key])
         return;
     struct cell cell = sim->store.cells[asked->limit][asked->key];

@@ -14,12 +14,28 @@ static bool is_alive(const struct sim *sim, const struct grant *grant)
     return sim->now_us < grant->asked_us + life_us + sim_drifted_us(sim, life_us);
 }
 
+/* The holder rounds up what refills, and asked for an older grant that it spends first. */
+static void grant_shrink(const struct sim *sim, struct grant *grant)
+{
+    const int64_t over_us = sim->now_us - grant->asked_us - grant->life_us - sim_drifted_us(sim, grant->life_us);
+    if (over_us <= 0)
+        return;
+    const struct weir_plan *plan = grant->plan;
+    const int64_t shrunk = mul_capped(over_us / plan->tick_us, plan->p) / plan->q;
+    grant->left -= min_of(grant->left, shrunk - grant->shrunk);
+    grant->shrunk = shrunk;
+}
+
 static void grants_tidy(const struct sim *sim, struct holding *holding)
 {
     int kept = 0;
-    for (int i = 0; i < holding->count; i++)
-        if (is_alive(sim, &holding->grants[i]) && (holding->grants[i].is_lease || holding->grants[i].left > 0))
-            holding->grants[kept++] = holding->grants[i];
+    for (int i = 0; i < holding->count; i++) {
+        struct grant *grant = &holding->grants[i];
+        if (grant->plan)
+            grant_shrink(sim, grant);
+        if (is_alive(sim, grant) ? grant->is_lease || grant->left > 0 : grant->plan && grant->left > 0)
+            holding->grants[kept++] = *grant;
+    }
     holding->count = kept;
 }
 

@@ -51,6 +51,8 @@ static void limiter_open(struct sim *sim, struct instance *instance)
     options.max_keys = 64;
     options.timeout_us = sim->timeout_us;
     options.lease_life_us = sim->leases.life_us;
+    options.lease_excess = sim->leases.excess;
+    options.denial_life_us = sim->leases.denial_us;
     options.lease_max = sim->leases.max;
     options.strict = sim->leases.strict;
     options.instances = instance->count;
@@ -61,10 +63,7 @@ static void limiter_open(struct sim *sim, struct instance *instance)
     struct weir_options read;
     must(options_read(&options, &read), "options");
     const struct hybrid_settings settings = {
-        .leases = { .life_us = read.lease_life_us,
-                    .max = read.lease_max,
-                    .instances = read.instances,
-                    .strict = read.strict },
+        .leases = options_leases(&read),
         .max_keys = 64,
         .max_bytes = read.max_bytes,
         .timeout_us = read.timeout_us,
@@ -85,6 +84,7 @@ void instance_define(struct sim *sim, struct instance *instance, int limit)
     must(weir_limit_info(instance->limits[limit], &info), "weir_limit_info");
     known->over_max = max_of(known->over_max, info.over_max);
     known->lease_max = max_of(known->lease_max, info.lease_max);
+    known->life_us = max_of(known->life_us, info.lease_life_us);
 }
 
 struct instance *instance_make(struct sim *sim)
@@ -120,6 +120,7 @@ void instances_recount(struct sim *sim)
             must(weir_limit_info(instance->limits[limit], &info), "weir_limit_info");
             known->over_max = max_of(known->over_max, info.over_max);
             known->lease_max = max_of(known->lease_max, info.lease_max);
+            known->life_us = max_of(known->life_us, info.lease_life_us);
         }
     }
     clocks_of(sim, NULL);

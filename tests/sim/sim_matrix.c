@@ -24,7 +24,9 @@ static struct matrix_result cell_run(const struct matrix_cell *cell)
     const struct run_settings settings = { .tells = true, .asks = 1 };
     struct sim *sim = sim_make(&matrix_scenario, 1, &settings);
     const int64_t run_us = cell->rate > 1000 ? 5 * WEIR_SECOND : 20 * WEIR_SECOND;
-    sim->leases = (struct lease_rules){ .life_us = cell->life_us, .max = WEIR_MAX_PERMITS };
+    sim->leases = (struct lease_rules){
+        .life_us = cell->life_us, .excess = 100, .denial_us = 2 * WEIR_SECOND, .max = WEIR_MAX_PERMITS
+    };
     sim->timeout_us = 50000;
     sim->up_min_us = sim->down_min_us = 150;
     sim->up_max_us = sim->down_max_us = 400;

@@ -3,10 +3,10 @@
 
 #include "backends/hybrid/hybrid.h"
 #include "backends/memory/memory.h"
-#include "core/limiter/limiter.h"
-#include "core/limiter/own_ops.h"
-#include "core/limiter/options.h"
 #include "core/api/life.h"
+#include "core/limiter/limiter.h"
+#include "core/limiter/options.h"
+#include "core/limiter/own_ops.h"
 
 /* ---- The remote ---- */
 
@@ -184,7 +184,11 @@ void stage_open_as(struct stage *stage, const char *policy, const struct stage_s
     pthread_mutex_init(&remote->mutex, NULL);
     must_succeed(memory_open(&read, &remote->store));
     const struct hybrid_settings own = {
-        .leases = { .life_us = STAGE_LIFE_US, .max = read.lease_max, .instances = 1 },
+        .leases = { .life_us = STAGE_LIFE_US,
+                    .excess = 100,
+                    .denial_us = 2 * WEIR_SECOND,
+                    .max = read.lease_max,
+                    .instances = 1 },
         .max_keys = settings->max_keys ? settings->max_keys : 1000,
         .max_bytes = INT64_C(64) << 20,
         .timeout_us = read.timeout_us,

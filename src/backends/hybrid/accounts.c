@@ -65,8 +65,8 @@ struct account *account_find(struct account_shard *shard, const struct weir_back
 
 /* Look for an idle account among the next `steps` and drop it. If there is none and `any` is set, drop the last
  * one seen that has no call under way. True if one was dropped. */
-static bool accounts_sweep(struct accounts *accounts, struct account_shard *shard, const struct lease_rules *rules,
-                           int64_t now_us, bool by_caller, unsigned steps, bool any) REQUIRES(shard->mutex)
+static bool accounts_sweep(struct accounts *accounts, struct account_shard *shard, int64_t now_us, bool by_caller,
+                           unsigned steps, bool any) REQUIRES(shard->mutex)
 {
     struct account *victim = NULL;
     for (; steps > 0 && shard->accounts; steps--) {
@@ -75,7 +75,7 @@ static bool accounts_sweep(struct accounts *accounts, struct account_shard *shar
         if (account->call)
             continue;
         victim = account;
-        if (account->by_caller == by_caller && lease_is_idle(&account->lease, rules, now_us)) {
+        if (account->by_caller == by_caller && lease_is_idle(&account->lease, now_us)) {
             account_drop(accounts, shard, account);
             return true;
         }
@@ -91,13 +91,13 @@ struct account *account_add(struct accounts *accounts, struct account_shard *sha
     const bool by_caller = request->now_us != WEIR_OWN_CLOCK;
     void *memory = NULL;
     if (!accounts->keep_idle)
-        accounts_sweep(accounts, shard, rules, now_us, by_caller, SWEEP_STEPS, false);
+        accounts_sweep(accounts, shard, now_us, by_caller, SWEEP_STEPS, false);
     for (int tries = 0; !memory; tries++) {
         const bool is_full = atomic_load_explicit(&accounts->count, memory_order_relaxed) >= accounts->max;
         if (!is_full && slab_take(&accounts->slab, account_bytes(request->key.len),
                                   (unsigned)(shard - accounts->shards), false, &memory) == SLAB_OK)
             break;
-        if (tries == 1 || !accounts_sweep(accounts, shard, rules, now_us, by_caller, ROOM_STEPS, true))
+        if (tries == 1 || !accounts_sweep(accounts, shard, now_us, by_caller, ROOM_STEPS, true))
             return NULL;
     }
     struct account *account = memory;
@@ -114,11 +114,12 @@ struct account *account_add(struct accounts *accounts, struct account_shard *sha
     struct weir_plan plan;
     const uint64_t version = weir_request_plan(request, &plan);
     account->lease.era = shard->eras++ << 32;
-    lease_renew(&account->lease, &plan, version);
+    lease_renew(&account->lease, rules, &plan, version);
     return account;
 }
 
-void account_keep_up(struct account_shard *shard, struct account *account, const struct weir_backend_request *request)
+void account_keep_up(struct account_shard *shard, struct account *account, const struct lease_rules *rules,
+                     const struct weir_backend_request *request)
 {
     struct weir_plan plan;
     const uint64_t version = weir_request_plan(request, &plan);
@@ -126,7 +127,7 @@ void account_keep_up(struct account_shard *shard, struct account *account, const
     if (memcmp(&plan, &account->lease.plan, sizeof plan) == 0) {
         account->lease.version = version; /* the new version has the same plan for this key */
     } else if (version != account->lease.version) {
-        lease_renew(&account->lease, &plan, version);
+        lease_renew(&account->lease, rules, &plan, version);
         account_count_lost(shard, account);
     }
     if (account->by_caller != by_caller) {
@@ -163,7 +164,6 @@ void account_count_lost(struct account_shard *shard, struct account *account)
 
 void account_forget_lease(struct account_shard *shard, struct account *account)
 {
-    const struct weir_plan plan = account->lease.plan;
-    lease_renew(&account->lease, &plan, account->lease.version);
+    lease_forget(&account->lease);
     account_count_lost(shard, account);
 }

@@ -74,8 +74,8 @@ struct account *account_add(struct accounts *accounts, struct account_shard *sha
 
 /* Bring the account under the plan and the clock of the request. A change of plan or clock loses its permits and
  * those that are under way. */
-void account_keep_up(struct account_shard *shard, struct account *account, const struct weir_backend_request *request)
-    REQUIRES(shard->mutex);
+void account_keep_up(struct account_shard *shard, struct account *account, const struct lease_rules *rules,
+                     const struct weir_backend_request *request) REQUIRES(shard->mutex);
 
 /* Drop all permits of the lease. account_forget_times() is for a change of clock: no time in the lease is valid
  * any more. */

@@ -29,7 +29,7 @@ static struct member member_decide(struct hybrid *hybrid, const struct weir_back
     lock_take(&shard->mutex);
     struct account *account = request_account(hybrid, shard, request, true, now_us);
     if (account) {
-        lease_count(&account->lease, &hybrid->rules, now_us, request->cost);
+        lease_count(&account->lease, now_us, request->cost);
         const bool spends = account->lease.plan.algorithm != WEIR_LEAKY_BUCKET;
         if (spends || lease_decide(&account->lease, now_us, request->cost, WEIR_PEEK, out) == LEASE_DENIED)
             member.answer = request_decide(shard, account, now_us, request->cost, out);

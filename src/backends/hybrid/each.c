@@ -69,7 +69,7 @@ static struct step each_begin(struct hybrid *hybrid, const struct weir_backend_r
         step.kind = STEP_ASK;
         step.order = (struct lease_order){ .cost = request->cost, .whole = true };
     } else {
-        lease_count(&account->lease, &hybrid->rules, now_us, request->cost);
+        lease_count(&account->lease, now_us, request->cost);
         const bool queues = account->call && lease_call_has_waiters(account->call);
         if (!queues && request_decide(shard, account, now_us, request->cost, out) != LEASE_UNDECIDED) {
             if (lease_runs_low(&account->lease))
@@ -216,7 +216,10 @@ static int each_decide(struct hybrid *hybrid, struct batch *batch, int64_t deadl
                 continue;
             *step = batch->n == 1 ? each_begin(hybrid, requests, NULL, &pending->waiter.node, batch->out)
                                   : each_begin_in_batch(hybrid, batch, i);
-            lease_call_send(step->call);
+            if (batch->n == 1 && step->kind == STEP_WAIT && step->call)
+                lease_call_run(step->call);
+            else
+                lease_call_send(step->call);
             asks = asks || step->kind == STEP_ASK;
             later += step->kind == STEP_LATER;
         }
@@ -256,7 +259,7 @@ static bool each_decide_by_lease(struct hybrid *hybrid, const struct weir_backen
     if (account && account->lease.version >= request->plan_version &&
         account->by_caller == (request->now_us != WEIR_OWN_CLOCK) &&
         !(account->call && lease_call_has_waiters(account->call))) {
-        answer = lease_hit(&account->lease, &hybrid->rules, now_us, request->cost, out);
+        answer = lease_hit(&account->lease, now_us, request->cost, out);
         shard->lease_hits += answer == LEASE_SPENT;
         shard->denial_hits += answer == LEASE_DENIED;
         if (answer == LEASE_SPENT && lease_runs_low(&account->lease))

@@ -358,12 +358,12 @@ static struct lease_call *lease_call_finish(struct lease_call *call, int status)
     struct lease_call *leaving = NULL;
     lock_take(&shard->mutex);
     struct account *account = call->account ? call->account : account_find(shard, &call->request);
+    const struct lease_rules rules = hybrid_rules(call->hybrid);
     if (account)
-        account_keep_up(shard, account, &call->request);
+        account_keep_up(shard, account, &rules, &call->request);
     if (status == WEIR_OK) {
         if (call->request.now_us == WEIR_OWN_CLOCK)
             hybrid_note_trip(call->hybrid, now_us - call->asked_us);
-        const struct lease_rules rules = hybrid_rules(call->hybrid);
         account_answered(shard, account, &rules, &call->order, call->asked_us, now_us, &call->op.decision);
         if (call->is_led && (call->order.whole || !call->op.decision.allowed))
             lease_call_end_leader(call, shard, account, now_us, &ended);
@@ -405,6 +405,14 @@ void lease_call_send(struct lease_call *call)
         }
         call = next;
     }
+}
+
+void lease_call_run(struct lease_call *call)
+{
+    struct weir_backend *remote = call->hybrid->remote;
+    const struct weir_backend_request asked = hybrid_remote_request(&call->request, &call->order);
+    const int status = remote->ops->decide(remote, &asked, 1, false, call->deadline_us, &call->op.decision);
+    lease_call_send(lease_call_finish(call, status));
 }
 
 int lease_call_send_for(struct lease_call *call, struct weir_op *op)

@@ -103,6 +103,10 @@ struct lease_call *lease_call_make_lone(struct hybrid *hybrid, const struct weir
 /* Send a call, unless it is NULL. The caller holds no lock. */
 void lease_call_send(struct lease_call *call);
 
+/* Run a call on this thread, which leads it: its waiter has been served when the function returns, unless the answer
+ * brought too little for it. The caller holds no lock. */
+void lease_call_run(struct lease_call *call);
+
 /* Send a call for an op that is being submitted. Returns 1, or the op's status if it has ended. */
 int lease_call_send_for(struct lease_call *call, struct weir_op *op);
 

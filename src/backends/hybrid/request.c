@@ -12,13 +12,13 @@ struct account *request_account(struct hybrid *hybrid, struct account_shard *sha
                                 const struct weir_backend_request *request, bool make, int64_t now_us)
 {
     const bool by_caller = request->now_us != WEIR_OWN_CLOCK;
+    const struct lease_rules rules = hybrid_rules(hybrid);
     struct account *account = account_find(shard, request);
     if (!account) {
-        const struct lease_rules rules = hybrid_rules(hybrid);
         return make ? account_add(&hybrid->accounts, shard, &rules, request, now_us) : NULL;
     }
     if (account->lease.version < request->plan_version || account->by_caller != by_caller)
-        account_keep_up(shard, account, request);
+        account_keep_up(shard, account, &rules, request);
     if (lease_is_ahead(&account->lease, now_us)) /* the clock has stepped back */
         account_forget_times(shard, account);
     return account;
@@ -67,7 +67,7 @@ static struct account *request_take_answer(struct hybrid *hybrid, struct account
     const struct lease_rules rules = hybrid_rules(hybrid);
     struct account *account = request_account(hybrid, shard, request, false, now_us);
     if (account)
-        account_keep_up(shard, account, request);
+        account_keep_up(shard, account, &rules, request);
     account_answered(shard, account, &rules, order, asked_us, now_us, decision);
     if (account)
         out->remaining = min_of(out->limit, out->remaining + lease_left(&account->lease, now_us));

@@ -41,7 +41,8 @@ const char REPLAY_HELP[] =
     "      --deal HOW         hybrid: how requests go to instances: round-robin (default), key (all requests of a\n"
     "                         key to the same one) or skewed (half of all to the first, half of the rest to the\n"
     "                         next, and so on)\n"
-    "      --lease-life TIME  hybrid: how long a leased permit may be used, 1ms to 10s (default 100ms)\n"
+    "      --lease-life TIME  hybrid: how long a lease may live at most, 1ms to 366d (default: no bound)\n"
+    "      --lease-excess N   hybrid: how far leases may exceed a token bucket, in percent of its burst (default 5)\n"
     "      --lease-max N      hybrid: how many permits of a key an instance may lease at once\n"
     "      --strict           hybrid: keep permits in reserve in Redis, so that the limit is never exceeded\n"
     "\n"
@@ -128,6 +129,7 @@ static int replay_read_options(struct replay *replay, int argc, char **argv, boo
         { "instances", required_argument, NULL, STORE_INSTANCES },
         { "deal", required_argument, NULL, STORE_DEAL },
         { "lease-life", required_argument, NULL, STORE_LEASE_LIFE },
+        { "lease-excess", required_argument, NULL, STORE_LEASE_EXCESS },
         { "lease-max", required_argument, NULL, STORE_LEASE_MAX },
         { "strict", no_argument, NULL, STORE_STRICT },
         { NULL, 0, NULL, 0 },

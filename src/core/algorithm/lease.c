@@ -1,14 +1,12 @@
 /* lease.c - the arithmetic of leases. */
 #include "core/algorithm/lease.h"
 
+#include "core/algorithm/lease_load.h"
 #include "core/ground/arith.h"
 
-#define TRIPS_IN_LIFE 10 /* a life must last this many round trips; otherwise a lease would end before it is of use */
+#define RIVALS_US WEIR_SECOND /* how long it is remembered that others take permits that come back */
+#define ROUNDING_TICKS 2
 #define NEVER_HOLDS_US WEIR_SECOND /* how long a denial of a cost that can never fit is remembered */
-#define LOW_PART 8                 /* order ahead when this part of the permits requested in half a life is left */
-#define COUNT_MAX (INT64_C(1) << 40)
-#define AVERAGE_ONE 16  /* the average is kept in 16ths ... */
-#define AVERAGE_TURNS 4 /* ... and moves by a quarter of the difference each half life */
 
 /* ---- Times ---- */
 
@@ -29,18 +27,6 @@ static int64_t good_for_us(const struct weir_plan *plan, const struct weir_decis
     return decision->reset_after_us - max_of(0, refills - 1) * plan->period_us;
 }
 
-/* Return how long a grant asked for now is expected to stay useful: until the next edge. */
-static int64_t useful_us(const struct lease *lease, const struct lease_rules *rules, int64_t now_us)
-{
-    const struct weir_plan *plan = &lease->plan;
-    const bool returns = plan->algorithm != WEIR_FIXED_WINDOW || plan->align == WEIR_ALIGN_EPOCH;
-    const int64_t ahead_us = lease->edge_us - now_us;
-    if (lease->edge_us == 0 || (ahead_us <= 0 && !returns))
-        return rules->life_us;
-    return min_of(rules->life_us,
-                  ahead_us > 0 ? (ahead_us - 1) % plan->period_us + 1 : plan->period_us - -ahead_us % plan->period_us);
-}
-
 /* Return how much longer, at least, a cost that is `more` permits larger has to wait. */
 static int64_t further_wait_us(const struct weir_plan *plan, int64_t more)
 {
@@ -52,50 +38,6 @@ static int64_t further_wait_us(const struct weir_plan *plan, int64_t more)
     if (plan->refill == WEIR_INTERVAL)
         return div_down(more, plan->limit) * plan->period_us;
     return div_down(mul_capped(more, plan->q), plan->p) * plan->tick_us;
-}
-
-/* ---- Load ---- */
-
-static int64_t half_us(const struct lease_rules *rules)
-{
-    return rules->life_us / 2;
-}
-
-static void turn_halves(struct lease *lease, const struct lease_rules *rules, int64_t now_us)
-{
-    const int64_t half = half_us(rules);
-    if (lease->turn_us == 0 || now_us < lease->turn_us - half) { /* new, or the caller's clock has stepped back */
-        lease->count = 0;
-        lease->turn_us = now_us + half;
-        return;
-    }
-    int64_t turns = 1 + (now_us - lease->turn_us) / half;
-    lease->turn_us += turns * half;
-    for (; turns > 0 && (lease->count > 0 || lease->average > 0); turns--) {
-        const int64_t seen = lease->count * AVERAGE_ONE;
-        lease->average += (seen - lease->average) / AVERAGE_TURNS;
-        if (seen == 0 && lease->average < AVERAGE_TURNS)
-            lease->average = 0;
-        lease->count = 0;
-    }
-}
-
-static inline void load_turn(struct lease *lease, const struct lease_rules *rules, int64_t now_us)
-{
-    if (now_us >= lease->turn_us || now_us < lease->turn_us - rules->life_us)
-        turn_halves(lease, rules, now_us);
-}
-
-void lease_count(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost)
-{
-    load_turn(lease, rules, now_us);
-    lease->count = min_of(lease->count + cost, COUNT_MAX);
-}
-
-/* Return the permits requested in half a life, without the `cost` that was just counted. */
-static int64_t load_beside(const struct lease *lease, int64_t cost)
-{
-    return max_of(lease->count - cost, (lease->average + AVERAGE_ONE / 2) / AVERAGE_ONE);
 }
 
 /* ---- What is left ---- */
@@ -122,13 +64,35 @@ static void skip_slots(struct lease *lease, struct lease_batch *batch, int64_t n
     batch->next = next;
 }
 
+/* Take from a greedy bucket's batch what has refilled since its end, rounded up. It is then as good as a batch that
+ * was asked for later: giving back the rest and taking it again would change nothing in Redis. */
+static void batch_shrink(const struct weir_plan *plan, struct lease_batch *batch, int64_t now_us)
+{
+    const int64_t ticks = (now_us - batch->end_us) / plan->tick_us + 1;
+    const int64_t units = mul_capped(ticks, plan->p);
+    const int64_t permits = units / plan->q + (units % plan->q > 0);
+    if (permits >= batch->left) {
+        batch->left = 0;
+        return;
+    }
+    const int64_t later_us = permits * plan->q / plan->p * plan->tick_us;
+    batch->left -= permits;
+    batch->asked_us += later_us;
+    batch->end_us += later_us;
+}
+
 static inline int64_t batch_left(struct lease *lease, struct lease_batch *batch, int64_t now_us)
 {
-    if (batch->left > 0 && now_us >= batch->end_us) {
-        lease->lost += (uint64_t)batch->left;
-        batch->left = 0;
+    const struct weir_plan *plan = &lease->plan;
+    const int64_t left = batch->left;
+    if (left > 0 && now_us >= batch->end_us) {
+        if (is_greedy(plan))
+            batch_shrink(plan, batch, now_us);
+        else
+            batch->left = 0;
+        lease->lost += (uint64_t)(left - batch->left);
     }
-    if (batch->left > 0 && lease->plan.algorithm == WEIR_LEAKY_BUCKET)
+    if (batch->left > 0 && plan->algorithm == WEIR_LEAKY_BUCKET)
         skip_slots(lease, batch, now_us);
     return batch->left;
 }
@@ -142,18 +106,29 @@ int64_t lease_left(struct lease *lease, int64_t now_us)
 
 /* ---- Decisions ---- */
 
-void lease_renew(struct lease *lease, const struct weir_plan *plan, uint64_t version)
+void lease_forget(struct lease *lease)
 {
     *lease = (struct lease){
-        .plan = *plan,
-        .version = version,
+        .plan = lease->plan,
+        .life_us = lease->life_us,
+        .version = lease->version,
         .era = lease->era + 1,
-        .remaining = plan->size,
+        .remaining = lease->plan.size,
         .count = lease->count,
         .average = lease->average,
         .turn_us = lease->turn_us,
+        .turn_len_us = lease->turn_len_us,
         .lost = lease->lost + (uint64_t)(lease->batches[0].left + lease->batches[1].left),
     };
+}
+
+void lease_renew(struct lease *lease, const struct lease_rules *rules, const struct weir_plan *plan, uint64_t version)
+{
+    lease->plan = *plan;
+    lease->version = version;
+    lease->life_us = lease_life_us(rules, plan);
+    lease->turn_len_us = load_turn_len_us(plan, lease->life_us);
+    lease_forget(lease);
 }
 
 /* Take `cost` from the batches, the older first. Return when the oldest of it was asked for. */
@@ -220,64 +195,14 @@ enum lease_answer lease_decide(struct lease *lease, int64_t now_us, int64_t cost
         .source = WEIR_BY_DENIAL,
         .limit = plan->size,
         .remaining = min_of(plan->size, lease->remaining + left),
-        .retry_after_us = cost > plan->size ? WEIR_NEVER
-                                            : lease->denied_until_us - now_us + further_wait_us(plan, more),
+        .retry_after_us = cost > plan->size ? WEIR_NEVER : lease->denied_end_us - now_us + further_wait_us(plan, more),
         .reset_after_us = reset_after_us,
         .age_us = max_of(0, now_us - lease->denied_asked_us),
     };
     return LEASE_DENIED;
 }
 
-/* ---- Asking, and the answer ---- */
-
-static bool can_lease(const struct lease *lease, const struct lease_rules *rules, int64_t trip_us)
-{
-    return lease_is_on(rules, &lease->plan) && trip_us <= rules->life_us / TRIPS_IN_LIFE;
-}
-
-static void note_asked(struct lease *lease, const struct lease_order *order)
-{
-    lease->coming = order->ahead + (order->whole ? 0 : order->cost);
-    lease->is_asked = lease->coming > 0;
-}
-
-struct lease_order lease_make_order(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost,
-                                    int64_t waiting, int64_t trip_us)
-{
-    const struct weir_plan *plan = &lease->plan;
-    struct lease_order order = {
-        .era = lease->era, .cost = cost, .spread = (uint32_t)(2 * rules->instances), .whole = true
-    };
-    const int64_t left = lease_left(lease, now_us);
-    /* An order on its way counts as held: both together never exceed lease_max(). */
-    if (left > 0 && left < cost && cost <= lease_max(rules, plan) && !lease->is_asked &&
-        plan->algorithm != WEIR_LEAKY_BUCKET) {
-        order.cost = cost - left;
-        order.whole = false;
-    }
-    load_turn(lease, rules, now_us);
-    const int64_t load = load_beside(lease, cost);
-    order.alone = load < 1 || !can_lease(lease, rules, trip_us);
-    if (order.alone)
-        lease->low = 0;
-    const bool was_asked = lease->is_asked;
-    if (!was_asked)
-        note_asked(lease, &order);
-    if (order.alone || was_asked || lease->batches[1].left > 0)
-        return order;
-    lease->low = load / LOW_PART + mul_capped(2 * load, trip_us) / half_us(rules);
-    const int64_t want = min_of(load, mul_capped(load, useful_us(lease, rules, now_us)) / half_us(rules));
-    const int64_t room = max_of(0, lease_max(rules, plan) - (order.whole ? left : cost));
-    if (lease->scarce &&
-        waiting > 0) { /* near the limit, order only what waiting requests are sure to use, but with spread 1 */
-        order.ahead = min_of(waiting, room);
-        order.spread = 1;
-    } else { /* an order ahead of any request must last as long as others, and no request comes with it */
-        order.ahead = min_of(waiting + want + want / 8 + (cost == 0 && want > 0), room);
-    }
-    note_asked(lease, &order);
-    return order;
-}
+/* ---- The answer ---- */
 
 /* Return the place for the latest grant, behind the one before it; NULL if both are taken. */
 static struct lease_batch *next_batch(struct lease *lease)
@@ -337,6 +262,53 @@ bool lease_was_denied(struct lease *lease, const struct lease_order *order, int6
     return true;
 }
 
+/* Remember that Redis has less than `cost` for `wait_us`. A denial of a smaller cost, or one that ends later, stays. */
+static void note_denial(struct lease *lease, const struct lease_rules *rules, int64_t asked_us, int64_t now_us,
+                        int64_t cost, int64_t wait_us)
+{
+    const int64_t until_us = asked_us + min_of(wait_us, rules->denial_us);
+    const bool is_denied = lease_denies(lease, now_us, cost - 1) ||
+                           (lease_denies(lease, now_us, cost) && lease->denied_until_us >= until_us);
+    if (asked_us <= lease->refunded_us || is_denied)
+        return;
+    lease->denied_cost = cost;
+    lease->denied_asked_us = asked_us;
+    lease->denied_end_us = asked_us + wait_us;
+    lease->denied_until_us = until_us;
+}
+
+/* True if an answer shows that others take this key's permits: it takes longer to refill than after the answer before
+ * it and what was charged here since. */
+static bool has_rivals(const struct lease *lease, const struct lease_order *order, int64_t asked_us,
+                       const struct weir_decision *decision)
+{
+    const struct weir_plan *plan = &lease->plan;
+    const int64_t charged = decision->ahead + (decision->allowed ? order->cost : 0);
+    const int64_t most_us = max_of(asked_us, lease->reset_at_us) +
+                            (div_up(mul_capped(charged, plan->q), plan->p) + ROUNDING_TICKS) * plan->tick_us;
+    return lease->is_known && asked_us + decision->reset_after_us > most_us;
+}
+
+/* Remember what an answer proves about later requests. Where permits come back one by one and others take them too, a
+ * busy key waits for several. */
+static void note_denials(struct lease *lease, const struct lease_rules *rules, const struct lease_order *order,
+                         int64_t asked_us, int64_t now_us, const struct weir_decision *decision)
+{
+    const struct weir_plan *plan = &lease->plan;
+    const bool one_by_one = plan->algorithm == WEIR_LEAKY_BUCKET || is_greedy(plan);
+    if (one_by_one && has_rivals(lease, order, asked_us, decision))
+        lease->rivals_until_us = asked_us + RIVALS_US;
+    const bool paces = one_by_one && asked_us < lease->rivals_until_us && lease_is_on(rules, plan) &&
+                       load_in_pace(lease, load_beside(lease, order->cost)) > 0;
+    if (!decision->allowed && decision->retry_after_us == WEIR_NEVER)
+        note_denial(lease, rules, asked_us, now_us, order->cost, NEVER_HOLDS_US);
+    else if (!decision->allowed)
+        note_denial(lease, rules, asked_us, now_us, order->cost,
+                    max_of(paces ? LOAD_PACE_US : 0, decision->retry_after_us));
+    else if (paces && decision->remaining == 0 && !lease_denies(lease, now_us, INT64_MAX))
+        note_denial(lease, rules, asked_us, now_us, 1, max_of(LOAD_PACE_US, least_wait_us(plan, decision)));
+}
+
 void lease_answered(struct lease *lease, const struct lease_rules *rules, const struct lease_order *order,
                     int64_t asked_us, int64_t now_us, const struct weir_decision *decision)
 {
@@ -347,20 +319,14 @@ void lease_answered(struct lease *lease, const struct lease_rules *rules, const 
         lease->lost += (uint64_t)granted;
         return;
     }
+    note_denials(lease, rules, order, asked_us, now_us, decision);
     lease_order_failed(lease, order); /* the order is complete */
     lease->is_known = true;
     lease->known_us = asked_us;
     lease->remaining = decision->remaining;
     lease->reset_at_us = asked_us + decision->reset_after_us;
     if (order->ahead > 0 || !decision->allowed)
-        lease->scarce = decision->ahead < order->ahead || !decision->allowed;
-    /* Keep a denial of a smaller cost: it was asked for at about the same time. */
-    if (!decision->allowed && asked_us > lease->refunded_us && !lease_denies(lease, now_us, order->cost - 1)) {
-        const bool never = decision->retry_after_us == WEIR_NEVER;
-        lease->denied_cost = order->cost;
-        lease->denied_asked_us = asked_us;
-        lease->denied_until_us = asked_us + (never ? NEVER_HOLDS_US : decision->retry_after_us);
-    }
+        lease->scarce = !decision->allowed || (decision->ahead < order->ahead && 2 * decision->remaining < plan->size);
     const int64_t good_us = good_for_us(plan, decision);
     if (good_us < INT64_MAX && decision->reset_after_us > 0)
         lease->edge_us = asked_us + good_us;
@@ -369,7 +335,7 @@ void lease_answered(struct lease *lease, const struct lease_rules *rules, const 
     const struct lease_batch grant = {
         .left = granted,
         .asked_us = asked_us,
-        .end_us = asked_us + min_of(rules->life_us, good_us),
+        .end_us = asked_us + min_of(lease->life_us, good_us),
         .slot_us = now_us + decision->delay_us,
         .next = direct,
     };
@@ -412,9 +378,9 @@ bool lease_recall(struct lease *lease, int64_t now_us, struct weir_decision *out
     return true;
 }
 
-bool lease_is_idle(struct lease *lease, const struct lease_rules *rules, int64_t now_us)
+bool lease_is_idle(struct lease *lease, int64_t now_us)
 {
-    load_turn(lease, rules, now_us);
+    load_turn(lease, now_us);
     return lease_left(lease, now_us) == 0 && !lease_denies(lease, now_us, INT64_MAX) && lease->count == 0 &&
-           lease->average < AVERAGE_ONE / 2;
+           lease->average < LOAD_AVERAGE_ONE / 2;
 }

@@ -1,21 +1,19 @@
 /* lease.h - what an instance knows about a key whose state is in Redis: permits leased from there, a denial that still
  * holds, and the load here. Pure functions: no lock, no I/O, no clock.
  *
- * Redis charges a lease before the holder uses it. The holder uses it within `life_us` of the time at which it *asked*,
- * by its own clock. So whatever happens to a holder, it uses no more than was charged; and what all use in any interval
- * was charged in that interval or in the life before it. With greedy refill the excess over the limit is at most rate *
- * life. If permits return all together, a lease ends before they do, so there is no excess. (A clock may be some
- * microseconds behind, ticks.h. That is less than asking takes: at the time of the charge, no lease has more than its
- * life left.)
+ * Redis charges a lease before the holder uses it. A lease lives as long as it does no harm, counted by the holder's
+ * clock from the time at which it *asked*. (A clock may be some microseconds behind, ticks.h. That is less than asking
+ * takes: at the time of the charge, no lease has more than its life left.)
  *
  *     fixed window       ends with the window
  *     sliding window     ends with the block that it was charged to
  *     interval refill    ends at the next refill
  *     leaky bucket       each permit is a departure slot, which is good until its own time
+ *     greedy bucket      whole for a life, then it shrinks at the bucket's rate; the excess is at most rate * life
  *
- * The size of a lease follows the load: the permits requested here in half a life. Redis grants at most what remains
- * divided by twice the number of instances. So leases shrink near the limit, where another instance would miss a permit
- * that lies idle here. A key that is requested less than twice per life gets none. */
+ * The size of a lease follows the load: the permits requested here in a turn, and somewhat more while plenty remains.
+ * Redis grants at most what remains divided by twice the number of instances. So leases shrink near the limit, where
+ * another instance would miss a permit that lies idle here. */
 #ifndef CORE_ALGORITHM_LEASE_H
 #define CORE_ALGORITHM_LEASE_H
 
@@ -26,12 +24,13 @@
  * first that is left. */
 struct lease_batch {
     int64_t left;
-    int64_t asked_us, end_us; /* unusable from end_us on */
+    int64_t asked_us, end_us; /* from end_us on, a greedy bucket's shrinks, and any other is unusable */
     int64_t slot_us, next;
 };
 
 struct lease {
     struct weir_plan plan;
+    int64_t life_us;  /* lease_life_us() of the plan */
     uint64_t version; /* the plan's; 0: the lease is new */
     uint64_t era;     /* 1, 2, ...; an answer to an order of an earlier era is ignored */
 
@@ -47,10 +46,12 @@ struct lease {
     int64_t edge_us;     /* the earliest possible end of a window, block or refill interval */
     int64_t denied_cost; /* 0: none; until denied_until_us, this cost and larger ones are denied */
     int64_t denied_asked_us, denied_until_us;
-    int64_t refunded_us; /* permits were given back at this time: a denial asked for earlier may be outdated */
+    int64_t denied_end_us;   /* when a retry may succeed, for all that is known: at denied_until_us or later */
+    int64_t rivals_until_us; /* until then, others are assumed to take permits that come back */
+    int64_t refunded_us;     /* permits were given back at this time: a denial asked for earlier may be outdated */
 
-    /* The load: permits requested in this half of a life, which ends at turn_us, and their moving average * 16. */
-    int64_t count, average, turn_us;
+    /* The load: permits requested in this turn, which ends at turn_us, and their moving average * 16. */
+    int64_t count, average, turn_us, turn_len_us;
 
     uint64_t lost; /* permits not used in time; the owner moves them to its own count */
 };
@@ -73,11 +74,14 @@ struct lease_order {
 
 /* ---- One key ---- */
 
-/* Forget everything except the load: the limit has another plan, or the key was reset. */
-void lease_renew(struct lease *lease, const struct weir_plan *plan, uint64_t version);
+/* Forget everything except the load: the limit has another plan. */
+void lease_renew(struct lease *lease, const struct lease_rules *rules, const struct weir_plan *plan, uint64_t version);
+
+/* Forget everything except the load and the plan: the key was reset. */
+void lease_forget(struct lease *lease);
 
 /* Count a request of `cost`. */
-void lease_count(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost);
+void lease_count(struct lease *lease, int64_t now_us, int64_t cost);
 
 /* Take or peek, if the lease or its denial can decide. */
 enum lease_answer lease_decide(struct lease *lease, int64_t now_us, int64_t cost, enum weir_verb verb,
@@ -85,15 +89,14 @@ enum lease_answer lease_decide(struct lease *lease, int64_t now_us, int64_t cost
 
 /* Do lease_count() and lease_decide() of a take for the two common cases: the older batch covers the cost, or there are
  * no permits and exactly this cost was denied. LEASE_UNDECIDED: neither case applies, and nothing has changed. */
-static inline enum lease_answer lease_hit(struct lease *lease, const struct lease_rules *rules, int64_t now_us,
-                                          int64_t cost, struct weir_decision *out)
+static inline enum lease_answer lease_hit(struct lease *lease, int64_t now_us, int64_t cost, struct weir_decision *out)
 {
     struct lease_batch *batch = &lease->batches[0];
-    const bool same_half = (uint64_t)(lease->turn_us - 1 - now_us) < (uint64_t)rules->life_us;
+    const bool same_turn = (uint64_t)(lease->turn_us - 1 - now_us) < (uint64_t)(2 * lease->turn_len_us);
     const bool spends = batch->left >= cost && now_us < batch->end_us && lease->plan.algorithm != WEIR_LEAKY_BUCKET;
     const bool denies = cost == lease->denied_cost && now_us < lease->denied_until_us && cost <= lease->plan.size &&
                         batch->left == 0 && lease->batches[1].left == 0;
-    if (!same_half || !(spends || denies))
+    if (!same_turn || !(spends || denies))
         return LEASE_UNDECIDED;
     const int64_t asked_us = spends ? batch->asked_us : lease->denied_asked_us;
     lease->count += cost;
@@ -103,7 +106,7 @@ static inline enum lease_answer lease_hit(struct lease *lease, const struct leas
         .source = spends ? WEIR_BY_LEASE : WEIR_BY_DENIAL,
         .limit = lease->plan.size,
         .remaining = min_of(lease->plan.size, lease->remaining + batch->left + lease->batches[1].left),
-        .retry_after_us = spends ? 0 : lease->denied_until_us - now_us,
+        .retry_after_us = spends ? 0 : lease->denied_end_us - now_us,
         .reset_after_us = lease->reset_at_us > now_us ? lease->reset_at_us - now_us : 0,
         .age_us = now_us > asked_us ? now_us - asked_us : 0,
     };
@@ -174,6 +177,6 @@ static inline bool lease_is_ahead(const struct lease *lease, int64_t now_us)
 }
 
 /* True if forgetting the lease would lose nothing. */
-bool lease_is_idle(struct lease *lease, const struct lease_rules *rules, int64_t now_us);
+bool lease_is_idle(struct lease *lease, int64_t now_us);
 
 #endif

@@ -1,34 +1,45 @@
-/* lease_rules.c - what the options and a plan alone say: whether there are leases, how large, and the possible excess.
- */
+/* lease_rules.c - what the options and a plan alone say: whether there are leases, how large, for how long, and the
+ * possible excess. */
 #include "core/algorithm/lease_rules.h"
 
 #include "core/ground/arith.h"
 
-static bool is_greedy(const struct weir_plan *plan)
+#define LIFE_MIN_US 1000 /* shorter leases are of no use: a round trip takes a good part of it */
+
+static int64_t life_us(const struct lease_rules *rules, const struct weir_plan *plan)
 {
-    return plan->algorithm == WEIR_TOKEN_BUCKET && plan->refill == WEIR_GREEDY;
+    const int64_t units = (plan->size + plan->reserve) * plan->q; /* below 2^53 */
+    int64_t natural_us = plan->period_us;
+    if (is_greedy(plan))
+        natural_us = units * rules->excess / 100 / plan->p * plan->tick_us;
+    else if (plan->algorithm == WEIR_LEAKY_BUCKET)
+        natural_us = div_up(units, plan->p) * plan->tick_us;
+    return min_of(rules->life_us, natural_us);
 }
 
 /* Return the permits that a greedy bucket regains in one life, rounded up. */
 static int64_t life_permits(const struct lease_rules *rules, const struct weir_plan *plan)
 {
-    const int64_t units = mul_capped(div_up(rules->life_us, plan->tick_us), plan->p);
-    return units > INT64_MAX - plan->q ? WEIR_MAX_PERMITS : div_up(units, plan->q);
+    return div_up(mul_capped(div_up(life_us(rules, plan), plan->tick_us), plan->p), plan->q);
 }
 
 int64_t lease_reserve(const struct lease_rules *rules, const struct weir_plan *plan)
 {
-    if (rules->life_us == 0 || !rules->strict || !is_greedy(plan))
+    if (!rules->strict || !is_greedy(plan) || life_us(rules, plan) < LIFE_MIN_US)
         return 0;
     const int64_t reserve = life_permits(rules, plan);
     return reserve <= plan->size / 2 ? reserve : 0;
 }
 
+int64_t lease_life_us(const struct lease_rules *rules, const struct weir_plan *plan)
+{
+    const int64_t life = life_us(rules, plan);
+    return life < LIFE_MIN_US || (rules->strict && is_greedy(plan) && plan->reserve == 0) ? 0 : life;
+}
+
 bool lease_is_on(const struct lease_rules *rules, const struct weir_plan *plan)
 {
-    if (rules->life_us == 0 || plan->size < 2 * rules->instances)
-        return false;
-    return !rules->strict || !is_greedy(plan) || plan->reserve > 0;
+    return lease_life_us(rules, plan) > 0 && plan->size >= 2 * rules->instances;
 }
 
 int64_t lease_max(const struct lease_rules *rules, const struct weir_plan *plan)
@@ -41,7 +52,5 @@ int64_t lease_max(const struct lease_rules *rules, const struct weir_plan *plan)
 
 int64_t lease_over_max(const struct lease_rules *rules, const struct weir_plan *plan)
 {
-    if (rules->strict || !is_greedy(plan) || !lease_is_on(rules, plan))
-        return 0;
-    return min_of(rules->instances * lease_max(rules, plan), life_permits(rules, plan));
+    return !rules->strict && is_greedy(plan) && lease_is_on(rules, plan) ? life_permits(rules, plan) : 0;
 }

@@ -7,6 +7,7 @@
 #include "core/ground/wake_fd.h"
 #include "core/limiter/inside.h"
 #include "core/limiter/limits.h"
+#include "core/limiter/options.h"
 #include "core/limiter/own_ops.h"
 #include "core/outage/failure.h"
 #include "core/outage/settle.h"
@@ -124,11 +125,7 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
     limiter->log = (struct log){ options->log, options->user };
     clock_init(&limiter->clock, options->now_us, options->user);
     limiter->timeout_us = options->timeout_us;
-    limiter->leases = (struct lease_rules){
-        .life_us = options->lease_life_us,
-        .max = options->lease_max,
-        .strict = options->strict,
-    };
+    limiter->leases = options_leases(options);
     if (lock_condition_init(&limiter->closing.begins) != 0) {
         free(limiter);
         return WEIR_ENOMEM;

@@ -126,7 +126,7 @@ int weir_limit_info(weir_limit *limit, struct weir_limit_info *out)
     *out = (struct weir_limit_info){
         .size = sizeof *out,
         .limit = plan.size,
-        .lease_life_us = lease_is_on(&rules, &plan) ? rules.life_us : 0,
+        .lease_life_us = lease_is_on(&rules, &plan) ? lease_life_us(&rules, &plan) : 0,
         .lease_max = lease_max(&rules, &plan),
         .over_max = lease_over_max(&rules, &plan),
     };

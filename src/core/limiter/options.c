@@ -1,6 +1,7 @@
 /* options.c - checks the options of a limiter and fills in their defaults. */
 #include "core/limiter/options.h"
 
+#include "core/ground/arith.h"
 #include "core/policy/share.h"
 
 #include <inttypes.h>
@@ -16,9 +17,9 @@
 #define DEFAULT_REDIS_PREFIX "weir:"
 #define REDIS_PREFIX_MAX_LEN 64
 #define REDIS_REPLICAS_MAX 16
-#define DEFAULT_LEASE_LIFE_US 100000
 #define MIN_LEASE_LIFE_US 1000
-#define MAX_LEASE_LIFE_US (10 * WEIR_SECOND)
+#define DEFAULT_LEASE_EXCESS 5
+#define DEFAULT_DENIAL_LIFE_US (2 * WEIR_SECOND)
 
 int options_refuse(const struct log *log, const char *format, ...)
 {
@@ -96,7 +97,9 @@ static void foreign_drop(struct weir_options *read, const struct log *log)
     }
     if (read->mode != WEIR_HYBRID) {
         FOREIGN(lease_life_us);
+        FOREIGN(lease_excess);
         FOREIGN(lease_max);
+        FOREIGN(denial_life_us);
         FOREIGN(strict);
     }
     if (foreign.len > 0)
@@ -113,10 +116,16 @@ static int leases_read(struct weir_options *read, const struct log *log)
     if (read->mode != WEIR_HYBRID)
         return WEIR_OK;
     if (read->lease_life_us == 0)
-        read->lease_life_us = DEFAULT_LEASE_LIFE_US;
+        read->lease_life_us = WEIR_MAX_PERIOD_US;
+    if (read->lease_excess == 0)
+        read->lease_excess = DEFAULT_LEASE_EXCESS;
+    if (read->denial_life_us == 0)
+        read->denial_life_us = DEFAULT_DENIAL_LIFE_US;
     if (read->lease_max == 0)
         read->lease_max = WEIR_MAX_PERMITS;
-    if (options_range(log, "lease_life_us", read->lease_life_us, MIN_LEASE_LIFE_US, MAX_LEASE_LIFE_US) != WEIR_OK)
+    if (options_range(log, "lease_life_us", read->lease_life_us, MIN_LEASE_LIFE_US, WEIR_MAX_PERIOD_US) != WEIR_OK ||
+        options_range(log, "lease_excess", read->lease_excess, 1, 100) != WEIR_OK ||
+        options_range(log, "denial_life_us", read->denial_life_us, MIN_LEASE_LIFE_US, WEIR_MAX_PERIOD_US) != WEIR_OK)
         return WEIR_EINVAL;
     return options_range(log, "lease_max", read->lease_max, 1, WEIR_MAX_PERMITS);
 }
@@ -200,4 +209,16 @@ int options_read(const struct weir_options *options, struct weir_options *out)
         return options_refuse(&log, "option %s", sentence);
     *out = read;
     return WEIR_OK;
+}
+
+struct lease_rules options_leases(const struct weir_options *read)
+{
+    return (struct lease_rules){
+        .life_us = read->lease_life_us,
+        .excess = read->lease_excess,
+        .denial_us = read->denial_life_us,
+        .max = read->lease_max,
+        .instances = max_of(1, read->instances),
+        .strict = read->strict,
+    };
 }

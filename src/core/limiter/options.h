@@ -6,6 +6,7 @@
 #ifndef CORE_LIMITER_OPTIONS_H
 #define CORE_LIMITER_OPTIONS_H
 
+#include "core/algorithm/lease_rules.h"
 #include "core/ground/log.h"
 
 #include <weir/weir.h>
@@ -13,6 +14,9 @@
 /* Fill *out: on WEIR_OK every field has its value, and a default replaces each 0. Strings still belong to the caller,
  * as do the structs behind `peers` and `consul`. */
 int options_read(const struct weir_options *options, struct weir_options *out);
+
+/* Return the rules of leases that checked options say. Unless in hybrid mode, they are: no leases. */
+struct lease_rules options_leases(const struct weir_options *read);
 
 /* Check the structs behind `peers` and `consul` and copy them to *peers and *consul, to which `read` points afterwards.
  * A pointer that was NULL stays NULL. Defined in core/follow/options_follow.c. */

@@ -1,0 +1,135 @@
+/* lease_order.c - how busy a key is, and what to ask Redis for. */
+#include "core/algorithm/lease_load.h"
+#include "core/ground/arith.h"
+
+#define TRIPS_IN_LIFE 10 /* a life must last this many round trips; otherwise a lease would end before it is of use */
+#define TURNS_IN_LIFE 2
+#define TURN_MAX_US WEIR_SECOND /* a lease need not last longer: one call a second is cheap */
+#define TURN_MAX_LEAKY_US 50000 /* slots pass: those ordered for a later time would be lost */
+#define LOW_PART 8              /* order ahead when this part of the permits requested in a turn is left */
+#define PLENTY_AHEAD 8          /* ordered beyond the load while plenty remains ... */
+#define PLENTY_SPREAD 16        /* ... of which it is this part at most */
+#define COUNT_MAX (INT64_C(1) << 40)
+
+/* ---- Load ---- */
+
+int64_t load_turn_len_us(const struct weir_plan *plan, int64_t life_us)
+{
+    const int64_t most_us = plan->algorithm == WEIR_LEAKY_BUCKET ? TURN_MAX_LEAKY_US : TURN_MAX_US;
+    return life_us > 0 ? min_of(life_us / TURNS_IN_LIFE, most_us) : most_us;
+}
+
+void load_turn_over(struct lease *lease, int64_t now_us)
+{
+    const int64_t len_us = lease->turn_len_us;
+    if (lease->turn_us == 0 || now_us < lease->turn_us - len_us) { /* new, or the caller's clock has stepped back */
+        lease->count = 0;
+        lease->turn_us = now_us + len_us;
+        return;
+    }
+    int64_t turns = 1 + (now_us - lease->turn_us) / len_us;
+    lease->turn_us += turns * len_us;
+    for (; turns > 0 && (lease->count > 0 || lease->average > 0); turns--) {
+        const int64_t seen = lease->count * LOAD_AVERAGE_ONE;
+        lease->average += (seen - lease->average) / LOAD_AVERAGE_TURNS;
+        if (seen == 0 && lease->average < LOAD_AVERAGE_TURNS)
+            lease->average = 0;
+        lease->count = 0;
+    }
+}
+
+void lease_count(struct lease *lease, int64_t now_us, int64_t cost)
+{
+    load_turn(lease, now_us);
+    lease->count = min_of(lease->count + cost, COUNT_MAX);
+}
+
+/* ---- Orders ---- */
+
+/* Return how long a grant asked for now is expected to stay useful: until the next edge. */
+static int64_t order_useful_us(const struct lease *lease, int64_t now_us)
+{
+    const struct weir_plan *plan = &lease->plan;
+    const bool returns = plan->algorithm != WEIR_FIXED_WINDOW || plan->align == WEIR_ALIGN_EPOCH;
+    const int64_t ahead_us = lease->edge_us - now_us;
+    if (lease->edge_us == 0 || (ahead_us <= 0 && !returns))
+        return lease->life_us;
+    return min_of(lease->life_us,
+                  ahead_us > 0 ? (ahead_us - 1) % plan->period_us + 1 : plan->period_us - -ahead_us % plan->period_us);
+}
+
+static bool order_can_lease(const struct lease *lease, int64_t trip_us)
+{
+    return lease->life_us > 0 && trip_us <= lease->life_us / TRIPS_IN_LIFE;
+}
+
+/* True if more than half of the permits remain, or may. */
+static bool order_has_plenty(const struct lease *lease, int64_t now_us)
+{
+    const struct weir_plan *plan = &lease->plan;
+    if (!lease->is_known || now_us >= lease->reset_at_us || 2 * lease->remaining >= plan->size)
+        return true;
+    if (!is_greedy(plan))
+        return false;
+    return lease->reset_at_us - now_us <= div_down(plan->size * plan->q, 2 * plan->p) * plan->tick_us;
+}
+
+/* Return the permits to order ahead of requests that want `want`, without those that wait for them. A key that was
+ * last asked for more than a life ago gets none beyond its load: they would end unused. */
+static int64_t order_ahead(const struct lease *lease, int64_t now_us, int64_t want)
+{
+    if (lease->plan.algorithm == WEIR_LEAKY_BUCKET || !order_has_plenty(lease, now_us) ||
+        (lease->is_known && now_us - lease->known_us >= lease->life_us))
+        return want + want / 8;
+    return max_of(want + want / 8, min_of(2 * want + PLENTY_AHEAD, lease->plan.size / PLENTY_SPREAD));
+}
+
+static void order_note(struct lease *lease, const struct lease_order *order)
+{
+    lease->coming = order->ahead + (order->whole ? 0 : order->cost);
+    lease->is_asked = lease->coming > 0;
+}
+
+struct lease_order lease_make_order(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost,
+                                    int64_t waiting, int64_t trip_us)
+{
+    const struct weir_plan *plan = &lease->plan;
+    struct lease_order order = {
+        .era = lease->era, .cost = cost, .spread = (uint32_t)(2 * rules->instances), .whole = true
+    };
+    const int64_t left = lease_left(lease, now_us);
+    /* An order on its way counts as held: both together never exceed lease_max(). */
+    if (left > 0 && left < cost && cost <= lease_max(rules, plan) && !lease->is_asked &&
+        plan->algorithm != WEIR_LEAKY_BUCKET) {
+        order.cost = cost - left;
+        order.whole = false;
+    }
+    load_turn(lease, now_us);
+    const int64_t load = load_beside(lease, cost);
+    const bool leases = order_can_lease(lease, trip_us);
+    order.alone = load < 1 || !leases;
+    if (order.alone)
+        lease->low = 0;
+    const bool was_asked = lease->is_asked;
+    if (!was_asked)
+        order_note(lease, &order);
+    if (!leases || was_asked || lease->batches[1].left > 0)
+        return order;
+    if (load >= 1)
+        lease->low = load / LOW_PART + mul_capped(2 * load, trip_us) / lease->turn_len_us;
+    const int64_t want = min_of(load, mul_capped(load, order_useful_us(lease, now_us)) / lease->turn_len_us);
+    const int64_t room = max_of(0, lease_max(rules, plan) - (order.whole ? left : cost));
+    const int64_t pressing = max_of(waiting,
+                                    lease->scarce && now_us < lease->rivals_until_us ? load_in_pace(lease, load) : 0);
+    if (lease->scarce && pressing > lease->remaining / order.spread) {
+        /* Near the limit, order only what is sure to be used, but with spread 1. */
+        order.ahead = min_of(pressing, room);
+        order.spread = 1;
+    } else { /* an order ahead of any request must last as long as others, and no request comes with it */
+        order.ahead = min_of(waiting + order_ahead(lease, now_us, want) + (cost == 0 && want > 0), room);
+        if (!lease->is_known)
+            order.spread = (uint32_t)max_of(order.spread, PLENTY_SPREAD);
+    }
+    order_note(lease, &order);
+    return order;
+}
