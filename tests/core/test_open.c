@@ -101,10 +101,9 @@ TEST(options_of_leases_are_named_and_ignored_in_other_modes, 30)
         const char *name;
         struct weir_options options;
     } rows[] = {
-        { "lease_life_us", { .lease_life_us = 100000 } },
-        { "lease_life_us", { .lease_life_us = -1 } },
-        { "lease_max", { .lease_max = 1 } },
-        { "strict", { .strict = true } },
+        { "lease_life_us", { .lease_life_us = 100000 } }, { "lease_life_us", { .lease_life_us = -1 } },
+        { "lease_excess", { .lease_excess = 1 } },        { "lease_max", { .lease_max = 1 } },
+        { "denial_life_us", { .denial_life_us = 1000 } }, { "strict", { .strict = true } },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct weir_options options = rows[i].options;
@@ -122,17 +121,19 @@ TEST(options_of_leases_are_named_and_ignored_in_other_modes, 30)
 TEST(options_of_leases_have_ranges_and_defaults, 30)
 {
     static const struct {
-        int64_t life_us, max;
+        int64_t life_us, max, excess, denial_us;
         const char *says; /* NULL: they are taken */
     } rows[] = {
-        { 999, 0, "option lease_life_us must be 1000 to 10000000, not 999" },
-        { -1, 0, "option lease_life_us must be 1000 to 10000000, not -1" },
-        { 10000001, 0, "option lease_life_us must be 1000 to 10000000, not 10000001" },
-        { 0, -1, "option lease_max must be 1 to 1000000000, not -1" },
-        { 0, 1000000001, "option lease_max must be 1 to 1000000000, not 1000000001" },
-        { 1000, 1, NULL },
-        { 10000000, 1000000000, NULL },
-        { 0, 0, NULL },
+        { 999, 0, 0, 0, "option lease_life_us must be 1000 to 31622400000000, not 999" },
+        { -1, 0, 0, 0, "option lease_life_us must be 1000 to 31622400000000, not -1" },
+        { 31622400000001, 0, 0, 0, "option lease_life_us must be 1000 to 31622400000000, not 31622400000001" },
+        { 0, -1, 0, 0, "option lease_max must be 1 to 1000000000, not -1" },
+        { 0, 1000000001, 0, 0, "option lease_max must be 1 to 1000000000, not 1000000001" },
+        { 0, 0, 101, 0, "option lease_excess must be 1 to 100, not 101" },
+        { 0, 0, 0, 999, "option denial_life_us must be 1000 to 31622400000000, not 999" },
+        { 1000, 1, 1, 1000, NULL },
+        { 31622400000000, 1000000000, 100, 31622400000000, NULL },
+        { 0, 0, 0, 0, NULL },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct weir_options options = WEIR_OPTIONS_INIT, read;
@@ -140,12 +141,16 @@ TEST(options_of_leases_have_ranges_and_defaults, 30)
         options.redis_url = "redis://127.0.0.1";
         options.lease_life_us = rows[i].life_us;
         options.lease_max = rows[i].max;
+        options.lease_excess = rows[i].excess;
+        options.denial_life_us = rows[i].denial_us;
         if (rows[i].says) {
             assert_refused(options, WEIR_EINVAL, rows[i].says);
             continue;
         }
         must_succeed(options_read(&options, &read));
-        ck_assert_int_eq(read.lease_life_us, rows[i].life_us ? rows[i].life_us : 100000);
+        ck_assert_int_eq(read.lease_life_us, rows[i].life_us ? rows[i].life_us : WEIR_MAX_PERIOD_US);
+        ck_assert_int_eq(read.lease_excess, rows[i].excess ? rows[i].excess : 5);
+        ck_assert_int_eq(read.denial_life_us, rows[i].denial_us ? rows[i].denial_us : 2 * WEIR_SECOND);
         ck_assert_int_eq(read.lease_max, rows[i].max ? rows[i].max : WEIR_MAX_PERMITS);
         ck_assert(!read.strict);
         ck_assert_str_eq(read.redis_prefix, "weir:");
@@ -335,27 +340,31 @@ TEST(a_limit_says_what_is_leased_of_it_and_how_far_it_can_be_exceeded, 30)
     options.instances = 8;
     assert_info(&options, "token_bucket limit=1000 period=1s burst=500", (struct weir_limit_info){ .limit = 500 });
 
-    options.mode = WEIR_HYBRID; /* two grants of a 16th each; over: what comes back in 0.1 s */
+    options.mode = WEIR_HYBRID; /* two grants of a 16th each; over: 5 % of the burst, which comes back in 25 ms */
     assert_info(&options, "token_bucket limit=1000 period=1s burst=500",
-                (struct weir_limit_info){ .limit = 500, .lease_life_us = 100000, .lease_max = 62, .over_max = 100 });
-    assert_info(&options, "token_bucket limit=100000 period=1s burst=500",
-                (struct weir_limit_info){ .limit = 500, .lease_life_us = 100000, .lease_max = 62, .over_max = 8 * 62 });
+                (struct weir_limit_info){ .limit = 500, .lease_life_us = 25000, .lease_max = 62, .over_max = 25 });
+    assert_info(
+        &options, "token_bucket limit=1000 period=1h",
+        (struct weir_limit_info){ .limit = 1000, .lease_life_us = 3 * WEIR_MINUTE, .lease_max = 124, .over_max = 50 });
+    assert_info(&options, "token_bucket limit=100000 period=1s burst=500", /* a life below a millisecond */
+                (struct weir_limit_info){ .limit = 500 });
     assert_info(&options, "token_bucket limit=1000 period=1s burst=15", (struct weir_limit_info){ .limit = 15 });
     assert_info(&options, "token_bucket limit=1000 period=1s refill=interval",
-                (struct weir_limit_info){ .limit = 1000, .lease_life_us = 100000, .lease_max = 124 });
-    assert_info(&options, "fixed_window limit=400 period=1s",
-                (struct weir_limit_info){ .limit = 400, .lease_life_us = 100000, .lease_max = 50 });
+                (struct weir_limit_info){ .limit = 1000, .lease_life_us = WEIR_SECOND, .lease_max = 124 });
+    assert_info(&options, "fixed_window limit=400 period=1h",
+                (struct weir_limit_info){ .limit = 400, .lease_life_us = WEIR_HOUR, .lease_max = 50 });
     assert_info(&options, "sliding_window limit=400 period=1s",
                 (struct weir_limit_info){ .limit = 400, .lease_life_us = 100000, .lease_max = 50 });
     assert_info(&options, "leaky_bucket limit=50 period=1s capacity=400",
-                (struct weir_limit_info){ .limit = 400, .lease_life_us = 100000, .lease_max = 50 });
+                (struct weir_limit_info){ .limit = 400, .lease_life_us = 8 * WEIR_SECOND, .lease_max = 50 });
 
     options.strict = true; /* holds back what returns in a lease's life; if that is too much, leases nothing */
     assert_info(&options, "token_bucket limit=1000 period=1s burst=500",
-                (struct weir_limit_info){ .limit = 400, .lease_life_us = 100000, .lease_max = 50 });
-    assert_info(&options, "token_bucket limit=1000 period=1s burst=199", (struct weir_limit_info){ .limit = 199 });
+                (struct weir_limit_info){ .limit = 475, .lease_life_us = 25000, .lease_max = 58 });
     assert_info(&options, "fixed_window limit=400 period=1s",
-                (struct weir_limit_info){ .limit = 400, .lease_life_us = 100000, .lease_max = 50 });
+                (struct weir_limit_info){ .limit = 400, .lease_life_us = WEIR_SECOND, .lease_max = 50 });
+    options.lease_excess = 60;
+    assert_info(&options, "token_bucket limit=1000 period=1s burst=500", (struct weir_limit_info){ .limit = 500 });
 
     options.strict = false;
     options.lease_life_us = 10000;

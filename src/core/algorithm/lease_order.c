@@ -8,7 +8,8 @@
 #define TURN_MAX_LEAKY_US 50000 /* slots pass: those ordered for a later time would be lost */
 #define LOW_PART 8              /* order ahead when this part of the permits requested in a turn is left */
 #define PLENTY_AHEAD 8          /* ordered beyond the load while plenty remains ... */
-#define PLENTY_SPREAD 16        /* ... of which it is this part at most */
+#define PLENTY_SPREAD 16        /* ... of which it is this part at most; */
+#define PLENTY_LEAST 4          /* if that is fewer, nothing is */
 #define COUNT_MAX (INT64_C(1) << 40)
 
 /* ---- Load ---- */
@@ -81,7 +82,8 @@ static int64_t order_ahead(const struct lease *lease, int64_t now_us, int64_t wa
     if (lease->plan.algorithm == WEIR_LEAKY_BUCKET || !order_has_plenty(lease, now_us) ||
         (lease->is_known && now_us - lease->known_us >= lease->life_us))
         return want + want / 8;
-    return max_of(want + want / 8, min_of(2 * want + PLENTY_AHEAD, lease->plan.size / PLENTY_SPREAD));
+    const int64_t part = lease->plan.size / PLENTY_SPREAD;
+    return max_of(want + want / 8, part < PLENTY_LEAST ? 0 : min_of(2 * want + PLENTY_AHEAD, part));
 }
 
 static void order_note(struct lease *lease, const struct lease_order *order)
