@@ -97,10 +97,10 @@ static struct weir_decision peek_number(weir_limit *limit, int64_t number)
 enum { FLOOD_ROOM = 100000, VICTIMS = 1000 };
 static const int64_t victim_number = INT64_C(1) << 40;
 
-/* Two million or WEIR_TEST_STEPS keys, but always more than fit; fewer in instrumented code. */
+/* Two million or WEIR_TEST_STEPS keys, but always more than fit. */
 static int64_t flood_keys(void)
 {
-    return max_of(2 * FLOOD_ROOM, steps_or(INSTRUMENTED ? 300000 : 2000000));
+    return max_of(2 * FLOOD_ROOM, steps_or(2000000));
 }
 
 struct victims {

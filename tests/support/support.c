@@ -19,7 +19,7 @@ static uint64_t seed(void)
 int64_t steps_or(int64_t default_steps)
 {
     const char *text = getenv("WEIR_TEST_STEPS");
-    return text != NULL && *text != '\0' ? strtoll(text, NULL, 0) : default_steps;
+    return text != NULL && *text != '\0' ? strtoll(text, NULL, 0) : INSTRUMENTED ? default_steps / 4 : default_steps;
 }
 
 int64_t full_or(int64_t full, int64_t brief)

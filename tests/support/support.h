@@ -63,6 +63,7 @@ int suite_run(Suite *suite);
 
 /* ---- Chance ---- */
 
+/* Return WEIR_TEST_STEPS, or the default: a quarter of it in an instrumented program. */
 int64_t steps_or(int64_t default_steps);
 /* Return `full` with WEIR_TEST_FULL, which needs a larger CK_TIMEOUT_MULTIPLIER; otherwise `brief`. */
 int64_t full_or(int64_t full, int64_t brief);
