@@ -4,12 +4,12 @@
 --
 -- KEYS     one or more keys, all different, in a cluster all in one slot.
 -- ARGV     stamp  the plan, laid out in ALGORITHM's file.
---          items  for each key in turn one or more '<BBI5I2': verb, more, cost, times. `times` equal requests
---                 follow one another. more is 1 if the next item is for the same key, otherwise 0. The verbs are enum
---                 weir_verb and enum redis_verb: 4 charges up to `cost` permits, as many as fit into the permits left
---                 divided by `times`, which is at least 1; 5 is the same, but only if the key's last take in this call
---                 was admitted. 4 bytes end the items, the echo: the answer repeats them, which shows that it belongs
---                 to this call.
+--          items  for each key in turn one or more '<BBI5I2': verb, more, cost, times. more is 1 if the next item is for
+--                 the same key, otherwise 0. 4 bytes end the items, the echo: the answer repeats them, which shows that
+--                 it belongs to this call. The verb says what an item stands for:
+--                   0 to 3  `times` equal requests, one after the other; the verbs are those of enum weir_verb
+--                   4       LEASE: charge up to `cost` permits in advance, at most the permits left / `times`
+--                   5       LEASE_IF_TAKEN: the same if the key's last take in this call was admitted, else nothing
 --          time   the time to decide by, in decimal microseconds; without it the server's.
 -- Returns  one string: '<I7I7' the time and the permits charged; for each key a 0 byte (nothing used), a 1 byte (a
 --          foreign value, left alone) or the state that its requests met, under this stamp; the echo.

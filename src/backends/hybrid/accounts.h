@@ -5,11 +5,14 @@
  * lost. So each new account sweeps a few others and drops idle ones; without room it takes the room of any. Only
  * an account whose lease call is under way stays.
  *
- * All overrides of a limit share one account per key. So a reset finds everything that is known about the key,
- * and its leases are all of one plan. Plans have versions (core/limiter/limits.c says why). A request with a
- * newer plan brings the account under it. A late request with an older plan is decided by the account as it is.
- * If Redis has to decide it, Redis uses the older plan, and the answer brings the account back under that one, so
- * that nothing of the answer is kept. The next request with the newer plan changes the account again.
+ * All overrides of a limit share one account per key. So a reset finds everything that is known about the key, and
+ * its leases are all of one plan. Plans have versions (core/limiter/limits.c says why). While a policy changes,
+ * requests with several versions are under way. One that reaches the account with another version than its own is
+ *
+ *     newer   The account changes to the request's plan and drops its lease.
+ *     older   The account decides by its own plan if it can. Otherwise Redis decides by the older plan, and its answer
+ *             changes the account back to that. The next request with the newer plan changes it again and drops what
+ *             the answer brought.
  *
  * Locks: shard->mutex, and inside it slab->mutex. Neither is held during a call to the remote backend.
  */

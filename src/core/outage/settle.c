@@ -1,32 +1,11 @@
-/* settle.c - knows what the fallback has admitted during outages, which the backend is charged for afterwards.
+/* settle.c - knows what the fallback has admitted during outages, so that the backend can be charged for it afterwards.
  *
- * In an outage each key is a bucket of this instance's share, in a state that begins cold: as if all permits had been taken when
- * the outage began. Its debt of a key is what is in use there, minus what would be in use if it had admitted nothing.
+ * In an outage each key is a bucket of this instance's share, in a state that begins cold: as if all permits had been
+ * taken when the outage began. The debt of a key is what is in use there, minus what would be in use if the fallback
+ * had admitted nothing. docs/design/outages.md has the rules of settling and the proof that outages do not add up.
  *
- * Why charging the debts suffices: let M be the level of a leaky meter over everything that all instances admit of the
- * key, R the level in the backend, and D the sum of all debts. An admission by a fallback raises M and D alike; one by
- * the backend raises M and R. M drains at the whole rate while it is above 0, and so does R. D drains too, at the sum
- * of the shares' rates, but only after the cold level has drained, which happens when R has. So R + D >= M while all
- * instances are cut off. Afterwards D stands still. An instance adds its debt to R before the backend decides about
- * that key for it again. Once all have done so, R is at least M: outages do not add up. Until then, instances that are
- * back may be given what the others owe. So the most that is admitted together is the limit plus the debts of the
- * instances that are not back yet.
- *
- * An instance that is cut off while others are not adds its share of the rate, and no more: during that time R and its
- * debt both drain while M drains only once. No instance knows of this, so it is never charged. Each time that some
- * return late, M exceeds R by what their shares made in that time, until R drains to 0.
- *
- *     - A debt is charged as far as there is room for it. The rest stays owed and is charged before new requests here:
- *       other instances, which were not cut off, have been given permits that were not theirs.
- *     - A bucket's debt is that of the end of the outage: it drains in the backend from then on, and must not drain
- *       here as well. A bucket that has had time to fill owes nothing. So does a
- *       window's, whose bucket stands for what still counts.
- *     - A charge without an answer may have been made. The debt stays and may be charged twice: that admits too few
- *       permits, never too many.
- *     - If requests bring times far from the limiter's clock, only they know the time. Nothing of such an outage is
- *       charged in the background, by a clock that would rebase the backend's state of the key.
- *     - An outage that lasts is settled too, by the first request that gets through: that ends it, before its state of
- *       the key is forgotten.
+ * An outage that lasts is settled too, by the first request that gets through. That ends it, before its state of the key
+ * is forgotten.
  *
  * When an outage ends, its record is made under the mutex if the count of admitted permits is not 0. A thread in the
  * fallback adds to the count first and then checks whether the outage lasts; the thread that ends the outage does these
