@@ -51,10 +51,9 @@ TEST(a_cluster_is_whole_from_the_start, 60)
     snprintf(expected, sizeof expected, "redis-cluster://u:p@127.0.0.1:%d,127.0.0.1:%d", common.nodes[5].port,
              common.nodes[0].port);
     ck_assert_str_eq(url, expected);
-    struct asker by_port;
+    CLOSED_BY(asker_close) struct asker by_port;
     must(asker_open_port(&by_port, common.nodes[4].port) == 0, by_port.error);
     ck_assert_int_eq(asker_ask(&by_port, NULL, 0, "PING", NULL), 4);
-    asker_close(&by_port);
 }
 
 TEST(slots_are_those_that_the_nodes_compute, 60)

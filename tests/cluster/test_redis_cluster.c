@@ -101,10 +101,10 @@ static void take_of_all(weir *limiter, weir_limit *limit, int64_t remaining)
 
 TEST(a_hundred_thousand_keys_are_each_one_key_and_lie_on_all_primaries, 60)
 {
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     int64_t before[3], asks = map_asks(&common), began_us = wire_now_us();
     struct weir_options options = cluster_options(&place, &common, PATIENT_US);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "many", "fixed_window limit=9 period=366d");
     for (int i = 0; i < 3; i++)
         before[i] = cluster_count(&common, i, "DBSIZE");
@@ -119,8 +119,6 @@ TEST(a_hundred_thousand_keys_are_each_one_key_and_lie_on_all_primaries, 60)
     }
     ck_assert_msg(atomic_load(&place.log_lines) == 0, "%s", place.log);
     assert_no_storm(asks < 0 ? -1 : map_asks(&common) - asks, took_us, 1, "keys everywhere");
-    weir_close(limiter);
-    place_close(&place);
 }
 
 TEST(a_batch_over_all_primaries_answers_each_request_in_its_place, 60)
@@ -129,9 +127,9 @@ TEST(a_batch_over_all_primaries_answers_each_request_in_its_place, 60)
     static char keys[N][LOAD_KEY_SIZE];
     static struct weir_request requests[N];
     static struct weir_decision decisions[N];
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     struct weir_options options = cluster_options(&place, &common, PATIENT_US);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "placed", "fixed_window limit=100 period=366d");
     for (int i = 0; i < N; i++) {
         snprintf(keys[i], sizeof keys[i], "%d-%d", (int)getpid(), i * 2 / 3); /* some keys occur twice */
@@ -144,8 +142,6 @@ TEST(a_batch_over_all_primaries_answers_each_request_in_its_place, 60)
         must(decisions[i].allowed == (cost <= left), "each by its own cost");
         must(decisions[i].remaining == (cost <= left ? left - cost : left), "each of its own key");
     }
-    weir_close(limiter);
-    place_close(&place);
 }
 
 /* ---- Several limits at once ---- */
@@ -165,9 +161,9 @@ static struct weir_decision tried_all(weir *limiter, const struct weir_request *
 
 TEST(limits_over_one_key_are_one_call, 60)
 {
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     struct weir_options options = cluster_options(&place, &common, PATIENT_US);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     struct weir_request requests[4];
     char key[LOAD_KEY_SIZE];
     static const char *const names[] = { "a", "b", "c", "d" };
@@ -185,8 +181,6 @@ TEST(limits_over_one_key_are_one_call, 60)
         for (int i = 0; i < 4; i++)
             ck_assert_int_eq(charged(requests[i].limit, key), 2 * (i + 1) + (i == 0));
     }
-    weir_close(limiter);
-    place_close(&place);
 }
 
 /* Find one key per primary, in the order of the primaries, beginning with `first`. */
@@ -198,9 +192,9 @@ static void keys_apart(int first, char keys[3][LOAD_KEY_SIZE])
 
 TEST(limits_over_keys_of_several_primaries_are_all_charged_or_none, 60)
 {
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     struct weir_options options = cluster_options(&place, &common, PATIENT_US);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "apart", "fixed_window limit=10 period=366d");
     for (uint32_t tight = 0; tight < 3; tight++) {
         char keys[3][LOAD_KEY_SIZE];
@@ -223,8 +217,6 @@ TEST(limits_over_keys_of_several_primaries_are_all_charged_or_none, 60)
         for (uint32_t i = 0; i < 3; i++)
             ck_assert_int_eq(charged(limit, keys[i]), i == tight ? 10 : 2);
     }
-    weir_close(limiter);
-    place_close(&place);
 }
 
 struct group_load {
@@ -243,7 +235,7 @@ static void *take_of_group(void *argument)
 
 TEST(simultaneous_groups_over_several_primaries_add_up, 60)
 {
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     struct crew crew;
     char keys[3][LOAD_KEY_SIZE];
     struct weir_options options = cluster_options(&place, &common, PATIENT_US);
@@ -264,7 +256,6 @@ TEST(simultaneous_groups_over_several_primaries_add_up, 60)
             ck_assert_int_eq(charged(load.requests[i].limit, keys[i]), 100);
     }
     weir_close(load.limiter);
-    place_close(&place);
 }
 
 /* The second key's primary is paused. The first key is charged (or was, and is refunded); the third is never
@@ -299,13 +290,13 @@ TEST_EACH(keys_of_several_primaries_are_charged_in_the_order_given, 3, 60)
 TEST_EACH(of_a_batch_the_keys_of_a_primary_that_stands_still_fall_back_alone, 3, 60)
 {
     enum { N = 30 };
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     static char keys[N][LOAD_KEY_SIZE];
     struct weir_request requests[N];
     struct weir_decision decisions[N];
     struct weir_options options = cluster_options(&place, &common, WEIR_SECOND);
     options.on_failure = WEIR_FAIL_LOCAL;
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "partly", "token_bucket limit=100 period=1h");
     for (int i = 0; i < N; i++) {
         key_of(&common, i % 3, i / 3, keys[i]);
@@ -323,8 +314,6 @@ TEST_EACH(of_a_batch_the_keys_of_a_primary_that_stands_still_fall_back_alone, 3,
         for (int i = 0; i < N; i++)
             recover(limit, keys[i]);
     }
-    weir_close(limiter);
-    place_close(&place);
 }
 
 /* ---- Several processes ---- */
@@ -364,14 +353,13 @@ static void work(struct tally *tally, pid_t family)
     struct crew crew;
     struct weir_options options = cluster_options(&place, &common, PATIENT_US);
     struct worker worker = { .tally = tally, .family = family };
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     worker.limit = limit_of(limiter, "shared", "fixed_window limit=50 period=366d");
     atomic_fetch_add(&tally->ready, 1);
     while (atomic_load(&tally->ready) < PROCESSES)
         sleep_us(1000);
     crew_start(&crew, THREADS, take_of_each_round, &worker);
     crew_join(&crew);
-    weir_close(limiter);
 }
 
 TEST(many_processes_admit_exactly_the_limit, 60)
@@ -396,14 +384,9 @@ TEST(many_processes_admit_exactly_the_limit, 60)
 
 int main(void)
 {
-    int error = cluster_common(&common, NULL);
-    if (error != 0)
-        return error;
     Suite *suite = tests();
     contract_add(suite, &by_caller);
     contract_add(suite, &by_threads);
     contract_add(suite, &hybrid);
-    int status = suite_run(suite);
-    cluster_stop(&common);
-    return status;
+    return suite_on_cluster(suite, &common, NULL);
 }

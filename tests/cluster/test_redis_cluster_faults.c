@@ -274,18 +274,16 @@ TEST(without_a_majority_all_falls_back_and_returns_with_it, 120)
 
 static void assert_used_with_seeds(const char *url)
 {
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     struct weir_options options = cluster_options(&place, &common, PATIENT_US);
     char key[LOAD_KEY_SIZE];
     options.redis_url = url;
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "seeds", UNREFILLED);
     for (int primary = 0; primary < 3; primary++) {
         key_of(&common, primary, 0, key);
         ck_assert_int_eq(taken(limit, key, 1).source, WEIR_BY_REDIS);
     }
-    weir_close(limiter);
-    place_close(&place);
 }
 
 TEST(any_node_is_a_seed_and_one_that_is_down_is_passed_over, 60)
@@ -301,7 +299,7 @@ TEST(any_node_is_a_seed_and_one_that_is_down_is_passed_over, 60)
 
 TEST(a_seed_that_is_no_cluster_is_named_in_the_log, 60)
 {
-    struct redis_server alone;
+    CLOSED_BY(redis_server_stop) struct redis_server alone;
     struct place place;
     char url[256];
     must(redis_server_start(&alone, REDIS_SERVER_UNIX_AND_PORT, NULL) == 0, alone.daemon.error);
@@ -319,7 +317,6 @@ TEST(a_seed_that_is_no_cluster_is_named_in_the_log, 60)
     place_close(&place);
     snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d,127.0.0.1:%d", alone.port, common.nodes[2].port);
     assert_used_with_seeds(url);
-    redis_server_stop(&alone);
 }
 
 TEST(seeds_that_are_all_down_are_tried_until_one_is_up, 60)
@@ -360,10 +357,5 @@ TEST(seeds_that_are_all_down_are_tried_until_one_is_up, 60)
 
 int main(void)
 {
-    int error = cluster_common(&common, NULL);
-    if (error != 0)
-        return error;
-    int status = suite_run(tests());
-    cluster_stop(&common);
-    return status;
+    return suite_on_cluster(tests(), &common, NULL);
 }

@@ -166,7 +166,7 @@ TEST(leases_of_a_primary_that_is_killed_stay_within_their_bound, 120)
 #if !defined(__SANITIZE_THREAD__) /* ThreadSanitizer does not support threads in a forked child */
 TEST(a_child_of_a_fork_has_a_map_and_connections_of_its_own, 60)
 {
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     char keys[3][LOAD_KEY_SIZE];
     struct weir_options options = cluster_options(&place, &common, PATIENT_US);
     weir *limiter = limiter_of(&options);
@@ -193,7 +193,6 @@ TEST(a_child_of_a_fork_has_a_map_and_connections_of_its_own, 60)
     for (int i = 0; i < 3; i++)
         ck_assert_int_eq(charged(limit, keys[i]), 101);
     weir_close(limiter);
-    place_close(&place);
 }
 #endif
 
@@ -219,7 +218,7 @@ static void wait_in_done(struct weir_op *op, int status)
 
 TEST(a_done_on_any_primarys_thread_may_wait_for_no_primary_of_its_limiter, 60)
 {
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     char keys[3][LOAD_KEY_SIZE];
     struct weir_options options = cluster_options(&place, &common, PATIENT_US);
     weir *limiter = limiter_of(&options), *other = limiter_of(&options);
@@ -246,15 +245,9 @@ TEST(a_done_on_any_primarys_thread_may_wait_for_no_primary_of_its_limiter, 60)
     weir_close(limiter);
     weir_close(other);
     sem_destroy(&waiting.ran);
-    place_close(&place);
 }
 
 int main(void)
 {
-    int error = cluster_common(&common, NULL);
-    if (error != 0)
-        return error;
-    int status = suite_run(tests());
-    cluster_stop(&common);
-    return status;
+    return suite_on_cluster(tests(), &common, NULL);
 }

@@ -33,11 +33,11 @@ static void *take_of_three(void *argument)
 TEST(a_primary_that_is_flushed_admits_a_limit_more_each_time_and_the_others_none, 60)
 {
     enum { TIMES = 4 };
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     struct crew crew;
     struct flushed flushed = { .limit = NULL };
     struct weir_options options = cluster_options(&place, &common, PATIENT_US);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     int victim = cluster_owner(&common, first_slot(&common, 1));
     flushed.limit = limit_of(limiter, "flushed", "fixed_window limit=50 period=366d");
     for (int i = 0; i < 3; i++)
@@ -57,8 +57,6 @@ TEST(a_primary_that_is_flushed_admits_a_limit_more_each_time_and_the_others_none
     ck_assert_int_eq(flushed.allowed[0], 50);
     ck_assert_int_eq(flushed.allowed[1], 50 * (TIMES + 1));
     ck_assert_int_eq(flushed.allowed[2], 50);
-    weir_close(limiter);
-    place_close(&place);
 }
 
 /* ---- In a failover, with charges that a replica has ---- */
@@ -71,12 +69,12 @@ static void assert_nothing_is_forgotten(struct cluster *cluster, int hit, const 
                                         void (*end)(struct cluster *cluster, int owner))
 {
     static struct load load;
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     const unsigned slot = first_slot(cluster, hit);
     struct weir_options options = cluster_options(&place, cluster, WEIR_SECOND);
     options.redis_replicas = 1;
     memset(&load, 0, sizeof load);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "durable", UNREFILLED);
     load_keys(&load, slot, last_slot(cluster, hit), KEYS);
     for (size_t i = 0; i < KEYS; i++)
@@ -92,7 +90,7 @@ static void assert_nothing_is_forgotten(struct cluster *cluster, int hit, const 
     load_end(&load);
     load_print(&load, what);
     options.redis_replicas = 0;
-    weir *reader = limiter_of(&options);
+    LIMITER(reader, &options);
     weir_limit *same = limit_of(reader, "durable", UNREFILLED);
     int64_t too_many = 0;
     for (size_t i = 0; i < KEYS; i++) {
@@ -105,9 +103,6 @@ static void assert_nothing_is_forgotten(struct cluster *cluster, int hit, const 
            load.failed);
     ck_assert_int_gt(load.calls, load.failed);
     ck_assert_int_le(too_many, load.failed);
-    weir_close(reader);
-    weir_close(limiter);
-    place_close(&place);
 }
 
 static void force(struct cluster *cluster, int owner)
@@ -130,12 +125,12 @@ TEST(a_charge_that_a_replica_has_is_not_forgotten_when_it_takes_over, 120)
  * refunded. */
 static void lose_and_try_groups(struct cluster *cluster, int lost)
 {
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     struct weir_request requests[3];
     struct weir_decision decision;
     char keys[3][LOAD_KEY_SIZE];
     struct weir_options options = cluster_options(&place, cluster, PATIENT_US);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "group", UNREFILLED);
     for (int i = 0; i < 3; i++) {
         key_of(cluster, (lost + 2 + i) % 3, 0, keys[i]);
@@ -149,8 +144,6 @@ static void lose_and_try_groups(struct cluster *cluster, int lost)
         ck_assert_int_eq(charged(limit, keys[0]), 1);
         ck_assert_int_eq(charged(limit, keys[2]), 1);
     }
-    weir_close(limiter);
-    place_close(&place);
 }
 
 TEST(a_charge_that_a_replica_has_is_not_forgotten_and_a_groups_given_back_when_a_primary_is_killed, 120)
@@ -164,11 +157,5 @@ TEST(a_charge_that_a_replica_has_is_not_forgotten_and_a_groups_given_back_when_a
 
 int main(void)
 {
-    const struct cluster_wish wish = { .uses = uses };
-    int error = cluster_common(&common, &wish);
-    if (error != 0)
-        return error;
-    int status = suite_run(tests());
-    cluster_stop(&common);
-    return status;
+    return suite_on_cluster(tests(), &common, &(struct cluster_wish){ .uses = uses });
 }

@@ -83,7 +83,7 @@ TEST(a_map_entry_without_an_address_means_the_answering_node, 30)
 {
     static const char *const hosts[] = { "$0\r\n\r\n", "$-1\r\n" };
     for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
-        struct place place;
+        CLOSED_BY(place_close) struct place place;
         static struct speaker node;
         node = (struct speaker){ .decides = NULL };
         speaker_start(&node);
@@ -93,13 +93,12 @@ TEST(a_map_entry_without_an_address_means_the_answering_node, 30)
         ck_assert_int_eq(taken(limit_of(limiter, "limit", UNREFILLED), "key", 1).source, WEIR_BY_REDIS);
         weir_close(limiter);
         fake_redis_stop(node.fake);
-        place_close(&place);
     }
 }
 
 TEST(unserved_slots_are_their_own_outage_and_are_requested_at_a_pace, 30)
 {
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     static struct speaker node;
     node = (struct speaker){ .decides = NULL };
     speaker_start(&node);
@@ -120,7 +119,6 @@ TEST(unserved_slots_are_their_own_outage_and_are_requested_at_a_pace, 30)
     ck_assert_int_le(atomic_load(&node.maps) - maps, 30 + 10 * took_us / WEIR_SECOND);
     weir_close(limiter);
     fake_redis_stop(node.fake);
-    place_close(&place);
 }
 
 /* ---- Its end ---- */
@@ -130,7 +128,7 @@ TEST(a_limiter_can_be_closed_at_any_moment_of_its_search, 60)
     static const char *const maps[] = { "", "*0\r\n", ("*1\r\n*3\r\n" ALL) };
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
         for (int wait_us = 0; wait_us < 20000; wait_us = 2 * wait_us + 50) {
-            struct place place;
+            CLOSED_BY(place_close) struct place place;
             static struct speaker node;
             node = (struct speaker){ .decides = NULL };
             snprintf(node.map, sizeof node.map, "%s", maps[i]);
@@ -142,6 +140,5 @@ TEST(a_limiter_can_be_closed_at_any_moment_of_its_search, 60)
             weir_close(limiter);
             ck_assert_int_lt(wire_now_us() - began_us, SPEAKER_PATIENCE_US);
             fake_redis_stop(node.fake);
-            place_close(&place);
         }
 }

@@ -69,7 +69,7 @@ TEST(redirects_that_lead_nowhere_end_the_call_after_a_few, 120)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         for (enum way way = 0; way < WAYS; way++) {
-            struct place place;
+            CLOSED_BY(place_close) struct place place;
             static struct speaker node;
             node = (struct speaker){ .decides = rows[i].decides, .asking = rows[i].asking, .truths = INT64_MAX };
             speaker_start(&node);
@@ -89,7 +89,6 @@ TEST(redirects_that_lead_nowhere_end_the_call_after_a_few, 120)
             ck_assert_msg(calls <= 2 * (1 + HOPS_MOST + 1), "row %zu %s: %" PRId64 " calls", i, ways[way], calls);
             weir_close(limiter);
             fake_redis_stop(node.fake);
-            place_close(&place);
         }
 }
 
@@ -100,7 +99,7 @@ TEST(no_caller_notices_one_redirect_to_a_deciding_node, 60)
                                         "-MOVED 12182 :PORT", "-ASK 12182 :PORT", "-MOVED 12182 localhost:PORT" };
     for (size_t i = 0; i < 2 * sizeof rows / sizeof rows[0]; i++)
         for (enum way way = 0; way < WAYS; way++) {
-            struct place place;
+            CLOSED_BY(place_close) struct place place;
             static struct speaker from, to;
             from = (struct speaker){ .decides = rows[i / 2] };
             to = (struct speaker){ .decides = NULL };
@@ -123,7 +122,6 @@ TEST(no_caller_notices_one_redirect_to_a_deciding_node, 60)
             ck_assert_msg(atomic_load(&place.log_lines) == 0, "%s", place.log);
             fake_redis_stop(from.fake);
             fake_redis_stop(to.fake);
-            place_close(&place);
         }
 }
 
@@ -143,7 +141,7 @@ static int threads_of_this_process(void)
 TEST_EACH(redirects_to_ever_new_nodes_cause_no_storm_of_threads_or_requests, 2, 120)
 {
     enum { MOST = 128 + 16 };
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     static struct speaker node;
     node = (struct speaker){ .decides = _i == 0 ? "-MOVED 12182 127.0.0.1:PORT" : "-ASK 12182 127.0.0.1:PORT",
                              .truths = INT64_MAX };
@@ -171,13 +169,12 @@ TEST_EACH(redirects_to_ever_new_nodes_cause_no_storm_of_threads_or_requests, 2, 
         ck_assert(place_logged(&place, "cannot be followed: there are 128 nodes already"));
     weir_close(limiter);
     fake_redis_stop(node.fake);
-    place_close(&place);
 }
 
 /* Each node claims that the other one serves all slots. */
 TEST(two_nodes_that_redirect_to_each_other_end_the_call_without_a_storm, 60)
 {
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     static struct speaker nodes[2];
     for (int i = 0; i < 2; i++) {
         nodes[i] = (struct speaker){ .decides = "-MOVED 12182 127.0.0.1:PORT" };
@@ -203,7 +200,6 @@ TEST(two_nodes_that_redirect_to_each_other_end_the_call_without_a_storm, 60)
     weir_close(limiter);
     fake_redis_stop(nodes[0].fake);
     fake_redis_stop(nodes[1].fake);
-    place_close(&place);
 }
 
 /* ---- Its end ---- */
@@ -234,7 +230,7 @@ TEST(a_limiter_that_is_closed_while_requests_are_sent_back_and_forth_tells_each_
         map_to(&nodes[i], nodes[i].port);
     }
     for (int times = 0; times < TIMES; times++) {
-        struct place place;
+        CLOSED_BY(place_close) struct place place;
         struct weir_options options = speaker_options(&place, SPEAKER_PATIENCE_US, &nodes[0], &nodes[1]);
         weir *limiter = limiter_of(&options);
         weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
@@ -258,7 +254,6 @@ TEST(a_limiter_that_is_closed_while_requests_are_sent_back_and_forth_tells_each_
             answers += atomic_load(&told[i].times);
         }
         ck_assert_int_eq(answers, submitted);
-        place_close(&place);
     }
     fake_redis_stop(nodes[0].fake);
     fake_redis_stop(nodes[1].fake);

@@ -98,7 +98,7 @@ TEST(the_user_may_ask_a_cluster_for_its_slots_alone, 30)
     };
     static const char *const both[] = { "in a cluster", NULL };
     struct redis_user user;
-    struct asker asker;
+    CLOSED_BY(asker_close) struct asker asker;
     char reply[4096];
     must(redis_user_read(&user, "weir", both) == 0, user.error);
     give_all(&user);
@@ -112,16 +112,9 @@ TEST(the_user_may_ask_a_cluster_for_its_slots_alone, 30)
              asker.error);
         ck_assert_msg(strncmp(reply, "-NOPERM", 7) == 0, "%s %s: %s", words[0], words[1] ? words[1] : "", reply);
     }
-    asker_close(&asker);
 }
 
 int main(void)
 {
-    const struct cluster_wish wish = { .primaries = 3, .uses = uses };
-    const int status = cluster_common(&common, &wish);
-    if (status != 0)
-        return status;
-    const int failed = suite_run(tests());
-    cluster_stop(&common);
-    return failed;
+    return suite_on_cluster(tests(), &common, &(struct cluster_wish){ .primaries = 3, .uses = uses });
 }

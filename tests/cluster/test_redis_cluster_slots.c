@@ -225,10 +225,5 @@ TEST_EACH(limits_over_a_key_that_has_migrated_are_all_charged_there, 3, 60)
 
 int main(void)
 {
-    int error = cluster_common(&common, NULL);
-    if (error != 0)
-        return error;
-    int status = suite_run(tests());
-    cluster_stop(&common);
-    return status;
+    return suite_on_cluster(tests(), &common, NULL);
 }

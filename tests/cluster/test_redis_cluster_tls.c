@@ -64,10 +64,10 @@ static struct weir_options secured_options(struct place *place, const char *user
 
 TEST(all_primaries_are_reached_by_tls_and_redirections_lead_to_them, 60)
 {
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     char key[LOAD_KEY_SIZE];
     struct weir_options options = secured_options(&place, NULL, "ca");
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "secured", UNREFILLED);
     for (int primary = 0; primary < 3; primary++) {
         key_of(&common, primary, 0, key);
@@ -78,8 +78,6 @@ TEST(all_primaries_are_reached_by_tls_and_redirections_lead_to_them, 60)
         ck_assert(decision.source == WEIR_BY_REDIS && decision.limit - decision.remaining == 2);
     }
     ck_assert_msg(atomic_load(&place.log_lines) == 0, "%s", place.log);
-    weir_close(limiter);
-    place_close(&place);
 }
 
 TEST(untrusted_nodes_and_wrong_passwords_are_logged, 60)
@@ -92,20 +90,13 @@ TEST(untrusted_nodes_and_wrong_passwords_are_logged, 60)
         { "", "ca", "NOAUTH" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct place place;
+        CLOSED_BY(place_close) struct place place;
         struct weir_options options = secured_options(&place, rows[i].user_info, rows[i].authority);
         options.timeout_us = WEIR_SECOND;
-        weir *limiter = limiter_of(&options);
+        LIMITER(limiter, &options);
         weir_limit *limit = limit_of(limiter, "secured", UNREFILLED);
-        for (int64_t until_us = wire_now_us() + 20 * WEIR_SECOND; !place_logged(&place, rows[i].says);) {
-            ck_assert_int_ne(timed_try(limit, "key", 1).status, WEIR_OK);
-            if (wire_now_us() > until_us)
-                ck_abort_msg("row %zu: %s", i, place.log);
-            sleep_us(1000);
-        }
+        assert_refused(&place, limit, rows[i].says);
         ck_assert_msg(!place_logged(&place, "marker"), "%s", place.log);
-        weir_close(limiter);
-        place_close(&place);
     }
 }
 
@@ -115,11 +106,7 @@ int main(void)
         return 77;
     make_certificates();
     const struct cluster_wish wish = { .tls = true, .password = "s3cret-marker", .server_words = words };
-    int status = cluster_common(&common, &wish);
-    if (status == 0) {
-        status = suite_run(tests());
-        cluster_stop(&common);
-    }
+    const int status = suite_on_cluster(tests(), &common, &wish);
     remove_certificates();
     return status;
 }

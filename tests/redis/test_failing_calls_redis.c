@@ -54,13 +54,12 @@ static const char *file_write(const char *name, const char *text)
 
 TEST(redis_by_its_socket_bears_them, 300)
 {
-    struct redis_server server;
+    CLOSED_BY(redis_server_stop) struct redis_server server;
     struct failing_sum sum;
     server_start(&server, NULL);
     struct failing_mode mode = mode_of(WEIR_DISTRIBUTED, server.url);
     mode.has_event_fd = true;
     failing_play_mode("Redis, Unix socket", &mode, &sum);
-    redis_server_stop(&server);
 }
 
 /* ThreadSanitizer does not support threads in a forked child. A lock of AddressSanitizer's allocator that another
@@ -68,20 +67,19 @@ TEST(redis_by_its_socket_bears_them, 300)
 #if !INSTRUMENTED
 TEST(a_child_of_a_fork_bears_them, 300)
 {
-    struct redis_server server;
+    CLOSED_BY(redis_server_stop) struct redis_server server;
     struct failing_sum sum;
     server_start(&server, NULL);
     struct failing_mode mode = mode_of(WEIR_DISTRIBUTED, server.url);
     mode.has_event_fd = true;
     mode.in_child = true;
     failing_play_mode("Redis, in a child", &mode, &sum);
-    redis_server_stop(&server);
 }
 #endif
 
 TEST(redis_by_a_hosts_name_bears_them, 300)
 {
-    struct redis_server server;
+    CLOSED_BY(redis_server_stop) struct redis_server server;
     struct failing_sum sum;
     char url[128];
     server_start(&server, NULL);
@@ -90,12 +88,11 @@ TEST(redis_by_a_hosts_name_bears_them, 300)
     mode.options.on_failure = WEIR_FAIL_LOCAL;
     mode.options.redis_password_file = file_write("password", server.user.password);
     failing_play_mode("Redis, TCP by name", &mode, &sum);
-    redis_server_stop(&server);
 }
 
 TEST(leases_bear_them, 300)
 {
-    struct redis_server server;
+    CLOSED_BY(redis_server_stop) struct redis_server server;
     struct failing_sum sum;
     server_start(&server, NULL);
     struct failing_mode mode = mode_of(WEIR_HYBRID, server.url);
@@ -105,7 +102,6 @@ TEST(leases_bear_them, 300)
     mode.leases = true;
     mode.options.on_failure = WEIR_FAIL_CLOSED;
     failing_play_mode("hybrid", &mode, &sum);
-    redis_server_stop(&server);
 }
 
 TEST(sentinels_bear_them, 300)
@@ -148,7 +144,7 @@ static const char *certificate(const char *name, const char *issuer, const char 
 
 TEST(tls_bears_them, 300)
 {
-    struct redis_server server;
+    CLOSED_BY(redis_server_stop) struct redis_server server;
     struct failing_sum sum;
     char authority[128], own[128], key[160], url[160], port[8];
     certificate("ca", NULL, NULL, authority);
@@ -171,7 +167,6 @@ TEST(tls_bears_them, 300)
     struct failing_mode mode = mode_of(WEIR_DISTRIBUTED, url);
     mode.options.redis_ca_file = authority;
     failing_play_mode("Redis, TLS", &mode, &sum);
-    redis_server_stop(&server);
 }
 #endif
 

@@ -68,8 +68,8 @@ TEST(a_server_answers_on_its_socket_and_its_port_and_leaves_nothing_behind, 30)
 TEST(a_restarted_server_has_its_old_address_and_saved_data, 30)
 {
     static const char *const config[] = { "--appendonly", "yes", "--appendfsync", "always", NULL };
-    struct redis_server server;
-    struct asker asker;
+    CLOSED_BY(redis_server_stop) struct redis_server server;
+    CLOSED_BY(asker_close) struct asker asker;
     server_start(&server, REDIS_SERVER_UNIX_AND_PORT, config);
     int port = server.port;
     must(asker_open(&asker, server.socket) == 0, asker.error);
@@ -81,8 +81,6 @@ TEST(a_restarted_server_has_its_old_address_and_saved_data, 30)
     ck_assert_int_eq(server.port, port);
     must(asker_open_port(&asker, server.port) == 0, asker.error);
     ck_assert_int_eq(asker_count(&asker, "INCR", "count", NULL), 2);
-    asker_close(&asker);
-    redis_server_stop(&server);
 }
 
 /* Return a process's state: 'T' if stopped, 'Z' if dead and not reaped yet (which the system does here), 0 if it does

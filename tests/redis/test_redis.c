@@ -101,7 +101,7 @@ static int64_t ask_at_once(weir_limit *limit)
 
 TEST(requests_that_wait_together_share_calls_and_admit_exactly_the_limit, 60)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     open_scene(&scene, open_by_thread);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=1000 period=1d");
     ck_assert_int_eq(ask_at_once(limit), 1000);
@@ -109,12 +109,11 @@ TEST(requests_that_wait_together_share_calls_and_admit_exactly_the_limit, 60)
     ck_assert_uint_eq(stats.store_requests, THREADS * EACH);
     ck_assert_uint_lt(stats.store_calls, THREADS * EACH / 2); /* requests gather while a flight is under way */
     ck_assert_uint_eq(stats.store_connections, 1);
-    scene_close(&scene);
 }
 
 TEST(a_crowd_goes_by_the_thread_and_callers_by_themselves_when_it_is_gone, 60)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     open_scene(&scene, open_redis);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=1000 period=1d");
     struct redis_engine *engine = engine_of(scene.limiter);
@@ -127,12 +126,11 @@ TEST(a_crowd_goes_by_the_thread_and_callers_by_themselves_when_it_is_gone, 60)
     ck_assert_uint_eq(stats_of(scene.limiter).store_connections, connections + 1); /* this call's own connection */
     taken(limit, "lone", 1);
     ck_assert_uint_eq(stats_of(scene.limiter).store_connections, connections + 1);
-    scene_close(&scene);
 }
 
 TEST(a_batch_of_distinct_keys_is_one_call, 60)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     struct weir_request requests[64];
     struct weir_decision decisions[64];
     char keys[64][16];
@@ -148,7 +146,6 @@ TEST(a_batch_of_distinct_keys_is_one_call, 60)
     for (int i = 0; i < 64; i++)
         ck_assert_int_eq(decisions[i].remaining, 10 - (1 + i % 10));
     ck_assert_uint_eq(stats_of(scene.limiter).store_calls, calls + 1);
-    scene_close(&scene);
 }
 
 /* ---- A done that waits ---- */
@@ -198,7 +195,7 @@ static void count_answer(struct weir_op *op, int status)
 TEST(submitted_requests_beyond_the_queue_are_refused_and_none_is_lost, 60)
 {
     static struct weir_op ops[WEIR_MAX_SUBMITTED + 1];
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     atomic_int answers = 0;
     open_scene(&scene, open_by_thread);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=1000000 period=1d");
@@ -217,7 +214,6 @@ TEST(submitted_requests_beyond_the_queue_are_refused_and_none_is_lost, 60)
     struct weir_stats stats = stats_of(scene.limiter);
     ck_assert_uint_eq(stats.allowed, 1 + WEIR_MAX_SUBMITTED);
     ck_assert_uint_eq(stats.errors, 1);
-    scene_close(&scene);
 }
 
 TEST(requests_that_do_not_fit_the_socket_do_not_pile_up, 60)
@@ -225,7 +221,7 @@ TEST(requests_that_do_not_fit_the_socket_do_not_pile_up, 60)
     enum { OPS = 20000 };
     static struct weir_op ops[OPS];
     static char keys[OPS][112];
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     atomic_int answers = 0;
     open_scene(&scene, open_by_thread);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1s");
@@ -243,14 +239,13 @@ TEST(requests_that_do_not_fit_the_socket_do_not_pile_up, 60)
             nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     }
     ck_assert_uint_lt(engine_of(scene.limiter)->io->link.out.room, 4 << 20);
-    scene_close(&scene);
 }
 
 /* The thread has its full number of requests under way, and a new caller has less time than they have. */
 TEST(a_short_timeout_does_not_wait_for_longer_ones, 60)
 {
     static struct weir_op ops[REDIS_AIR_MAX];
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     atomic_int answers = 0;
     open_scene(&scene, open_by_thread); /* a call may take 20 s here */
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1s");
@@ -283,14 +278,13 @@ TEST(a_short_timeout_does_not_wait_for_longer_ones, 60)
     redis_server_resume(&server);
     while (atomic_load(&answers) < REDIS_AIR_MAX)
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
-    scene_close(&scene);
 }
 
 /* A full server says so after accepting a connection. That must not pass for the answer to a decision. */
 TEST(a_server_without_room_for_a_connection_is_used_over_the_existing_one, 60)
 {
-    struct redis_server full;
-    struct scene scene;
+    CLOSED_BY(redis_server_stop) struct redis_server full;
+    CLOSED_BY(scene_close) struct scene scene;
     static const char *const config[] = { "--maxclients", "2", NULL };
     must(redis_server_start(&full, REDIS_SERVER_UNIX, config) == 0, full.daemon.error);
     struct weir_options options = WEIR_OPTIONS_INIT;
@@ -299,16 +293,14 @@ TEST(a_server_without_room_for_a_connection_is_used_over_the_existing_one, 60)
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=3000 period=1d");
     ck_assert_int_eq(ask_at_once(limit), 3000); /* Redis decides all of them */
     ck_assert_uint_lt(stats_of(scene.limiter).store_connections, 200);
-    scene_close(&scene);
-    redis_server_stop(&full);
 }
 
 /* ---- Where it is ---- */
 
 TEST(a_server_is_found_by_its_name, 60)
 {
-    struct redis_server by_port;
-    struct scene scene;
+    CLOSED_BY(redis_server_stop) struct redis_server by_port;
+    CLOSED_BY(scene_close) struct scene scene;
     char url[128];
     static const char *const uses[] = { "db", NULL };
     must(redis_server_start_for(&by_port, REDIS_SERVER_UNIX_AND_PORT, NULL, uses) == 0, by_port.daemon.error);
@@ -319,8 +311,6 @@ TEST(a_server_is_found_by_its_name, 60)
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=3 period=1d");
     for (int64_t i = 1; i <= 4; i++)
         ck_assert(taken(limit, "a", 1).allowed == (i <= 3));
-    scene_close(&scene);
-    redis_server_stop(&by_port);
 }
 
 TEST(a_name_without_an_address_is_an_error_in_time, 60)

@@ -92,8 +92,7 @@ static struct weir_options options_by_name(struct place *place)
 
 TEST(an_address_that_refuses_is_passed_over_and_no_outage, 30)
 {
-    struct place place;
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     int fd = refuse(&name.ports[0]);
     name.ports[1] = name.ports[0];
     name.ports[2] = place.server.port;
@@ -105,14 +104,12 @@ TEST(an_address_that_refuses_is_passed_over_and_no_outage, 30)
     ck_assert_msg(atomic_load(&place.log_lines) == 0, "%s", place.log);
     weir_close(limiter);
     close(fd);
-    place_close(&place);
 }
 
 TEST(a_host_is_out_when_all_its_addresses_refuse_and_back_when_one_answers, 30)
 {
-    struct place place;
     struct weir_decision decision;
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     int fd = refuse(&name.ports[0]);
     name.ports[1] = place.server.port;
     redis_server_kill(&place.server);
@@ -126,28 +123,24 @@ TEST(a_host_is_out_when_all_its_addresses_refuse_and_back_when_one_answers, 30)
     weir_close(limiter);
     close(fd);
     asker_close(&place.asker);
-    place_close(&place);
 }
 
 /* ---- Names without an address ---- */
 
 TEST(a_name_that_is_not_found_is_an_outage_until_it_is, 30)
 {
-    struct place place;
     struct weir_decision decision;
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     name.is_asked_for = true;
     name.error = EAI_NONAME;
     name.ports[0] = place.server.port;
     struct weir_options options = options_by_name(&place);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
     ck_assert_int_eq(weir_try(limit, weir_key_text("key"), 1, &decision), WEIR_EIO);
     ck_assert_msg(place_logged(&place, "redis cannot be used: the host's name is not resolved: "), "%s", place.log);
     name.error = 0;
     recover(limit, "key");
-    weir_close(limiter);
-    place_close(&place);
 }
 
 /* Speak as a primary, its sentinel and a cluster's only node, all on one port. */
@@ -198,10 +191,9 @@ static void assert_decides(struct place *place, const char *beginning, const cha
     place_open_bare(place);
     struct weir_options options = place_options(place, 20 * WEIR_SECOND);
     options.redis_url = url;
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
     ck_assert_int_eq(taken(limit, "key", 1).source, WEIR_BY_REDIS);
-    weir_close(limiter);
 }
 
 TEST(a_sentinel_or_a_node_whose_name_is_not_found_is_passed_over, 30)
@@ -221,13 +213,12 @@ TEST(a_sentinel_or_a_node_whose_name_is_not_found_is_passed_over, 30)
     name.ports[0] = atoi(port);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         for (int late = 0; late < 2; late++) {
-            struct place place;
+            CLOSED_BY(place_close) struct place place;
             name.error = late ? 0 : EAI_AGAIN;
             atomic_store(&name.waits, late);
             assert_decides(&place, rows[i].beginning, port, rows[i].end);
             ck_assert_msg(place_logged(&place, rows[i].says[late]), "%s", place.log);
             atomic_store(&name.waits, false);
-            place_close(&place);
         }
     }
     fake_redis_stop(fake);
@@ -240,7 +231,7 @@ TEST(a_cluster_without_a_resolvable_name_is_logged, 30)
         "no node of the redis cluster gives a map of the slots: its name is not resolved in time",
     };
     for (int late = 0; late < 2; late++) {
-        struct place place;
+        CLOSED_BY(place_close) struct place place;
         struct weir_decision decision;
         name.is_asked_for = true;
         name.error = late ? 0 : EAI_FAIL;
@@ -248,7 +239,7 @@ TEST(a_cluster_without_a_resolvable_name_is_logged, 30)
         place_open_bare(&place);
         struct weir_options options = place_options(&place, 20 * WEIR_SECOND);
         options.redis_url = "redis-cluster://several.example";
-        weir *limiter = limiter_of(&options);
+        LIMITER(limiter, &options);
         weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
         /* The log line may follow the answer, and a failing lookup may be slow. */
         const int64_t until_us = wire_now_us() + 20 * WEIR_SECOND;
@@ -257,8 +248,6 @@ TEST(a_cluster_without_a_resolvable_name_is_logged, 30)
         while (!place_logged(&place, says[late]) && wire_now_us() < until_us);
         ck_assert_msg(place_logged(&place, says[late]), "%s", place.log);
         atomic_store(&name.waits, false);
-        weir_close(limiter);
-        place_close(&place);
     }
 }
 

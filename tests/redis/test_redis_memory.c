@@ -60,15 +60,14 @@ static void assert_not_by_redis(int failure, int status, const struct weir_decis
 TEST_EACH(a_full_server_keeps_each_state_whole_and_is_used_again_when_it_has_room, sizeof failures / sizeof *failures,
           60)
 {
-    struct place place;
     weir_limit *limits[KIND_COUNT];
     char before[128], after[128], name[16];
     struct weir_decision decision, decisions[KIND_COUNT];
     struct weir_request requests[KIND_COUNT];
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
     options.on_failure = failures[_i].on_failure;
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     for (int kind = 0; kind < KIND_COUNT; kind++) {
         snprintf(name, sizeof name, "kind-%d", kind);
         limits[kind] = limit_of(limiter, name, policies[kind]);
@@ -98,16 +97,13 @@ TEST_EACH(a_full_server_keeps_each_state_whole_and_is_used_again_when_it_has_roo
             ck_assert_int_eq(again.remaining, 29);
         ck_assert_int_eq(taken(limits[kind], "another", 1).remaining, 49);
     }
-    weir_close(limiter);
-    place_close(&place);
 }
 
 TEST(a_full_server_still_decides_requests_that_need_no_room, 30)
 {
-    struct place place;
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);
     taken(limit, "key", 50);
     memory_most(&place, "noeviction", -100000);
@@ -119,8 +115,6 @@ TEST(a_full_server_still_decides_requests_that_need_no_room, 30)
     must_succeed(weir_reset(limit, weir_key_text("key")));
     ck_assert_str_eq(place_ask(&place, "DBSIZE"), "0");
     ck_assert_msg(atomic_load(&place.log_lines) == 0, "%s", place.log);
-    weir_close(limiter);
-    place_close(&place);
 }
 
 /* Denied requests beside others whose charges find no room. */
@@ -156,12 +150,11 @@ static void *ask_in_a_crowd(void *argument)
 
 TEST(denials_are_redis_own_beside_charges_without_room_but_for_those_in_the_same_call, 60)
 {
-    struct place place;
     struct crew crew;
     char before[128], after[128];
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     struct weir_options options = place_options(&place, 20 * WEIR_SECOND);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     struct beside alone = { .limit = limit_of(limiter, "limit", FIFTY_AN_HOUR) }, many = { .limit = alone.limit };
     taken(alone.limit, "spent", 50);
     digest(&place, before, sizeof before);
@@ -174,21 +167,18 @@ TEST(denials_are_redis_own_beside_charges_without_room_but_for_those_in_the_same
     printf("full: of %d denials in a crowd %" PRId64 " were in a call that failed\n", 8 * 300, many.shared_the_failure);
     ck_assert_int_eq(many.full, 8 * 300);
     ck_assert_str_eq(digest(&place, after, sizeof after), before);
-    weir_close(limiter);
-    place_close(&place);
 }
 
 TEST(a_full_server_leases_nothing_and_earlier_leases_end_soon, 60)
 {
-    struct place place;
     struct weir_limit_info info = { .size = sizeof info };
     struct weir_decision decision;
     int64_t allowed = 0, by_lease = 0, failed = 0, until_us = wire_now_us() + RECOVERY_MOST_US;
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
     options.mode = WEIR_HYBRID;
     options.lease_life_us = 300000;
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
     must_succeed(weir_limit_info(limit, &info));
     for (; by_lease < 100 && wire_now_us() < until_us; sleep_us(100)) {
@@ -211,8 +201,6 @@ TEST(a_full_server_leases_nothing_and_earlier_leases_end_soon, 60)
     recover(limit, "key");
     decision = peeked(limit, "key", 1);
     ck_assert_int_ge(decision.limit - decision.remaining, allowed);
-    weir_close(limiter);
-    place_close(&place);
 }
 
 /* ---- Eviction ---- */
@@ -368,9 +356,8 @@ TEST_EACH(each_eviction_forgives_one_limit_at_most, sizeof regimes / sizeof *reg
     static struct pressure pressure;
     static struct tally tally;
     const struct regime *regime = &regimes[_i];
-    struct place place;
     struct crew crew;
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     pressure_open(&pressure, &place, regime);
     peeked(pressure.cold, "k0", 1);
     tally_begin(&tally, &place);
@@ -389,7 +376,6 @@ TEST_EACH(each_eviction_forgives_one_limit_at_most, sizeof regimes / sizeof *reg
     assert_cold_is_bounded(&pressure, &tally, regime);
     ck_assert_msg(pressure.full > 0 || atomic_load(&place.log_lines) == 0, "%s", place.log);
     weir_close(pressure.limiter);
-    place_close(&place);
 }
 
 /* ---- Eviction of leased keys ---- */
@@ -437,7 +423,7 @@ TEST_EACH(leased_permits_are_bounded_in_the_same_way, sizeof regimes / sizeof *r
 {
     static struct pressure pressure;
     static struct tally tally;
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     const struct regime *regime = &regimes[_i];
     struct tenants tenants = { .place = &place, .regime = regime };
     struct crew crew, crowd;
@@ -470,7 +456,6 @@ TEST_EACH(leased_permits_are_bounded_in_the_same_way, sizeof regimes / sizeof *r
            atomic_load(&tenants.by_lease), atomic_load(&tenants.over_max));
     ck_assert_int_eq(tenants.over_max > 0, regime->hot_us > 0);
     weir_close(pressure.limiter);
-    place_close(&place);
 }
 
 int main(void)

@@ -40,11 +40,10 @@ static void report_longest(const char *what, const struct longest *longest)
 
 TEST(a_link_cut_a_hundred_times_never_holds_a_call_and_heals, 60)
 {
-    struct place place;
     struct longest idle = { 0 }, flying = { 0 };
-    place_open(&place, true, NULL);
+    PLACE(place, true, NULL);
     struct weir_options options = place_options(&place, TIMEOUT_US);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
     recover(limit, "key");
     for (int i = 0; i < 50; i++) {
@@ -74,8 +73,6 @@ TEST(a_link_cut_a_hundred_times_never_holds_a_call_and_heals, 60)
     }
     report_longest("cut while idle", &idle);
     report_longest("cut in flight", &flying);
-    weir_close(limiter);
-    place_close(&place);
 }
 
 /* Fall silent in one of three ways. */
@@ -111,11 +108,10 @@ TEST_EACH(a_silent_server_costs_three_timeouts_and_then_hardly_anything, 3, 30)
 {
     enum { CALLS = 20000 };
     static int64_t took_us[CALLS];
-    struct place place;
     struct longest longest = { 0 };
-    place_open(&place, true, NULL);
+    PLACE(place, true, NULL);
     struct weir_options options = place_options(&place, TIMEOUT_US);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
     for (int round = 0; round < 2; round++) {
         recover(limit, "key");
@@ -138,8 +134,6 @@ TEST_EACH(a_silent_server_costs_three_timeouts_and_then_hardly_anything, 3, 30)
     recover(limit, "key");
     ck_assert_uint_gt(stats_of(limiter).store_breaks, 0);
     report_longest(silences[_i], &longest);
-    weir_close(limiter);
-    place_close(&place);
 }
 
 struct outage {
@@ -172,13 +166,12 @@ static void *call_all_the_while(void *argument)
 TEST(timeouts_of_fifty_threads_do_not_pile_up_nor_take_memory, 30)
 {
     enum { CALLERS = 50 };
-    struct place place;
     struct crew crew;
     struct outage outage = { .limit = NULL, .pace_us = full_or(CALLERS * 1000, 200) };
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     struct weir_options options = place_options(&place, TIMEOUT_US);
     options.on_failure = WEIR_FAIL_LOCAL;
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     outage.limit = limit_of(limiter, "limit", UNREFILLED);
     recover(outage.limit, "key");
     const struct weir_stats before = stats_of(limiter); /* no outage, unless connecting took long */
@@ -208,8 +201,6 @@ TEST(timeouts_of_fifty_threads_do_not_pile_up_nor_take_memory, 30)
     ck_assert_uint_eq(stats.outages - before.outages, 1);
     redis_server_resume(&place.server);
     recover(outage.limit, "key");
-    weir_close(limiter);
-    place_close(&place);
 }
 
 /* ---- Connecting again ---- */
@@ -252,11 +243,10 @@ TEST(pauses_between_connections_grow_and_differ, 30)
 {
     enum { LIMITERS = 4, TIMES = 4096 };
     static int64_t times_us[TIMES];
-    struct place place;
     struct crew crews[LIMITERS];
     static struct outage outages[LIMITERS];
     weir *limiters[LIMITERS];
-    place_open(&place, true, NULL);
+    PLACE(place, true, NULL);
     struct weir_options options = place_options(&place, TIMEOUT_US);
     for (int i = 0; i < LIMITERS; i++) {
         limiters[i] = limiter_of(&options);
@@ -294,19 +284,17 @@ TEST(pauses_between_connections_grow_and_differ, 30)
         weir_close(limiters[i]);
     }
     asker_close(&place.asker);
-    place_close(&place);
 }
 
 TEST(a_door_that_refuses_or_is_silent_is_tried_until_it_opens, 30)
 {
     static const enum fproxy_door doors[] = { FPROXY_REFUSE, FPROXY_HOLD };
-    struct place place;
-    place_open(&place, true, NULL);
+    PLACE(place, true, NULL);
     for (int i = 0; i < 2; i++) {
         struct weir_options options = place_options(&place, TIMEOUT_US);
         struct longest longest = { 0 };
         fproxy_door(place.proxy, doors[i]);
-        weir *limiter = limiter_of(&options);
+        LIMITER(limiter, &options);
         weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
         for (int j = 0; j < 100; j++) {
             try_once(limit, &longest);
@@ -316,9 +304,7 @@ TEST(a_door_that_refuses_or_is_silent_is_tried_until_it_opens, 30)
         report_longest(doors[i] == FPROXY_HOLD ? "a silent door" : "a closed door", &longest);
         fproxy_door(place.proxy, FPROXY_OPEN);
         recover(limit, "key");
-        weir_close(limiter);
     }
-    place_close(&place);
 }
 
 /* ---- Answers to other questions ---- */
@@ -373,12 +359,11 @@ TEST_EACH(an_answer_to_another_question_is_never_taken, sizeof confusions / size
 {
     enum { CALLERS = 12 };
     const int times = (int)full_or(100, 1);
-    struct place place;
     struct crew crew;
     static struct counted counted[CALLERS + 1];
-    place_open(&place, true, NULL);
+    PLACE(place, true, NULL);
     struct weir_options options = place_options(&place, TIMEOUT_US);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
     fproxy_pace(place.proxy, 0, 0, 100);
     recover(limit, "key");
@@ -400,8 +385,6 @@ TEST_EACH(an_answer_to_another_question_is_never_taken, sizeof confusions / size
     ck_assert_int_gt(answered, 20);
     fproxy_fault(place.proxy, FPROXY_NONE, NULL, 1, 0);
     recover(limit, "key");
-    weir_close(limiter);
-    place_close(&place);
 }
 
 /* ---- Three outcomes ---- */
@@ -466,8 +449,7 @@ TEST_EACH(an_outage_admits_at_the_rate_whatever_the_period, 3, 60)
                                             "sliding_window limit=1000000 period=1d",
                                             "token_bucket limit=1000000 period=1d refill=interval" };
     enum { TAKEN = 5 }; /* about 12 come in a second */
-    struct place place;
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     struct weir_options options = place_options(&place, TIMEOUT_US);
     options.on_failure = WEIR_FAIL_LOCAL;
     weir *limiter = limiter_of(&options);
@@ -488,7 +470,6 @@ TEST_EACH(an_outage_admits_at_the_rate_whatever_the_period, 3, 60)
     ck_assert_int_eq(taken_by_redis(limit, "key", 1).remaining, 1000000 - TAKEN - 1);
     weir_close(limiter);
     asker_close(&place.asker);
-    place_close(&place);
 }
 
 int main(void)

@@ -63,11 +63,10 @@ static void *walk_all_the_while(void *argument)
 TEST_EACH(a_fork_with_calls_in_flight_leaves_both_sides_their_own_answers, CHILD_ALLOCATES, 60)
 {
     enum { WALKERS = 12, CHILDREN = 6 };
-    struct place place;
     struct crew crew = { .n = WALKERS };
     static struct walker walkers[WALKERS];
     atomic_bool done = false;
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     struct weir_options options = place_options(&place, 10 * WEIR_SECOND);
     weir *limiter = limiter_of(&options);
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
@@ -111,7 +110,6 @@ TEST_EACH(a_fork_with_calls_in_flight_leaves_both_sides_their_own_answers, CHILD
     atomic_store(&done, true);
     crew_join(&crew);
     weir_close(limiter);
-    place_close(&place);
 }
 
 /* A caller gets its own connection after some calls: make this thread have one. */
@@ -128,7 +126,7 @@ static weir_limit *open_with_lane(struct place *place, weir **limiter)
 
 TEST(a_child_that_takes_nothing_leaves_its_parents_connections_alone, 30)
 {
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     weir *limiter;
     weir_limit *limit = open_with_lane(&place, &limiter);
     uint64_t connections = stats_of(limiter).store_connections;
@@ -147,7 +145,6 @@ TEST(a_child_that_takes_nothing_leaves_its_parents_connections_alone, 30)
     ck_assert_uint_eq(stats_of(limiter).store_connections, connections);
     ck_assert_int_eq(atomic_load(&place.log_lines), 0);
     weir_close(limiter);
-    place_close(&place);
 }
 
 /* Return the inode behind a descriptor. */
@@ -181,7 +178,7 @@ static int close_all_and_take(weir_limit *limit, weir *limiter)
 
 TEST_EACH(a_child_that_closed_all_descriptors_keeps_its_later_ones, CHILD_HAS_THREADS, 30)
 {
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     weir *limiter;
     weir_limit *limit = open_with_lane(&place, &limiter);
     pid_t child = fork();
@@ -192,7 +189,6 @@ TEST_EACH(a_child_that_closed_all_descriptors_keeps_its_later_ones, CHILD_HAS_TH
     ck_assert_msg(status == 0, "the child ended with status %#x", (unsigned)status);
     ck_assert_int_eq(taken(limit, "key", 1).source, WEIR_BY_REDIS);
     weir_close(limiter);
-    place_close(&place);
 }
 
 static void *fall_back_all_the_while(void *argument)
@@ -267,29 +263,25 @@ TEST(signals_ten_thousand_times_a_second_are_no_errors, 60)
     const struct sigaction action = { .sa_handler = count_alarm }; /* without SA_RESTART */
     const struct itimerval often = { .it_interval.tv_usec = 100, .it_value.tv_usec = 100 },
                            never = { .it_value.tv_usec = 0 };
-    struct place place;
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     struct weir_options options = place_options(&place, 10 * WEIR_SECOND);
     ck_assert_int_eq(sigaction(SIGALRM, &action, NULL), 0);
     ck_assert_int_eq(setitimer(ITIMER_REAL, &often, NULL), 0);
     for (int i = 0; i < 10; i++) {
-        weir *limiter = limiter_of(&options);
+        LIMITER(limiter, &options);
         struct walker walker = { .limit = limit_of(limiter, "limit", UNREFILLED), .number = i };
         ck_assert_int_eq(walk(&walker, 300), -1);
-        weir_close(limiter);
     }
     ck_assert_int_eq(setitimer(ITIMER_REAL, &never, NULL), 0);
     ck_assert_int_gt(atomic_load(&alarms), 10);
     ck_assert_int_eq(atomic_load(&place.log_lines), 0);
-    place_close(&place);
 }
 
 TEST(a_write_to_a_closed_connection_does_not_kill_the_process, 60)
 {
-    struct place place;
-    place_open(&place, true, NULL);
+    PLACE(place, true, NULL);
     struct weir_options options = place_options(&place, 100000);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
     ck_assert_int_eq((intptr_t)signal(SIGPIPE, SIG_DFL), (intptr_t)SIG_DFL);
     for (int i = 0; i < 50; i++) {
@@ -301,8 +293,6 @@ TEST(a_write_to_a_closed_connection_does_not_kill_the_process, 60)
             ck_assert(status == WEIR_OK || status == WEIR_EIO || status == WEIR_ETIME);
         }
     }
-    weir_close(limiter);
-    place_close(&place);
 }
 
 /* ---- The end ---- */
@@ -333,11 +323,10 @@ static void count_closed(struct weir_op *op, int status)
 TEST_EACH(weir_close_ends_all_waiting_requests_immediately, 2, 30)
 {
     enum { CALLERS = 24, OPS = 200 };
-    struct place place;
     struct crew crew;
     static struct weir_op ops[OPS];
     struct waiting waiting = { .limiter = NULL };
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     struct weir_options options = place_options(&place, 60 * WEIR_SECOND);
     waiting.limiter = limiter_of(&options);
     waiting.limit = limit_of(waiting.limiter, "limit", UNREFILLED);
@@ -362,7 +351,6 @@ TEST_EACH(weir_close_ends_all_waiting_requests_immediately, 2, 30)
     ck_assert_int_lt(took_us, 20 * WEIR_SECOND); /* and not the timeout */
     ck_assert_int_eq(waiting.closed, CALLERS);
     ck_assert_int_eq(waiting.submitted_closed, OPS);
-    place_close(&place);
 }
 
 /* ---- The caller's event loop ---- */
@@ -398,9 +386,8 @@ TEST(a_loop_of_the_callers_completes_every_request_also_in_an_outage, 30)
 {
     enum { OPS = 1000 };
     static struct weir_op ops[OPS];
-    struct place place;
     struct tally tally = { .thread = pthread_self() };
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     struct weir_options options = place_options(&place, 10 * WEIR_SECOND);
     weir *limiter = limiter_of(&options);
     weir_limit *limit = limit_of(limiter, "limit", "fixed_window limit=500 period=366d");
@@ -423,7 +410,6 @@ TEST(a_loop_of_the_callers_completes_every_request_also_in_an_outage, 30)
     }
     weir_close(limiter);
     asker_close(&place.asker);
-    place_close(&place);
 }
 
 int main(void)

@@ -73,8 +73,7 @@ static struct fproxy_counts counts_at_rest(struct place *place)
 TEST_EACH(a_lost_reply_never_makes_a_second_debit, sizeof losses / sizeof losses[0], 30)
 {
     const int64_t most = full_or(1250, INSTRUMENTED ? 50 : 100);
-    struct place place;
-    place_open(&place, true, NULL);
+    PLACE(place, true, NULL);
     struct weir_options options = place_options(&place, 20000);
     weir *limiter = limiter_of(&options);
     struct errand errand = { .limit = limit_of(limiter, "limit", UNREFILLED), .key = "key", .calls_each = 1 };
@@ -99,13 +98,11 @@ TEST_EACH(a_lost_reply_never_makes_a_second_debit, sizeof losses / sizeof losses
     ck_assert_int_ge(errand.errors, counts.faults);
     ck_assert_int_le(errand.allowed, taken);
     ck_assert_int_le(taken, errand.calls);
-    place_close(&place);
 }
 
 TEST(a_crowd_that_loses_replies_is_debited_once_at_most_for_each_call, 30)
 {
-    struct place place;
-    place_open(&place, true, NULL);
+    PLACE(place, true, NULL);
     struct weir_options options = place_options(&place, INSTRUMENTED ? WEIR_SECOND / 2 : 50000);
     weir *limiter = limiter_of(&options);
     struct errand errand = { .limit = limit_of(limiter, "limit", UNREFILLED), .key = "key" };
@@ -126,7 +123,6 @@ TEST(a_crowd_that_loses_replies_is_debited_once_at_most_for_each_call, 30)
     ck_assert_int_gt(errand.allowed, 0);
     ck_assert_int_le(errand.allowed, taken);
     ck_assert_int_le(taken, errand.allowed + errand.errors);
-    place_close(&place);
 }
 
 /* ---- Keys that never expire ---- */
@@ -210,10 +206,9 @@ TEST(a_server_killed_at_any_moment_keeps_no_key_forever, 60)
 
 TEST(denials_and_peeks_write_nothing, 30)
 {
-    struct place place;
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     for (int i = 0; i < KIND_COUNT; i++) {
         weir_limit *limit = limit_of(limiter, "limit", kinds[i]);
         char state[256];
@@ -234,8 +229,6 @@ TEST(denials_and_peeks_write_nothing, 30)
         place_ask(&place, "GET", "weir:limit:{key}");
         ck_assert_mem_eq(place_reply, state, (size_t)len);
     }
-    weir_close(limiter);
-    place_close(&place);
 }
 
 /* ---- Threads ---- */
@@ -310,10 +303,9 @@ static void *buy_all(void *argument)
 
 TEST(threads_that_take_in_every_way_take_every_permit_once, 60)
 {
-    struct place place;
     struct crew crew;
     static struct market market;
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     struct weir_options options = place_options(&place, 10 * WEIR_SECOND);
     market.limiter = limiter_of(&options);
     market.limit = limit_of(market.limiter, "limit", "fixed_window limit=200 period=366d");
@@ -327,7 +319,6 @@ TEST(threads_that_take_in_every_way_take_every_permit_once, 60)
     ck_assert_uint_eq(stats.fallbacks, 0);
     weir_close(market.limiter);
     ck_assert_int_eq(atomic_load(&place.log_lines), 0);
-    place_close(&place);
 }
 
 int main(void)

@@ -91,11 +91,11 @@ TEST(acknowledged_charges_admit_exactly_the_limit_for_one_caller_and_for_many, 6
     both_open(&both);
     static const int callers[] = { 1, CREW };
     for (size_t i = 0; i < sizeof callers / sizeof callers[0]; i++) {
-        struct place place;
+        CLOSED_BY(place_close) struct place place;
         struct crew crew;
         struct load load = { .limit = NULL };
         struct weir_options options = durable_options(&place, &both, 20 * WEIR_SECOND);
-        weir *limiter = limiter_of(&options);
+        LIMITER(limiter, &options);
         char name[16];
         snprintf(name, sizeof name, "exact%zu", i);
         load.limit = limit_of(limiter, name, callers[i] == 1 ? "fixed_window limit=40 period=1h" : window);
@@ -107,8 +107,6 @@ TEST(acknowledged_charges_admit_exactly_the_limit_for_one_caller_and_for_many, 6
         ck_assert_int_gt(primary_info(&both, "commandstats", "cmdstat_wait:calls="), 0);
         ck_assert(!place_logged(&place, "replica"));
         ck_assert_uint_eq(stats_of(limiter).store_breaks, 0);
-        weir_close(limiter);
-        place_close(&place);
     }
     replicated_stop(&both);
 }
@@ -294,9 +292,9 @@ TEST(unacknowledged_charges_are_not_admitted_and_the_gate_stays_open, 60)
     struct replicated both;
     both_open(&both);
     for (int i = 0; i < ABSENCES; i++) {
-        struct place place;
+        CLOSED_BY(place_close) struct place place;
         struct weir_options options = durable_options(&place, &both, TIMEOUT_US);
-        weir *limiter = limiter_of(&options);
+        LIMITER(limiter, &options);
         weir_limit *limit = limit_of(limiter, "absent", window);
         must_succeed(weir_reset(limit, weir_key_text("key")));
         ck_assert_int_eq(taken(limit, "key", 1).remaining, LIMIT - 1);
@@ -309,8 +307,6 @@ TEST(unacknowledged_charges_are_not_admitted_and_the_gate_stays_open, 60)
             timed = timed_try(limit, "key", 1);
         must_succeed(timed.status);
         ck_assert(timed.decision.allowed && timed.decision.source == WEIR_BY_REDIS);
-        weir_close(limiter);
-        place_close(&place);
     }
     replicated_stop(&both);
 }
@@ -387,10 +383,10 @@ TEST(the_policy_for_failures_answers_where_no_replica_does, 60)
     };
     hold_replica(&both);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct place place;
+        CLOSED_BY(place_close) struct place place;
         struct weir_options options = durable_options(&place, &both, TIMEOUT_US);
         options.on_failure = rows[i].on_failure;
-        weir *limiter = limiter_of(&options);
+        LIMITER(limiter, &options);
         weir_limit *limit = limit_of(limiter, "policies", window);
         for (int times = 0; times < 3; times++) {
             struct timed timed = timed_try(limit, "key", 1);
@@ -399,8 +395,6 @@ TEST(the_policy_for_failures_answers_where_no_replica_does, 60)
             ck_assert(timed.decision.allowed == rows[i].allowed);
             ck_assert_int_le(timed.took_us, call_most_us(TIMEOUT_US));
         }
-        weir_close(limiter);
-        place_close(&place);
     }
     let_replica_go(&both);
     replicated_stop(&both);
@@ -523,18 +517,15 @@ TEST(a_user_without_the_right_to_wait_admits_nothing_and_the_log_says_why, 30)
 /* Before Redis 7.0 scripts write all the same; docs/redis.md says so. */
 TEST(a_primary_that_wants_good_replicas_itself_charges_nothing_without_them, 30)
 {
-    struct place place;
     static const char *const lonely[] = { "--min-replicas-to-write", "1", "--min-replicas-max-lag", "10", NULL };
-    place_open(&place, false, lonely);
+    PLACE(place, false, lonely);
     struct weir_options options = place_options(&place, TIMEOUT_US);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "lonely", window);
     const bool heeds = place_info(&place, "server", "redis_version:") >= 7;
     ck_assert_int_eq(timed_try(limit, "key", 1).status, heeds ? WEIR_EIO : WEIR_OK);
     ck_assert_msg(place_logged(&place, "redis answers NOREPLICAS") == heeds, "%s", place.log);
     ck_assert_int_eq(peeked(limit, "key", 1).remaining, heeds ? LIMIT : LIMIT - 1);
-    weir_close(limiter);
-    place_close(&place);
 }
 
 /* ---- A server that never answers WAIT ---- */
@@ -563,7 +554,7 @@ static bool mute_answer(void *user, const struct fake_request *request, struct f
 TEST(a_wait_that_is_never_answered_costs_its_timeout_and_not_the_gate, 60)
 {
     struct mute mute = { .waits = 0 };
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     struct fake_redis *fake = fake_redis_start(mute_answer, &mute);
     must(fake != NULL, "a fake starts");
     place_open_bare(&place);
@@ -594,7 +585,6 @@ TEST(a_wait_that_is_never_answered_costs_its_timeout_and_not_the_gate, 60)
     ck_assert(taken(limit, "key", 1).allowed);
     weir_close(limiter);
     fake_redis_stop(fake);
-    place_close(&place);
 }
 
 /* ---- Hybrid ---- */

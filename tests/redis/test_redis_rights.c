@@ -86,8 +86,7 @@ static void ask_until_all_is_well(const struct served *served)
 TEST(the_rights_that_are_documented_suffice_for_all_verbs_in_both_modes, 60)
 {
     static const enum weir_mode modes[] = { WEIR_DISTRIBUTED, WEIR_HYBRID };
-    struct place place;
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     for (int i = 0; i < 2; i++) {
         struct weir_options options = place_options(&place, 20 * WEIR_SECOND);
         options.mode = modes[i];
@@ -99,7 +98,6 @@ TEST(the_rights_that_are_documented_suffice_for_all_verbs_in_both_modes, 60)
     ck_assert_msg(atomic_load(&place.log_lines) == 0, "%s", place.log);
     ck_assert_ptr_nonnull(strstr(place_ask(&place, "ACL", "LIST"), "user weir on"));
     ck_assert_int_gt(place_info(&place, "commandstats", "cmdstat_evalsha:calls="), 0);
-    place_close(&place);
 }
 
 /* From a user with all that `uses` need, remove one word at a time. Request by `url`, or by the place's URL if it is
@@ -131,21 +129,18 @@ static void assert_each_is_needed(struct place *place, const char *const *uses, 
 TEST(each_right_is_needed_and_the_log_says_that_one_is_missing, 120)
 {
     static const char *const uses[] = { "db", NULL };
-    struct place place;
     char url[192];
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     assert_each_is_needed(&place, NULL, NULL);
     snprintf(url, sizeof url, "%s/3", place.server.tcp_url);
     assert_each_is_needed(&place, uses, url);
-    place_close(&place);
 }
 
 TEST(a_missing_right_is_logged_while_the_fallback_decides, 60)
 {
-    struct place place;
     struct redis_user fewer;
     user_read(&fewer, "weir", NULL, "+psetex");
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     ask_user(&place.asker, &fewer);
     struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
     options.on_failure = WEIR_FAIL_LOCAL;
@@ -158,7 +153,6 @@ TEST(a_missing_right_is_logged_while_the_fallback_decides, 60)
     ck_assert_uint_gt(stats_of(served.limiter).outages, 0);
     ck_assert_str_eq(place_ask(&place, "DBSIZE"), "0");
     weir_close(served.limiter);
-    place_close(&place);
 }
 
 TEST(the_user_may_do_nothing_else, 30)
@@ -233,9 +227,8 @@ TEST(no_script_of_the_users_own_gets_further, 30)
 
 TEST(another_prefix_takes_the_place_of_weirs_in_the_rights, 60)
 {
-    struct place place;
     struct redis_user shop;
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
     options.redis_prefix = "shop/";
     struct served served = served_open(&options);
@@ -253,7 +246,6 @@ TEST(another_prefix_takes_the_place_of_weirs_in_the_rights, 60)
     ck_assert_int_eq(ask_everything(&served), WEIR_EIO);
     ck_assert_msg(place_logged(&place, "NOPERM"), "%s", place.log);
     weir_close(served.limiter);
-    place_close(&place);
 }
 
 /* Count this user's connections in CLIENT LIST. */
@@ -269,13 +261,12 @@ static int connections_of(struct asker *asker, const char *user)
 
 TEST(a_default_user_without_a_password_needs_ping_for_callers_own_connections, 60)
 {
-    struct place place;
     struct redis_user stripped;
     static char name[] = "default", ping[] = "+ping";
     char url[192];
-    struct asker boss;
+    CLOSED_BY(asker_close) struct asker boss;
     char reply[64];
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     place_ask(&place, "ACL", "SETUSER", "boss", "on", ">boss", "~*", "+@all");
     must(asker_open(&boss, place.server.socket) == 0, boss.error);
     asker_ask(&boss, reply, sizeof reply, "AUTH", "boss", "boss", NULL);
@@ -295,15 +286,12 @@ TEST(a_default_user_without_a_password_needs_ping_for_callers_own_connections, 6
         weir_close(served.limiter);
         stripped.words[stripped.n++] = ping;
     }
-    asker_close(&boss);
-    place_close(&place);
 }
 
 TEST(wrong_keys_missing_rights_and_unknown_users_fail_and_no_password_is_logged, 60)
 {
-    struct place place;
     char url[256];
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     place_ask(&place, "ACL", "SETUSER", "blind", "on", ">s3cret-marker", "~other:*", "+@all");
     place_ask(&place, "ACL", "SETUSER", "idle", "on", ">s3cret-marker", "~weir:*", "-@all", "+ping");
     static const char *const shut_out[] = { "blind", "idle", "nobody" };
@@ -319,7 +307,6 @@ TEST(wrong_keys_missing_rights_and_unknown_users_fail_and_no_password_is_logged,
     }
     ck_assert_msg(place_logged(&place, "NOPERM"), "%s", place.log);
     ck_assert_msg(!place_logged(&place, marker), "%s", place.log);
-    place_close(&place);
 }
 
 /* ---- A sentinel's user ---- */
@@ -361,7 +348,7 @@ TEST(a_server_that_a_sentinel_names_needs_role, 60)
     static const struct sentinels_wish wish = { .servers = 1, .sentinels = 1 };
     static const char *const uses[] = { "sentinels", NULL };
     struct place place;
-    struct sentinels trio;
+    CLOSED_BY(sentinels_stop) struct sentinels trio;
     struct redis_user all, fewer;
     user_read(&all, "weir", uses, NULL);
     user_read(&fewer, "weir", uses, "+role");
@@ -377,7 +364,6 @@ TEST(a_server_that_a_sentinel_names_needs_role, 60)
     ask_until_all_is_well(&served);
     weir_close(served.limiter);
     place_close(&place);
-    sentinels_stop(&trio);
 }
 
 TEST(behind_a_sentinel_with_users_both_users_have_enough_rights, 60)

@@ -192,10 +192,9 @@ TEST(a_loading_server_decides_nothing_until_it_knows_all_charges, 60)
 {
     static const char *const slowly[] = { "--key-load-delay", "1000", "--rdbcompression", "no", NULL };
     const bool full = full_or(1, 0);
-    struct place place;
-    place_open(&place, false, full ? slowly + 2 : slowly);
+    PLACE(place, false, full ? slowly + 2 : slowly);
     struct weir_options options = place_options(&place, BUSY_US);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
     taken(limit, "key", 20);
     save_fillers(&place, full);
@@ -210,17 +209,14 @@ TEST(a_loading_server_decides_nothing_until_it_knows_all_charges, 60)
     ck_assert_int_eq(is_charged(limit), 20);
     ck_assert(taken(limit, "key", 1).allowed);
     weir_close(another);
-    weir_close(limiter);
-    place_close(&place);
 }
 
 TEST(a_replica_without_its_primary_decides_nothing_until_it_is_promoted, 60)
 {
-    struct place place;
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     ck_assert_str_eq(place_ask(&place, "CONFIG", "SET", "replica-serve-stale-data", "no"), "OK");
     struct weir_options options = place_options(&place, BUSY_US);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
     taken(limit, "key", 20);
     ck_assert_str_eq(place_ask(&place, "REPLICAOF", "127.0.0.1", "1"), "OK");
@@ -229,8 +225,6 @@ TEST(a_replica_without_its_primary_decides_nothing_until_it_is_promoted, 60)
     recover(limit, "key");
     ck_assert_int_eq(is_charged(limit), 20);
     ck_assert(taken(limit, "key", 1).allowed);
-    weir_close(limiter);
-    place_close(&place);
 }
 
 int main(void)

@@ -88,7 +88,7 @@ static struct weir_options options_for(struct place *place, int64_t timeout_us, 
 /* Call without success, each time within the timeout, until the log has `says`. */
 static void assert_shut_out(struct place *place, const struct weir_options *options, const char *says, const char *what)
 {
-    weir *limiter = limiter_of(options);
+    LIMITER(limiter, options);
     weir_limit *limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);
     int64_t until_us = wire_now_us() + PATIENCE_US;
     do {
@@ -99,7 +99,6 @@ static void assert_shut_out(struct place *place, const struct weir_options *opti
             ck_abort_msg("%s: no \"%s\" in: %s", what, says, place->log);
         sleep_us(200);
     } while (!place_logged(place, says));
-    weir_close(limiter);
 }
 
 TEST(a_wrong_answer_about_the_primary_is_refused, 60)
@@ -141,7 +140,7 @@ TEST(a_wrong_answer_about_the_primary_is_refused, 60)
         { "", "no answer in time" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct place place;
+        CLOSED_BY(place_close) struct place place;
         static struct speaker sentinel;
         sentinel = (struct speaker){ .pong = PONG };
         snprintf(sentinel.names, sizeof sentinel.names, "%s", rows[i].names);
@@ -152,7 +151,6 @@ TEST(a_wrong_answer_about_the_primary_is_refused, 60)
         assert_shut_out(&place, &options, says, rows[i].names);
         ck_assert(!place_logged(&place, "s3cret"));
         fake_redis_stop(sentinel.fake);
-        place_close(&place);
     }
 }
 
@@ -180,7 +178,7 @@ TEST(a_server_is_used_only_if_its_role_is_a_primarys, 60)
         { NULL, "the server does not speak Redis' protocol" }, /* the next answer is mistaken for PING's */
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct place place;
+        CLOSED_BY(place_close) struct place place;
         static struct speaker sentinel, server;
         sentinel = (struct speaker){ .subscribed = SUBSCRIBED, .pong = PONG };
         server = (struct speaker){ .role = rows[i].role };
@@ -200,14 +198,13 @@ TEST(a_server_is_used_only_if_its_role_is_a_primarys, 60)
         }
         fake_redis_stop(sentinel.fake);
         fake_redis_stop(server.fake);
-        place_close(&place);
     }
 }
 
 /* The I/O thread makes the first connection. */
 TEST(a_callers_connection_to_a_new_replica_gets_no_request, 60)
 {
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     static struct speaker sentinel, server;
     sentinel = (struct speaker){ .subscribed = SUBSCRIBED, .pong = PONG };
     server = (struct speaker){ .role = SLAVE, .primaries = 1 };
@@ -227,7 +224,6 @@ TEST(a_callers_connection_to_a_new_replica_gets_no_request, 60)
     weir_close(limiter);
     fake_redis_stop(sentinel.fake);
     fake_redis_stop(server.fake);
-    place_close(&place);
 }
 
 /* ---- News ---- */
@@ -256,7 +252,7 @@ TEST(news_of_this_service_is_followed_and_no_other, 60)
         { "+switch-mastery", "weir-primary 127.0.0.1 1 127.0.0.1 PORT", false },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct place place;
+        CLOSED_BY(place_close) struct place place;
         char says[1024], text[256] = "", digits[8];
         static struct speaker sentinel, first, second;
         sentinel = (struct speaker){ .pong = PONG };
@@ -290,7 +286,6 @@ TEST(news_of_this_service_is_followed_and_no_other, 60)
         fake_redis_stop(sentinel.fake);
         fake_redis_stop(first.fake);
         fake_redis_stop(second.fake);
-        place_close(&place);
     }
 }
 
@@ -307,7 +302,7 @@ TEST(a_sentinel_that_refuses_or_falls_silent_is_left_without_an_error, 120)
         { SUBSCRIBED, "$4\r\nPONG\r\n", "sentinel 1 of 2 cannot be used: an answer did not fit its question" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct place place;
+        CLOSED_BY(place_close) struct place place;
         static struct speaker bad, good, server;
         bad = (struct speaker){ .subscribed = rows[i].subscribed, .pong = rows[i].pong };
         good = (struct speaker){ .subscribed = SUBSCRIBED, .pong = PONG };
@@ -331,13 +326,12 @@ TEST(a_sentinel_that_refuses_or_falls_silent_is_left_without_an_error, 120)
         fake_redis_stop(bad.fake);
         fake_redis_stop(good.fake);
         fake_redis_stop(server.fake);
-        place_close(&place);
     }
 }
 
 TEST(questions_about_an_unusable_primary_have_pauses, 30)
 {
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     static struct speaker sentinel;
     sentinel = (struct speaker){ .subscribed = SUBSCRIBED, .pong = PONG };
     name_port(&sentinel, daemon_port_closed());
@@ -357,5 +351,4 @@ TEST(questions_about_an_unusable_primary_have_pauses, 30)
     ck_assert_int_le(asked, 20 * took_us / WEIR_SECOND);
     weir_close(limiter);
     fake_redis_stop(sentinel.fake);
-    place_close(&place);
 }

@@ -44,12 +44,11 @@ static void *take_five_hundred(void *argument)
 /* With --full: for a minute. */
 TEST(scripts_flushed_under_load_are_never_missed_by_a_caller, 30)
 {
-    struct place place;
     struct crew crew;
     struct load load = { .limit = NULL };
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     load.limit = limit_of(limiter, "limit", UNREFILLED);
     crew_start(&crew, 12, take_until_done, &load);
     for (int64_t i = full_or(6000, 200); i > 0; i--) {
@@ -64,16 +63,13 @@ TEST(scripts_flushed_under_load_are_never_missed_by_a_caller, 30)
     ck_assert_int_eq(left.limit - left.remaining, load.allowed);
     ck_assert_int_gt(load.allowed, 200);
     ck_assert_int_eq(atomic_load(&place.log_lines), 0);
-    weir_close(limiter);
-    place_close(&place);
 }
 
 TEST(a_server_started_again_is_used_again_without_an_error_more, 60)
 {
-    struct place place;
     struct crew crew;
     struct load load = { .limit = NULL };
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     struct weir_options options = place_options(&place, 20 * WEIR_SECOND);
     weir *limiter = limiter_of(&options);
     load.limit = limit_of(limiter, "limit", UNREFILLED);
@@ -90,18 +86,16 @@ TEST(a_server_started_again_is_used_again_without_an_error_more, 60)
     }
     weir_close(limiter);
     asker_close(&place.asker);
-    place_close(&place);
 }
 
 TEST(each_loss_of_all_data_adds_a_burst_at_most, 30)
 {
     enum { LOSSES = 20 };
-    struct place place;
     struct crew crew;
     struct load load = { .limit = NULL };
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     load.limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);
     crew_start(&crew, 4, take_until_done, &load);
     for (int i = 0; i < LOSSES; i++) {
@@ -115,8 +109,6 @@ TEST(each_loss_of_all_data_adds_a_burst_at_most, 30)
     ck_assert_int_le(load.allowed, 50 * (LOSSES + 1));
     ck_assert_int_gt(load.allowed, 50);
     ck_assert_int_eq(load.errors, 0);
-    weir_close(limiter);
-    place_close(&place);
 }
 
 /* ---- Servers that cannot, for now ---- */
@@ -162,7 +154,7 @@ static const char *const passing[] = {
 
 TEST_EACH(a_passing_failure_is_one_and_passes_by_itself, sizeof passing / sizeof passing[0], 30)
 {
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     struct oracle oracle = { .lock = PTHREAD_MUTEX_INITIALIZER };
     struct fake_redis *fake = fake_redis_start(oracle_answer, &oracle);
     place_open_bare(&place);
@@ -191,7 +183,6 @@ TEST_EACH(a_passing_failure_is_one_and_passes_by_itself, sizeof passing / sizeof
     taken_by_redis(limit, "key", 1);
     weir_close(limiter);
     fake_redis_stop(fake);
-    place_close(&place);
 }
 
 /* Send a request that keeps the server busy; its reply is read when it ends. */
@@ -203,13 +194,12 @@ static void begin_to_ask(struct place *place, const char *request)
 TEST(a_server_busy_with_a_script_is_out_while_it_runs, 30)
 {
     static const char *const config[] = { "--lua-time-limit", "20", NULL };
-    struct place place;
     struct asker other;
     char reply[256];
-    place_open(&place, false, config);
+    PLACE(place, false, config);
     struct weir_options options = place_options(&place, 50000);
     options.on_failure = WEIR_FAIL_CLOSED;
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);
     recover(limit, "key");
     begin_to_ask(&place, "*3\r\n$4\r\nEVAL\r\n$17\r\nwhile true do end\r\n$1\r\n0\r\n");
@@ -232,8 +222,6 @@ TEST(a_server_busy_with_a_script_is_out_while_it_runs, 30)
     ck_assert_str_eq(reply, "OK");
     ck_assert(taken_by_redis(limit, "key", 1).allowed);
     asker_close(&other);
-    weir_close(limiter);
-    place_close(&place);
 }
 
 /* NULL pauses all clients; WRITE, since Redis 6.2, those that write, which includes every script that may. */
@@ -241,11 +229,10 @@ static const char *const paused[] = { NULL, "WRITE" };
 
 TEST_EACH(a_server_whose_clients_are_paused_is_out_for_that_time, sizeof paused / sizeof paused[0], 30)
 {
-    struct place place;
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     struct weir_options options = place_options(&place, 20000);
     options.on_failure = WEIR_FAIL_OPEN;
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);
     recover(limit, "key");
     const int64_t began_us = wire_now_us();
@@ -266,8 +253,6 @@ TEST_EACH(a_server_whose_clients_are_paused_is_out_for_that_time, sizeof paused 
     if (is_paused && paused[_i] != NULL)
         ck_assert_str_eq(place_ask(&place, "CLIENT", "UNPAUSE"), "OK");
     recover(limit, "key");
-    weir_close(limiter);
-    place_close(&place);
 }
 
 /* ---- Foreign data ---- */
@@ -286,13 +271,12 @@ TEST(foreign_data_is_logged_and_left_unchanged, 30)
                                              { "SADD", "weir:limit:{key}", "a", NULL },
                                              { "SET", "weir:limit:{key}", "", NULL },
                                              { "SET", "weir:limit:{key}", "50", NULL } };
-    struct place place;
     struct chance chance = chance_make(10);
     char bytes[1024];
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
     options.on_failure = WEIR_FAIL_OPEN; /* must not cover this error */
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = NULL;
     for (int kind = 0; kind < KIND_COUNT; kind++) {
         static const char *const policies[KIND_COUNT] = {
@@ -323,8 +307,6 @@ TEST(foreign_data_is_logged_and_left_unchanged, 30)
     }
     place_ask(&place, "DEL", "weir:limit:{key}");
     ck_assert_int_eq(taken(limit, "key", 1).remaining, 49);
-    weir_close(limiter);
-    place_close(&place);
 }
 
 /* ---- Passwords ---- */
@@ -336,10 +318,9 @@ static void assert_shut_out(struct place *place, const char *url)
     struct weir_options options = place_options(place, 5 * WEIR_SECOND);
     struct weir_decision decision;
     options.redis_url = url;
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     int status = weir_try(limit_of(limiter, "limit", FIFTY_AN_HOUR), weir_key_text("key"), 1, &decision);
     ck_assert_msg(status == WEIR_EIO || status == WEIR_ETIME, "%s: %s", url, weir_strerror(status));
-    weir_close(limiter);
 }
 
 static void assert_let_in(struct place *place, const char *url, const char *file)
@@ -347,18 +328,16 @@ static void assert_let_in(struct place *place, const char *url, const char *file
     struct weir_options options = place_options(place, 5 * WEIR_SECOND);
     options.redis_url = url;
     options.redis_password_file = file;
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     struct weir_decision decision = taken(limit_of(limiter, "limit", FIFTY_AN_HOUR), "key", 1);
     ck_assert_int_eq(decision.source, WEIR_BY_REDIS);
-    weir_close(limiter);
 }
 
 TEST(a_password_opens_a_server_and_a_wrong_one_is_logged_without_it, 30)
 {
     static const char *const config[] = { "--requirepass", "op:en/sesame", NULL };
-    struct place place;
     char url[256], file[128], tcp_url[64], unix_url[128];
-    place_open(&place, false, config);
+    PLACE(place, false, config);
     snprintf(tcp_url, sizeof tcp_url, "redis://127.0.0.1:%d", place.server.port);
     snprintf(unix_url, sizeof unix_url, "unix://%s", place.server.socket);
     snprintf(url, sizeof url, "redis://:op%%3aen%%2Fsesame@127.0.0.1:%d/3", place.server.port);
@@ -387,7 +366,6 @@ TEST(a_password_opens_a_server_and_a_wrong_one_is_logged_without_it, 30)
     assert_shut_out(&place, unix_url);
     ck_assert_msg(place_logged(&place, "NOAUTH") || place_logged(&place, "password"), "%s", place.log);
     ck_assert_msg(!place_logged(&place, marker) && !place_logged(&place, "sesame"), "%s", place.log);
-    place_close(&place);
 }
 
 /* ---- Passwords in memory ---- */
@@ -456,12 +434,11 @@ static int times_in_memory(void)
 /* Instrumentation keeps copies of freed memory. */
 TEST_EACH(a_password_of_a_file_is_kept_once_and_wiped_when_the_limiter_is_closed, INSTRUMENTED ? 0 : 1, 60)
 {
-    struct place place;
     struct chance chance = chance_make((uint64_t)wire_now_us());
     char path[160], url[160];
     for (int i = 0; i < VEILED_LEN; i++)
         veiled[i] = (unsigned char)~chance_between(&chance, 'a', 'z');
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     snprintf(path, sizeof path, "%s/password", place.server.daemon.dir);
     snprintf(url, sizeof url, "unix://veiled@%s", place.server.socket);
     tell_password(&place, path);
@@ -478,7 +455,6 @@ TEST_EACH(a_password_of_a_file_is_kept_once_and_wiped_when_the_limiter_is_closed
     }
     weir_close(limiter);
     ck_assert_int_eq(times_in_memory(), 0);
-    place_close(&place);
 }
 
 int main(void)

@@ -40,10 +40,9 @@ static void store_tell(enum store store, const char *first, const char *second, 
     struct redis_server *servers[CLUSTER_NODES_MOST];
     const size_t n = store_servers(store, servers);
     for (size_t i = 0; i < n; i++) {
-        struct asker asker;
+        CLOSED_BY(asker_close) struct asker asker;
         ck_assert_int_eq(asker_open(&asker, servers[i]->socket), 0);
         ck_assert_int_gt(asker_ask(&asker, place_reply, sizeof place_reply, first, second, third, NULL), 0);
-        asker_close(&asker);
     }
 }
 
@@ -195,11 +194,7 @@ int main(void)
         return 1;
     }
     place_open(&single, false, NULL);
-    int status = cluster_common(&cluster, &(struct cluster_wish){ .without_replica = true, .patient = true });
-    if (!status) {
-        status = suite_run(tests());
-        cluster_stop(&cluster);
-    }
+    const int status = suite_on_cluster(tests(), &cluster, &(struct cluster_wish){ .without_replica = true });
     place_close(&single);
     sentinels_stop(&trio);
     return status;

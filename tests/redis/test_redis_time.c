@@ -59,12 +59,11 @@ static int64_t wrong_now(void *user)
 TEST(clients_whose_clocks_differ_by_hours_share_one_burst, 30)
 {
     enum { CLIENTS = 5 };
-    struct place place;
     struct wrong_clock clocks[CLIENTS];
     weir *limiters[CLIENTS];
     weir_limit *limits[CLIENTS];
     int64_t admitted = 0;
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     for (int i = 0; i < CLIENTS; i++) {
         struct weir_options options = place_options(&place, 10 * WEIR_SECOND);
         clocks[i].ahead_us = (i - 2) * 6 * WEIR_HOUR;
@@ -85,7 +84,6 @@ TEST(clients_whose_clocks_differ_by_hours_share_one_burst, 30)
     ck_assert_int_eq(admitted, 50);
     for (int i = 0; i < CLIENTS; i++)
         weir_close(limiters[i]);
-    place_close(&place);
 }
 
 /* ---- A clock that steps back ---- */

@@ -173,8 +173,7 @@ static int tried_by_front(struct place *place, struct tls_front_wish wish, const
 
 TEST(the_handshake_names_a_host_but_never_an_address, 60)
 {
-    struct place place;
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     const struct tls_front_wish wish = { .certificate = file_of("elsewhere", "pem"),
                                          .key = file_of("elsewhere", "key"),
                                          .name = "localhost",
@@ -183,7 +182,6 @@ TEST(the_handshake_names_a_host_but_never_an_address, 60)
     ck_assert_msg(tried_by_front(&place, wish, "localhost", false) == WEIR_OK, "%s", place.log);
     ck_assert_int_eq(tried_by_front(&place, wish, "127.0.0.1", false), WEIR_EIO);
     ck_assert_msg(place_logged(&place, "TLS: IP address mismatch"), "%s", place.log);
-    place_close(&place);
 }
 
 TEST(tls_before_1_2_is_refused_even_without_verification, 60)
@@ -192,8 +190,7 @@ TEST(tls_before_1_2_is_refused_even_without_verification, 60)
         int newest;
         bool used;
     } rows[] = { { 0, true }, { TLS1_2_VERSION, true }, { TLS1_1_VERSION, false }, { TLS1_VERSION, false } };
-    struct place place;
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
         const bool insecure = i % 2 == 1;
         const struct tls_front_wish wish = { .certificate = file_of("good", "pem"),
@@ -203,7 +200,6 @@ TEST(tls_before_1_2_is_refused_even_without_verification, 60)
                       "row %zu: %s", i / 2, place.log);
         ck_assert_msg(rows[i / 2].used || place_logged(&place, "protocol version"), "row %zu: %s", i / 2, place.log);
     }
-    place_close(&place);
 }
 
 TEST(an_insecure_connection_needs_an_option_and_is_logged, 30)
@@ -310,16 +306,14 @@ TEST(a_key_with_a_passphrase_is_refused_without_a_prompt, 10)
 
 TEST(a_server_without_tls_is_an_error_in_time, 30)
 {
-    struct place place;
     char url[128];
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     snprintf(url, sizeof url, "rediss://%s127.0.0.1:%d", place.server.login, place.server.port);
     struct weir_options options = place_options(&place, TIMEOUT_US);
     options.redis_url = url;
     options.redis_ca_file = file_of("ca", "pem");
     int status = tried(&options);
     ck_assert_msg(status == WEIR_EIO || status == WEIR_ETIME, "%d", status);
-    place_close(&place);
 }
 
 TEST(a_server_that_says_nothing_is_an_error_in_time, 30)
@@ -482,9 +476,8 @@ static int submit_and_wait(weir *limiter, struct submitted *submitted)
 TEST(an_answer_that_comes_in_one_segment_with_the_end_is_an_answer, 60)
 {
     enum { TIMES = 10 };
-    struct place place;
     char url[128];
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     const struct tls_front_wish wish = { .certificate = file_of("good", "pem"),
                                          .key = file_of("good", "key"),
                                          .server_port = place.server.port,
@@ -513,7 +506,6 @@ TEST(an_answer_that_comes_in_one_segment_with_the_end_is_an_answer, 60)
         weir_close(limiter);
     }
     ck_assert_int_ge(tls_front_stop(front), 4 * TIMES);
-    place_close(&place);
 }
 
 #if !defined(__SANITIZE_THREAD__) /* ThreadSanitizer does not support threads in a forked child */
@@ -526,20 +518,7 @@ TEST(a_child_of_a_fork_has_a_session_of_its_own, 60)
     weir *limiter = limiter_of(&options);
     weir_limit *limit = limit_of(limiter, "tls", UNREFILLED);
     taken(limit, "key", 1);
-    pid_t child = fork();
-    if (child == 0) {
-        struct weir_decision decision;
-        bool good = true;
-        for (int i = 0; i < 50; i++)
-            good = good && weir_try(limit, weir_key_text("key"), 1, &decision) == WEIR_OK;
-        weir_close(limiter);
-        _exit(good ? 0 : 1);
-    }
-    int status;
-    for (int i = 0; i < 50; i++)
-        taken(limit, "key", 1);
-    ck_assert(waitpid(child, &status, 0) == child && WIFEXITED(status));
-    ck_assert_int_eq(WEXITSTATUS(status), 0);
+    assert_child_takes_too(limiter, limit, "key");
     struct weir_decision last = taken(limit, "key", 1);
     ck_assert_int_eq(last.limit - last.remaining, 102);
     weir_close(limiter);

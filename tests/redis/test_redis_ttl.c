@@ -132,11 +132,10 @@ static const struct {
 
 TEST_EACH(every_key_ends_in_the_time_that_is_documented, sizeof ways / sizeof *ways, 60)
 {
-    struct place place;
     struct asked asked;
     struct chance chance = chance_make((uint64_t)_i);
     int64_t seen = 0;
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     struct weir_options options = place_options(&place, 20 * WEIR_SECOND);
     options.mode = ways[_i].mode;
     /* long enough for a busy machine to lease */
@@ -162,16 +161,14 @@ TEST_EACH(every_key_ends_in_the_time_that_is_documented, sizeof ways / sizeof *w
         taken(plenty, "key", 1);
     }
     weir_close(asked.limiter);
-    place_close(&place);
 }
 
 TEST(no_key_expires_before_it_is_idle, 60)
 {
-    struct place place;
     struct asked asked;
     struct chance chance = chance_make(9);
     char name[8], stored[32];
-    place_open(&place, false, NULL);
+    PLACE(place, false, NULL);
     struct weir_options options = place_options(&place, 20 * WEIR_SECOND);
     asked_open(&asked, &options);
     for (int i = 0; i < 3000; i++) {
@@ -188,7 +185,6 @@ TEST(no_key_expires_before_it_is_idle, 60)
                           decision.reset_after_us);
     }
     weir_close(asked.limiter);
-    place_close(&place);
 }
 
 /* ---- Whenever the server is killed ---- */
@@ -233,12 +229,11 @@ TEST(a_killed_server_returns_without_endless_keys_or_lost_charges, 120)
         "--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-min-size", "512kb", NULL
     }; /* so that some kills hit it while it rewrites its file */
     static struct load load;
-    struct place place;
     struct crew crew;
     struct chance chance = chance_make(4);
     int kills = 0;
     int64_t keys = 0;
-    place_open(&place, false, config);
+    PLACE(place, false, config);
     struct weir_options options = place_options(&place, WEIR_SECOND);
     asked_open(&load.asked, &options);
     crew_start(&crew, CREW, ask_on, &load);
@@ -274,7 +269,6 @@ TEST(a_killed_server_returns_without_endless_keys_or_lost_charges, 120)
            atomic_load(&load.answers), keys);
     ck_assert_int_gt(keys, 0);
     weir_close(load.asked.limiter);
-    place_close(&place);
 }
 
 int main(void)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-int cluster_common(struct cluster *cluster, const struct cluster_wish *wish)
+int suite_on_cluster(Suite *suite, struct cluster *cluster, const struct cluster_wish *wish)
 {
     if (redis_server_missing())
         return 77;
@@ -16,10 +16,13 @@ int cluster_common(struct cluster *cluster, const struct cluster_wish *wish)
     if (wish != NULL)
         patient = *wish;
     patient.patient = true;
-    if (cluster_start(cluster, &patient) == 0)
-        return 0;
-    puts(cluster->error);
-    return 1;
+    if (cluster_start(cluster, &patient) != 0) {
+        puts(cluster->error);
+        return 1;
+    }
+    const int status = suite_run(suite);
+    cluster_stop(cluster);
+    return status;
 }
 
 void cluster_open(struct cluster *cluster, const struct cluster_wish *wish)

@@ -12,9 +12,9 @@ enum { LOAD_KEYS_MOST = 2048, LOAD_KEY_SIZE = 16 };
 /* A timeout that no call reaches, however busy the machine is. */
 #define PATIENT_US (20 * WEIR_SECOND)
 
-/* Start a cluster for all tests of a program, with long timeouts, and its folders where writes need no disk. Returns 0,
- * or main()'s exit status after printing the reason. */
-int cluster_common(struct cluster *cluster, const struct cluster_wish *wish);
+/* Run a suite on a cluster for all its tests, with long timeouts, and its folders where writes need no disk. `wish` may
+ * be NULL. Return main()'s exit status. */
+int suite_on_cluster(Suite *suite, struct cluster *cluster, const struct cluster_wish *wish);
 void cluster_open(struct cluster *cluster, const struct cluster_wish *wish);
 /* Return `error` if it is 0 or more; otherwise fail the test with the cluster's message. */
 int cluster_good(const struct cluster *cluster, int error);

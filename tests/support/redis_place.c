@@ -198,6 +198,31 @@ struct weir_decision taken_by_redis(weir_limit *limit, const char *key, int64_t 
     return decision;
 }
 
+void assert_child_takes_too(weir *limiter, weir_limit *limit, const char *key)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        struct weir_decision decision;
+        bool good = true;
+        for (int i = 0; i < 50; i++)
+            good = good && weir_try(limit, weir_key_text(key), 1, &decision) == WEIR_OK;
+        weir_close(limiter);
+        _exit(good ? 0 : 1);
+    }
+    for (int i = 0; i < 50; i++)
+        taken(limit, key, 1);
+    assert_child_succeeds(child);
+}
+
+void assert_refused(struct place *place, weir_limit *limit, const char *says)
+{
+    for (int64_t until_us = wire_now_us() + 20 * WEIR_SECOND; !place_logged(place, says); sleep_us(1000)) {
+        ck_assert_int_ne(timed_try(limit, "key", 1).status, WEIR_OK);
+        if (wire_now_us() > until_us)
+            ck_abort_msg("not \"%s\" but: %s", says, place->log);
+    }
+}
+
 void sleep_us(int64_t us)
 {
     const struct timespec time = { .tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000 };

@@ -61,7 +61,20 @@ const char *place_asked(struct place *place, ssize_t len);
 /* Return the number after `name` in INFO, or 0 if INFO does not have it. */
 int64_t place_info(struct place *place, const char *section, const char *name);
 
+/* Open a place that is closed where its block ends. */
+#define PLACE(name, ...)                      \
+    CLOSED_BY(place_close) struct place name; \
+    place_open(&name, __VA_ARGS__)
+
 weir *limiter_of(const struct weir_options *options);
+
+/* The same for a limiter. Declared after the place it logs to, it is closed first. */
+#define LIMITER(name, options) CLOSED_BY(limiter_close) weir *name = limiter_of(options)
+
+static inline void limiter_close(weir **limiter)
+{
+    weir_close(*limiter);
+}
 
 /* weir_try(), timed. */
 struct timed {
@@ -77,6 +90,12 @@ int64_t recover(weir_limit *limit, const char *key);
 
 /* Take until Redis decides, and return its decision. Fails the test after RECOVERY_MOST_US. */
 struct weir_decision taken_by_redis(weir_limit *limit, const char *key, int64_t cost);
+
+/* Take 50 permits in a child of a fork while this process takes 50. The child closes the limiter. */
+void assert_child_takes_too(weir *limiter, weir_limit *limit, const char *key);
+
+/* Take until the log says so; each call must fail. */
+void assert_refused(struct place *place, weir_limit *limit, const char *says);
 
 void sleep_us(int64_t us);
 
