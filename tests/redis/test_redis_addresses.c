@@ -15,7 +15,7 @@ enum { ADDRESSES_MOST = 4 };
 
 static struct {
     int ports[ADDRESSES_MOST]; /* on 127.0.0.1; a 0 ends the list */
-    bool is_asked_for;         /* set when a thread looks up the name (which is not a number), */
+    atomic_bool is_asked_for;  /* set when a thread looks up the name (which is not a number), */
     atomic_int error;          /* if not 0, the lookup fails with this error, */
     atomic_bool waits;         /* and does not finish while this is true */
 } name;
