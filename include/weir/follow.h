@@ -124,9 +124,11 @@ struct weir_peers {
     int64_t floor_instances; /* 2 to 10,000; default: see above */
 };
 
-/* Wait until every source has answered once and the resulting share is in force. Call it at program start, before
- * serving; weir_acquire() cannot replace it, because it denies without waiting before the first answer. WEIR_OK,
- * immediately if nothing is followed; WEIR_ETIME after max_wait_us (0 to WEIR_HOUR); WEIR_EINVAL, WEIR_ECLOSED. */
+/* Wait until every source has answered once, the resulting share is in force and, in the modes on Redis, weir_ping()
+ * succeeds. Call it at program start, before serving; weir_acquire() cannot replace it, because it denies without
+ * waiting before the first answer. WEIR_OK, immediately in local mode if nothing is followed; WEIR_ETIME after
+ * max_wait_us (0 to WEIR_HOUR): weir_ping() and weir_follow_read() then say why; WEIR_EINVAL, WEIR_ECLOSED and, in the
+ * modes on Redis, WEIR_ENOMEM and WEIR_ESTATE. */
 WEIR_API int weir_await_ready(weir *w, int64_t max_wait_us);
 
 enum weir_followed {

@@ -434,6 +434,16 @@ struct weir_stats {
 /* Add up the counters. They are exact while no call is running. WEIR_EINVAL if out->size is not a known size. */
 WEIR_API int weir_stats_read(weir *w, struct weir_stats *out);
 
+/* Check that Redis can be reached and used: charge and reset two keys of a limit that no program can name. Until this
+ * succeeds, try again for at most max_wait_us (0 to WEIR_HOUR); with 0, try once, for at most twice timeout_us. Each
+ * try needs the same rights as a request. In a Redis Cluster it asks the two nodes that serve these keys.
+ *
+ * WEIR_OK; always so in local mode and with a backend of your own. WEIR_EIO or WEIR_ETIME: Redis cannot be used, and
+ * `message` gets the latest failure in words, as the log has it (docs/operations.md lists them). `message` may be NULL;
+ * the sentence is truncated to `message_size` bytes, its NUL included. WEIR_EINVAL, WEIR_ENOMEM, WEIR_ESTATE,
+ * WEIR_ECLOSED. */
+WEIR_API int weir_ping(weir *w, int64_t max_wait_us, char *message, size_t message_size);
+
 struct weir_label {
     const char *name;  /* a letter or '_', then letters, digits and '_'; not beginning with "__" */
     const char *value; /* any text; weir escapes it */

@@ -444,6 +444,36 @@ TEST(an_error_ends_its_call_and_no_other, 10)
     }
 }
 
+TEST(an_error_is_told_with_its_command_and_limit_but_without_keys_and_secrets, 10)
+{
+    static const struct {
+        const char *text, *said;
+    } errors[] = {
+        { "OOM command not allowed when used memory > 'maxmemory'. script: e0820cb0, on @user_script:2.",
+          "OOM command not allowed when used memory > 'maxmemory'. (to EVALSHA for limit bucket)" },
+        { "NOPERM User weir has no permissions to access the 'weir:limit:{secret}' key",
+          "NOPERM User weir has no permissions to access the '...' key (to EVALSHA for limit bucket)" },
+        { "ERR unknown command 'EVALSHA', with args beginning with: 'secret' ",
+          "ERR unknown command '...' (to EVALSHA for limit bucket)" },
+        { "ERR a quote without an end 'secret", "ERR a quote without an end '...' (to EVALSHA for limit bucket)" },
+        { "ERR ACL failure in script: User weir has no permissions to run the 'mget' command script: e0, on x:1.",
+          "NOPERM User weir has no permissions to run the 'mget' command (to EVALSHA for limit bucket)" },
+        { "ERR The user executing the script can't run this command or subcommand",
+          "NOPERM the user can't run 'get' (to EVALSHA for limit bucket)" },
+        { "ERR The user executing the script can't run this command or subcommand script: e0, on @user_script:99999.",
+          "NOPERM the user can't run 'get' (to EVALSHA for limit bucket)" },
+    };
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
+        const struct redis_reply error = error_reply(errors[i].text);
+        hangar_open(16);
+        ck_assert(add(0, take(scene_define_text(&hangar.scene, "bucket", "token_bucket limit=5 period=1s"), "a", 1)));
+        write_out();
+        assert_reply(&error, REDIS_LANDED);
+        ck_assert_str_eq(hangar.flight->error_said, errors[i].said);
+        hangar_close();
+    }
+}
+
 TEST(an_answer_that_does_not_fit_is_no_decision, 10)
 {
     struct answer good, bad;

@@ -506,10 +506,10 @@ TEST(sentinels_and_servers_have_passwords_of_their_own_and_neither_is_logged, 12
         const char *user_info, *sentinel_password, *says; /* says: NULL: accepted */
     } rows[] = {
         { ":s3cret-marker@", "s3ntinel-marker", NULL },
-        { ":s3cret-marker@", "s3ntinel-marker-not", "cannot be used: the server answers WRONGPASS to the greeting" },
+        { ":s3cret-marker@", "s3ntinel-marker-not", "cannot be used: the server answers WRONGPASS to AUTH" },
         { ":s3cret-marker@", NULL, "cannot be used: the server answers NOAUTH to SENTINEL" },
-        { ":s3cret-marker-not@", "s3ntinel-marker", "redis cannot be used: the server answers WRONGPASS to the gree" },
-        { "", "s3ntinel-marker", "redis cannot be used: the server answers NOAUTH to the greeting" },
+        { ":s3cret-marker-not@", "s3ntinel-marker", "redis cannot be used: the server answers WRONGPASS to AUTH" },
+        { "", "s3ntinel-marker", "redis cannot be used: the server answers NOAUTH to ROLE" },
     };
     CLOSED_BY(sentinels_stop) struct sentinels trio;
     const struct sentinels_wish locked = {

@@ -129,7 +129,7 @@ TEST(a_wrong_answer_about_the_primary_is_refused, 60)
         { NAMES "$6\r\n006379\r\n", "it names no host and port" },
         { NAMES "$2\r\n1x\r\n", "it names no host and port" },
         { "-ERR No such master with that name\r\n", "the server answers ERR to SENTINEL" },
-        { "-NOPERM s3cret\r\n", "the server answers NOPERM to SENTINEL" },
+        { "-NOPERM it may not read 's3cret'\r\n", "the server answers NOPERM to SENTINEL" },
         { "*2\r\n$1025\r\n" FIVE_HUNDRED FIVE_HUNDRED TEN TEN "12345\r\n", "does not speak Redis' protocol" },
         { "*32769\r\n", "does not speak Redis' protocol" },
         { "*2000000000\r\n", "does not speak Redis' protocol" },
@@ -174,7 +174,7 @@ TEST(a_server_is_used_only_if_its_role_is_a_primarys, 60)
         { "*-1\r\n", "the server does not speak Redis' protocol" },
         { "*32769\r\n", "the server does not speak Redis' protocol" },
         { "-NOPERM this user has no permissions to run the 'role' command\r\n",
-          "the server answers NOPERM to the greeting" },
+          "the server answers NOPERM to ROLE" },
         { NULL, "the server does not speak Redis' protocol" }, /* the next answer is mistaken for PING's */
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -294,7 +294,7 @@ TEST(a_sentinel_that_refuses_or_falls_silent_is_left_without_an_error, 120)
     static const struct {
         const char *subscribed, *pong, *says;
     } rows[] = {
-        { "-NOPERM s3cret\r\n", PONG, "sentinel 1 of 2 cannot be used: the server answers NOPERM to SUBSCRIBE" },
+        { "-NOPERM it may not read 's3cret'\r\n", PONG, "sentinel 1 of 2 cannot be used: the server answers NOPERM to SUBSCRIBE" },
         { "+OK\r\n", PONG, "sentinel 1 of 2 cannot be used: an answer did not fit its question" },
         { "*32769\r\n", PONG, "sentinel 1 of 2 cannot be used: the server does not speak Redis' protocol" },
         { "", PONG, "sentinel 1 of 2 cannot be used: no answer in time" },

@@ -968,7 +968,8 @@ static void call_everything(void *user)
     weir_handle_free(handle);
     must_succeed(weir_clock(limiter, &now_us));
     must_succeed(weir_stats_read(limiter, &stats));
-    must_succeed(weir_await_ready(limiter, 0));
+    must_succeed(weir_ping(limiter, WEIR_MINUTE, NULL, 0));
+    must_succeed(weir_await_ready(limiter, WEIR_MINUTE));
     const struct weir_policy policy = policy_of("fixed_window limit=9 period=1h");
     must_succeed(weir_limit_define(limiter, "other", &policy, &other));
     must_succeed(weir_limits_load(limiter, calls->policy_file, NULL, 0));

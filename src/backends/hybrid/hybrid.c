@@ -171,6 +171,14 @@ static int64_t hybrid_well_us(struct weir_backend *backend, const struct weir_ke
     return own && own->well_us ? own->well_us(remote, key) : -1;
 }
 
+static int hybrid_probe(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n,
+                        int64_t deadline_us, struct weir_decision *out, struct message why)
+{
+    struct weir_backend *remote = ((struct hybrid *)backend)->remote;
+    const struct own_ops *own = own_ops(remote);
+    return own && own->probe ? own->probe(remote, requests, n, deadline_us, out, why) : WEIR_OK;
+}
+
 static void hybrid_watch(struct weir_backend *backend, void (*returned)(void *user), void *user)
 {
     struct weir_backend *remote = ((struct hybrid *)backend)->remote;
@@ -244,6 +252,7 @@ static const struct own_ops hybrid_ops = {
         .instances = hybrid_instances,
     },
     .well_us = hybrid_well_us,
+    .probe = hybrid_probe,
 };
 
 int hybrid_open(const struct hybrid_settings *settings, struct weir_backend *remote, struct weir_backend **out)

@@ -15,7 +15,8 @@ struct redis_process {
 
 struct redis {
     struct weir_backend backend;
-    struct redis_config config;              /* (c) */
+    struct redis_config config; /* (c) */
+    struct redis_words words;
     _Atomic(struct redis_process *) current; /* (a) replaced in the child of a fork */
     _Atomic int64_t said_us;                 /* (a) the last line in the log about a failed replacement */
     struct forks_watcher forks;

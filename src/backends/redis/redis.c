@@ -51,7 +51,10 @@ static void redis_forked(struct forks_watcher *watcher, enum forks_moment moment
 {
     struct redis *redis = (struct redis *)((char *)watcher - offsetof(struct redis, forks));
     struct redis_process *process = atomic_load_explicit(&redis->current, memory_order_relaxed);
-    if (moment == FORKS_IN_CHILD && process->forks == forks_count - 1)
+    if (moment != FORKS_IN_CHILD)
+        return;
+    lock_init(&redis->words.mutex); /* a thread of the parent may have held it */
+    if (process->forks == forks_count - 1)
         process_abandon(process);
 }
 
@@ -133,6 +136,20 @@ static int redis_submit(struct weir_backend *backend, const struct weir_backend_
                             : redis_engine_submit(process->engine, request, deadline_us, op);
 }
 
+static int redis_probe(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n,
+                       int64_t deadline_us, struct weir_decision *out, struct message why)
+{
+    struct redis *redis = (struct redis *)backend;
+    const int error = redis_decide(backend, requests, n, false, deadline_us, out);
+    lock_take(&redis->words.mutex);
+    const bool has_words = redis->words.text[0] != '\0';
+    if (error)
+        message_write(why, "%s",
+                      has_words ? redis->words.text : "redis has not answered yet: the connection is being made");
+    lock_give(&redis->words.mutex);
+    return error;
+}
+
 /* ---- Life ---- */
 
 static void redis_shut(struct weir_backend *backend)
@@ -189,6 +206,7 @@ static void redis_destroy(struct weir_backend *backend)
         free(process);
     }
     redis_target_free(&redis->config.target);
+    lock_destroy(&redis->words.mutex);
     free(redis);
 }
 
@@ -214,6 +232,7 @@ static const struct own_ops redis_ops = {
     },
     .well_us = redis_well_us,
     .is_here = redis_is_here,
+    .probe = redis_probe,
 };
 
 /* Make the context that all TLS connections share. */
@@ -263,6 +282,8 @@ int redis_open(const struct weir_options *options, struct weir_backend **out)
     redis->backend.ops = &redis_ops.base;
     redis->config.log = (struct log){ options->log, options->user };
     redis->config.timeout_us = options->timeout_us;
+    lock_init(&redis->words.mutex);
+    redis->config.words = &redis->words;
     redis->config.rules.replicas = (unsigned)options->redis_replicas;
     snprintf(redis->config.prefix, sizeof redis->config.prefix, "%s", options->redis_prefix);
     int error = open_process(options, redis, process, (struct message){ sentence, sizeof sentence });

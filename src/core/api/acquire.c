@@ -9,8 +9,7 @@
 #include <errno.h>
 #include <time.h>
 
-/* Sleep until `until_us` on CLOCK_MONOTONIC. WEIR_ECLOSED if the limiter is being closed. */
-static int sleep_until(struct weir *limiter, int64_t until_us)
+int acquire_sleep_until(struct weir *limiter, int64_t until_us)
 {
     const struct timespec until = clock_timespec(until_us);
     int woken = 0;
@@ -57,13 +56,13 @@ static int acquire(struct weir_limit *limit, struct weir_key key, int64_t cost, 
                 return WEIR_OK;
             if (out->delay_us > left_us)
                 return decline(limiter, &request, left_us, out);
-            error = sleep_until(limiter, now_us + out->delay_us);
+            error = acquire_sleep_until(limiter, now_us + out->delay_us);
             out->delay_us = 0;
             return error;
         }
         if (out->retry_after_us == WEIR_NEVER || out->retry_after_us > left_us)
             return WEIR_OK;
-        error = sleep_until(limiter, now_us + out->retry_after_us);
+        error = acquire_sleep_until(limiter, now_us + out->retry_after_us);
         if (error)
             return error;
     }

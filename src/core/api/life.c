@@ -73,6 +73,7 @@ static void limiter_free(struct weir *limiter)
     failure_free(limiter);
     limits_free(limiter);
     follow_free(limiter);
+    free(atomic_load(&limiter->ping));
     free(limiter->share_memory);
     pthread_cond_destroy(&limiter->closing.begins);
     lock_destroy(&limiter->closing.mutex);

@@ -27,6 +27,9 @@ static inline int decide_request_at(struct weir *limiter, struct weir_backend_re
     return failure_decide(limiter, request, 1, false, span_or_deadline_us(limiter), out);
 }
 
+/* Sleep until `until_us` on CLOCK_MONOTONIC. WEIR_ECLOSED if the limiter is being closed. */
+int acquire_sleep_until(struct weir *limiter, int64_t until_us);
+
 static inline void count_plain(struct weir *limiter, int error, const struct weir_decision *decision)
 {
     stats_add(&limiter->stats, error ? STATS_ERRORS : decision->allowed ? STATS_ALLOWED : STATS_DENIED, 1);

@@ -3,7 +3,6 @@
 
 #include "core/follow/layers.h"
 #include "core/ground/arith.h"
-#include "core/ground/cancel.h"
 #include "core/limiter/inside.h"
 #include "core/limiter/limits.h"
 #include "core/outage/failure.h"
@@ -312,10 +311,10 @@ void follow_confirmed(struct weir *limiter, enum weir_followed what)
 
 /* ---- The caller's side ---- */
 
-static int await_ready(struct weir *limiter, int64_t max_wait_us)
+int follow_await_ready(struct weir *limiter, int64_t until_us)
 {
     struct follow *follow = limiter->follow;
-    const struct timespec until = clock_timespec(clock_monotonic_us() + max_wait_us);
+    const struct timespec until = clock_timespec(until_us);
     int woken = 0;
     lock_take(&follow->mutex);
     while (!follow->closing && !is_ready(follow) && woken != ETIMEDOUT)
@@ -323,25 +322,6 @@ static int await_ready(struct weir *limiter, int64_t max_wait_us)
     const int result = follow->closing ? WEIR_ECLOSED : is_ready(follow) ? WEIR_OK : WEIR_ETIME;
     lock_give(&follow->mutex);
     return result;
-}
-
-int weir_await_ready(weir *limiter, int64_t max_wait_us)
-{
-    if (!limiter)
-        return WEIR_EINVAL;
-    if (max_wait_us < 0 || max_wait_us > WEIR_HOUR) {
-        log_line(&limiter->log, WEIR_LOG_ERROR, "max_wait_us must be 0 to %lld, not %lld", (long long)WEIR_HOUR,
-                 (long long)max_wait_us);
-        return WEIR_EINVAL;
-    }
-    CANCEL_DISABLED;
-    int error = inside_add(limiter, 1);
-    if (error)
-        return error;
-    if (limiter->follow)
-        error = await_ready(limiter, max_wait_us);
-    inside_remove(limiter, 1);
-    return error;
 }
 
 int weir_follow_read(weir *limiter, enum weir_followed what, struct weir_follow_stats *out)

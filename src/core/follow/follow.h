@@ -65,6 +65,9 @@ bool follow_is_asked(const struct weir_options *options);
  * afterwards. */
 int follow_begin(struct weir *limiter, const struct weir_options *options);
 
+/* Wait until every source has answered and the resulting share is in force. WEIR_OK, WEIR_ETIME or WEIR_ECLOSED. */
+int follow_await_ready(struct weir *limiter, int64_t until_us);
+
 /* Wake all calls in weir_await_ready(), and end all followers. */
 void follow_close(struct weir *limiter);
 void follow_free(struct weir *limiter);

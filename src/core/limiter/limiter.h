@@ -103,10 +103,11 @@ struct weir {
     struct answers answers;
 
     struct lock mutex;
-    struct weir_limit *limits; /* (m) including those without a policy, see is_defined */
-    size_t pattern_count;      /* (m) overrides made, in force or not */
-    struct share share;        /* (m) or a chain of shares that all hold */
-    void *share_memory;        /* (m) the weights of all of them, and all but the first */
+    struct weir_limit *limits;       /* (m) including those without a policy, see is_defined */
+    struct weir_limit *_Atomic ping; /* (a) core/api/ready.c; NULL: not made yet */
+    size_t pattern_count;            /* (m) overrides made, in force or not */
+    struct share share;              /* (m) or a chain of shares that all hold */
+    void *share_memory;              /* (m) the weights of all of them, and all but the first */
 
     struct closing closing;
     struct outage *outage; /* (c) core/outage/outage.h */

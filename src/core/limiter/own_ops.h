@@ -6,6 +6,8 @@
 #ifndef CORE_LIMITER_OWN_OPS_H
 #define CORE_LIMITER_OWN_OPS_H
 
+#include "core/ground/log.h"
+
 #include <weir/backend.h>
 
 /* A request to the fallback has the number of the outage in its limit_id, above the bits that identify the limit. So
@@ -41,6 +43,11 @@ struct own_ops {
      * refused (the server is full, or lacks replicas), only a charge ends it. Otherwise as reachable_us(), and never
      * later than that. */
     int64_t (*well_us)(struct weir_backend *backend, const struct weir_key *key);
+
+    /* Optional. Decide as base.decide() does without `all`, past all leases. On an error, write the latest failure in
+     * words. */
+    int (*probe)(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n,
+                 int64_t deadline_us, struct weir_decision *out, struct message why);
 };
 
 #define OWN_OPS_SIZE (sizeof(struct own_ops) | 1)

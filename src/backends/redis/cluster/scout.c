@@ -2,6 +2,7 @@
 #include "backends/redis/cluster/scout.h"
 
 #include "backends/redis/cluster/cluster.h"
+#include "backends/redis/engine/health.h"
 #include "backends/redis/wire/pause.h"
 #include "core/ground/arith.h"
 #include "core/ground/clock.h"
@@ -35,12 +36,12 @@ struct redis_scout {
     unsigned link_asks;            /* and how often it was asked on it */
     struct resolver resolver;      /* of the node being asked */
     struct redis_map map;
-    struct redis_pauses pauses; /* between any two questions */
-    struct redis_pauses amiss;  /* between two while something is wrong and no engine wants a map */
-    int64_t asked_us;           /* when the last question ended; 0: never */
-    size_t turn;                /* the node or host of the URL to begin with */
-    bool known_bad;             /* the log has a line that none answers */
-    char reason[160];           /* why the last one did not */
+    struct redis_pauses pauses;     /* between any two questions */
+    struct redis_pauses amiss;      /* between two while something is wrong and no engine wants a map */
+    int64_t asked_us;               /* when the last question ended; 0: never */
+    size_t turn;                    /* the node or host of the URL to begin with */
+    bool known_bad;                 /* the log has a line that none answers */
+    char reason[REDIS_REASON_SIZE]; /* why the last one did not */
 };
 
 static bool scout_ends(struct redis_scout *scout)
@@ -220,6 +221,8 @@ static bool scout_ask_hosts(struct redis_scout *scout, bool *is_well)
 static void scout_say(struct redis_scout *scout, bool has_answered)
 {
     const struct log *log = &scout->cluster->config->log;
+    if (!has_answered && !scout_ends(scout))
+        redis_note(scout->cluster->config, "no node of the redis cluster gives a map of the slots: %s", scout->reason);
     if (has_answered && scout->known_bad)
         log_line(log, WEIR_LOG_INFO, "the nodes of the redis cluster answer again");
     else if (!has_answered && !scout->known_bad && !scout_ends(scout))

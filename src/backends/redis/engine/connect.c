@@ -64,12 +64,16 @@ static void connection_lost(struct redis_io *io, int status)
     bool good = io->up_since_us > 0 && (io->proven || now_us - io->up_since_us > SETTLED_US);
     bool late = atomic_load_explicit(&io->engine->late, memory_order_relaxed) >= REDIS_BREAK_TIMEOUTS;
     bool say = io->said_us == 0 || now_us - io->said_us > SAY_US;
+    char room[NAME_ROOM] = "";
+    const char *node = node_for_log(io, room);
+    if (!atomic_load_explicit(&io->engine->closing, memory_order_relaxed))
+        redis_note(io->engine->config, "redis%s cannot be used: %s", node, io->link.reason);
     if (!io->known_bad && say && !atomic_load_explicit(&io->engine->closing, memory_order_relaxed)) {
         io->known_bad = true;
         io->said_us = now_us;
         log_line(log, WEIR_LOG_WARNING,
-                 "redis%s cannot be used: %s; weir keeps trying; on_failure applies until it can be",
-                 node_for_log(io, (char[NAME_ROOM]){ 0 }), io->link.reason);
+                 "redis%s cannot be used: %s; weir keeps trying; on_failure applies until it can be", node,
+                 io->link.reason);
     }
     if (io->engine->router && io->port != 0 && (io->up_since_us > 0 || !redis_engine_is_down(io->engine)))
         io->engine->router->look(io->engine->router);
@@ -229,6 +233,13 @@ static void hear_sentinels(struct redis_io *io, int64_t now_us)
     }
 }
 
+static void connect_unnamed(struct redis_io *io)
+{
+    char reason[REDIS_REASON_SIZE];
+    snprintf(reason, sizeof reason, "no sentinel names the primary; the last one: %.160s", io->sentinel->reason);
+    redis_connect_lose(io, reason, WEIR_EIO);
+}
+
 void redis_connect_sentinels(struct redis_io *io, int64_t now_us)
 {
     enum redis_sentinel_news news;
@@ -236,7 +247,7 @@ void redis_connect_sentinels(struct redis_io *io, int64_t now_us)
         if (news == REDIS_PRIMARY_NAMED)
             hear_sentinels(io, now_us);
         else if (io->asking)
-            redis_connect_lose(io, "no sentinel names the primary", WEIR_EIO);
+            connect_unnamed(io);
     }
 }
 

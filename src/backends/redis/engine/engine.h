@@ -37,6 +37,12 @@
 #define REDIS_BREAK_TIMEOUTS 3
 #define REDIS_BELLS 4 /* a power of two; flights that share a bell wake some threads in vain */
 
+/* Why Redis could not be used the last time. (w) mutex */
+struct redis_words {
+    struct lock mutex;
+    char text[LOG_LINE_SIZE / 2]; /* (w) "": nothing has failed */
+};
+
 /* (c) constant after open */
 struct redis_config {
     struct redis_target target;
@@ -44,6 +50,7 @@ struct redis_config {
     int64_t timeout_us; /* the longest that a call may take */
     struct redis_flight_rules rules;
     struct log log;
+    struct redis_words *words;            /* NULL: none are kept */
     void (*_Atomic returned)(void *user); /* called each time that the gate goes up; NULL: not set yet */
     void *returned_user;                  /* release with `returned` */
 };
@@ -89,7 +96,8 @@ struct redis_engine {
     _Atomic int64_t no_lanes_until_us; /* (a) after a lane failed to connect, none tries until then */
     _Atomic int64_t said_us;           /* (a) the last line in the log about an error, */
     _Atomic int64_t unacknowledged_us; /* (a) about replicas, */
-    _Atomic int64_t lost_us;           /* (a) about a lane's connection */
+    _Atomic int64_t lost_us;           /* (a) about a lane's connection, */
+    _Atomic int64_t foreign_us;        /* (a) about a value that is not weir's */
     atomic_size_t submitted;           /* (a) waiting ops */
     atomic_uint boarding;              /* (a) number of the flight that new waiters will probably be aboard */
     struct bell bells[REDIS_BELLS];    /* (a) for flights, by number */

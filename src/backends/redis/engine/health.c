@@ -4,6 +4,8 @@
 #include "core/ground/arith.h"
 #include "core/ground/clock.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #define DOUBT_US (2 * WEIR_SECOND) /* a failure followed by this long without requests says nothing any more */
@@ -88,28 +90,57 @@ bool redis_line_is_due(_Atomic int64_t *at_us)
     return atomic_compare_exchange_strong_explicit(at_us, &said_us, now_us, memory_order_relaxed, memory_order_relaxed);
 }
 
-static void say_error(struct redis_engine *engine, const char *word)
+void redis_note(const struct redis_config *config, const char *format, ...)
 {
-    const bool moved = strcmp(word, "MOVED") == 0;
+    char text[sizeof config->words->text] = "";
+    va_list arguments;
+    if (!config->words)
+        return;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    lock_take(&config->words->mutex);
+    memcpy(config->words->text, text, sizeof text);
+    lock_give(&config->words->mutex);
+}
+
+static void say_error(struct redis_engine *engine, const char *word, const char *said)
+{
+    const bool moved = strcmp(word, "MOVED") == 0, in_cluster = moved || strcmp(word, "CROSSSLOT") == 0;
     health_refused(engine);
     if (engine->router && (moved || strcmp(word, "CLUSTERDOWN") == 0 || strcmp(word, "ASK") == 0))
         engine->router->look(engine->router);
+    const char *hint = in_cluster && !engine->router ? ": it is part of a cluster; use a redis-cluster:// URL" : "";
+    redis_note(engine->config, "redis answers %s%s", said, hint);
     if (redis_line_is_due(&engine->said_us))
-        log_line(&engine->config->log, WEIR_LOG_WARNING, "redis answers %s%s", word,
-                 moved && !engine->router ? ": it is part of a cluster; use a redis-cluster:// URL" : "");
+        log_line(&engine->config->log, WEIR_LOG_WARNING, "redis answers %s%s", said, hint);
 }
 
 static void say_unacknowledged(struct redis_engine *engine)
 {
     const unsigned replicas = engine->config->rules.replicas;
     health_refused(engine);
+    redis_note(engine->config, "a charge was not acknowledged by %u replica%s in time", replicas,
+               replicas == 1 ? "" : "s");
     if (redis_line_is_due(&engine->unacknowledged_us))
         log_line(&engine->config->log, WEIR_LOG_WARNING, "a charge was not acknowledged by %u replica%s in time",
                  replicas, replicas == 1 ? "" : "s");
 }
 
+static void say_foreign(struct redis_engine *engine, const char *limit)
+{
+    redis_note(engine->config, "a value in redis under limit %s is not a state of weir's", limit);
+    if (redis_line_is_due(&engine->foreign_us))
+        log_line(
+            &engine->config->log, WEIR_LOG_WARNING,
+            "a value in redis under limit %s is not a state of weir's: weir leaves it alone, and calls for its key "
+            "return WEIR_ESTATE; delete it, or choose another redis_prefix",
+            limit);
+}
+
 void redis_engine_say_lost(struct redis_engine *engine, const char *reason)
 {
+    redis_note(engine->config, "a connection to redis was lost: %s", reason);
     if (!atomic_load_explicit(&engine->closing, memory_order_relaxed) && redis_line_is_due(&engine->lost_us))
         log_line(&engine->config->log, WEIR_LOG_WARNING, "a caller's connection to redis was lost: %s", reason);
 }
@@ -131,7 +162,9 @@ void redis_engine_landed(struct redis_engine *engine, const struct redis_flight 
     if (flight->decided && atomic_load_explicit(&engine->late, memory_order_relaxed) != 0)
         atomic_store_explicit(&engine->late, 0, memory_order_relaxed);
     if (flight->error_word[0] != '\0')
-        say_error(engine, flight->error_word);
+        say_error(engine, flight->error_word, flight->error_said);
+    if (flight->foreign_limit)
+        say_foreign(engine, flight->foreign_limit);
     if (flight->unacknowledged)
         say_unacknowledged(engine);
 }
@@ -143,7 +176,7 @@ const char *redis_engine_timed_out(struct redis_engine *engine, bool by_replicas
         say_unacknowledged(engine);
     else if (blame)
         redis_engine_late(engine);
-    return by_replicas ? "replicas were late" : "an answer was late";
+    return by_replicas ? "replicas were late" : "no answer in time";
 }
 
 static uint64_t health_count(const _Atomic uint64_t *count)

@@ -7,6 +7,9 @@
 
 #include "backends/redis/engine/engine.h"
 
+/* Keep the words for the next weir_ping(). */
+void redis_note(const struct redis_config *config, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 void redis_engine_set_gate(struct redis_engine *engine, enum redis_gate gate);
 
 static inline bool redis_engine_is_down(const struct redis_engine *engine)
@@ -31,6 +34,8 @@ static inline void redis_engine_ended(struct redis_engine *engine, const struct 
 {
     const struct weir_decision *decision = &aboard->decision;
     const enum weir_verb verb = aboard->request.verb;
+    if (status == WEIR_ETIME && !aboard->changed)
+        redis_note(engine->config, "redis cannot be used: no answer in time");
     if (status == WEIR_EIO || status == WEIR_ETIME)
         redis_engine_failed(engine);
     else if (status == WEIR_OK && atomic_load_explicit(&engine->doubt_us, memory_order_relaxed) != 0)

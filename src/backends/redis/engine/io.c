@@ -85,13 +85,18 @@ static void look_at_deadlines(struct redis_io *io, int64_t now_us)
         redis_link_send(&io->link);
     }
     if (up && atomic_load_explicit(&io->engine->gate, memory_order_acquire) == REDIS_GATE_DOWN)
-        redis_connect_lose(io, "answers were late", WEIR_ETIME);
+        redis_connect_lose(io, "no answer in time", WEIR_ETIME);
     else if (up && atomic_exchange_explicit(&io->engine->renew, false, memory_order_acquire))
         redis_connect_lose(io, "the server is a replica", WEIR_EIO);
     else if (io->resolving && io->give_up_us <= now_us)
         redis_connect_lose(io, "the host's name is not resolved in time", WEIR_EIO);
     else if (!up && io->link.state != REDIS_LINK_CLOSED && io->give_up_us <= now_us)
-        redis_connect_lose(io, "no connection in time", WEIR_EIO);
+        redis_connect_lose(io,
+                           io->link.state == REDIS_LINK_SECURING
+                               ? "no answer to TLS in time: for a plain port use a redis:// URL"
+                           : io->link.state == REDIS_LINK_GREETING ? "no answer in time"
+                                                                   : "no connection in time",
+                           WEIR_EIO);
     redis_ready_end_overdue(io, now_us);
 }
 

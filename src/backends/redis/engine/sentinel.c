@@ -83,6 +83,7 @@ static enum redis_sentinel_news sentinel_fail(struct redis_sentinel *sentinel, c
     const bool was_good = sentinel->state == REDIS_SENTINEL_WATCHING && sentinel->subscribed &&
                           now_us - sentinel->watching_since_us > SETTLED_US;
     sentinel_say(sentinel, false, reason);
+    snprintf(sentinel->reason, sizeof sentinel->reason, "%s", reason);
     sentinel->at = sentinel_next(sentinel);
     if (was_good)
         sentinel->pauses.last_us = 0;

@@ -52,6 +52,7 @@ struct redis_sentinel {
     bool subscribed, pinged; /* pinged: PING is not answered yet */
     int64_t watching_since_us;
     struct redis_pauses pauses;
+    char reason[REDIS_REASON_SIZE]; /* why the last one failed */
 
     struct redis_node_name primary;                /* as last named; its host is not "" */
     struct redis_word heard[REDIS_SENTINEL_HEARD]; /* the first strings of the current list */

@@ -5,8 +5,11 @@
  */
 #include "backends/redis/flight/call.h"
 #include "backends/redis/flight/redirect.h"
+#include "backends/redis/wire/scripts.h"
 #include "core/algorithm/algorithm.h"
+#include "core/ground/arith.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void redis_call_end(struct redis_flight *flight, struct redis_flight_call *call, int status,
@@ -22,33 +25,81 @@ void redis_call_end(struct redis_flight *flight, struct redis_flight_call *call,
 
 /* ---- Errors ---- */
 
-static void flight_note_error(struct redis_flight *flight, const struct redis_reply *reply)
+/* Note the first error: of a call to this script for this limit, or NULL. */
+static void flight_note_error(struct redis_flight *flight, const struct redis_reply *reply, const char *command,
+                              const char *limit)
 {
-    if (flight->error_word[0] == '\0')
-        redis_reply_word(reply, flight->error_word);
+    char sentence[REDIS_SENTENCE_SIZE];
+    if (flight->error_word[0] != '\0')
+        return;
+    redis_reply_word(reply, flight->error_word);
+    redis_reply_sentence(reply, sentence);
+    snprintf(flight->error_said, sizeof flight->error_said, "%s (to %s%s%s)", sentence, command,
+             limit ? " for limit " : "", limit ? limit : "");
 }
 
-/* True if the script's user may not run a command. Such an error lacks the word NOPERM that it has outside of scripts.
- * It is "ERR ACL failure in script: ..."; up to Redis 7.0, "The user executing the script can't run this command ...".
- */
-static bool lacks_right(const struct redis_reply *error)
+static const char *call_limit(const struct redis_flight_call *call)
 {
-    static const char now[] = "ACL failure in script", before[] = "The user executing the script can't ";
-    return memmem(error->text, error->len, now, sizeof now - 1) ||
-           memmem(error->text, error->len, before, sizeof before - 1);
+    return call->limit ? weir_limit_name(call->limit) : NULL;
+}
+
+/* Return where an error says that the script's user may not run a command, or NULL. Such an error lacks the word NOPERM
+ * that it has outside of scripts. It is "ERR ACL failure in script: ..."; up to Redis 7.0, "The user executing the
+ * script can't run this command ...". */
+static const char *lacked_right(const struct redis_reply *error)
+{
+    static const char now[] = "ACL failure in script: ", before[] = "The user executing the script can't ";
+    const char *at = memmem(error->text, error->len, now, sizeof now - 1);
+    return at ? at + sizeof now - 1 : memmem(error->text, error->len, before, sizeof before - 1);
+}
+
+/* Write the name of the command that the script may not run, which Redis names from 7.2 on. Before that it may give the
+ * line of the script; without a line it was the reading command, see lua/each.lua. */
+static void write_lacked_command(const struct redis_flight_call *call, const struct redis_reply *error, char *out,
+                                 size_t size)
+{
+    static const char place[] = "user_script:", begin[] = "call('";
+    const char *end = error->text + error->len, *text = redis_scripts[call->script].text;
+    const char *at = memmem(error->text, error->len, place, sizeof place - 1);
+    long line = 0;
+    for (at = at ? at + sizeof place - 1 : end; at < end && *at >= '0' && *at <= '9' && line < 10000; at++)
+        line = 10 * line + (*at - '0');
+    for (long i = 1; text && i < line; i++) {
+        text = strchr(text, '\n');
+        text += text ? 1 : 0;
+    }
+    const char *name = line > 0 && text ? strstr(text, begin) : NULL;
+    if (name && (size_t)(name - text) < strcspn(text, "\n"))
+        snprintf(out, size, "%.*s", (int)strcspn(name + sizeof begin - 1, "'"), name + sizeof begin - 1);
+    else
+        snprintf(out, size, "%s", call->key_count > 1 ? "MGET" : "GET");
+    for (; *out; out++)
+        *out = (char)(*out >= 'A' && *out <= 'Z' ? *out - 'A' + 'a' : *out);
 }
 
 /* Return the error of the command in the script. Up to Redis 6.2 it is the end of an error about the script: "ERR Error
- * running script (call to f_...): @user_script:1: @user_script: 1: -READONLY You can't write ...". */
-static struct redis_reply innermost(const struct redis_reply *error)
+ * running script (call to f_...): @user_script:1: @user_script: 1: -READONLY You can't write ...". `room` holds the
+ * text of an error about a right. */
+static struct redis_reply innermost(const struct redis_flight_call *call, const struct redis_reply *error,
+                                    char room[REDIS_SENTENCE_SIZE])
 {
-    static const char outer[] = "ERR Error running script ", noperm[] = "NOPERM";
+    static const char outer[] = "ERR Error running script ", run[] = "can't run this command";
     const size_t len = sizeof outer - 1;
-    if (lacks_right(error))
-        return (struct redis_reply){ .kind = error->kind, .text = noperm, .len = sizeof noperm - 1 };
+    const char *mark = lacked_right(error);
+    if (mark) {
+        char command[16] = "";
+        const size_t left = (size_t)(error->text + error->len - mark);
+        const bool is_nameless = memmem(mark, left, run, sizeof run - 1) != NULL;
+        if (is_nameless)
+            write_lacked_command(call, error, command, sizeof command);
+        const int used = is_nameless
+                             ? snprintf(room, REDIS_SENTENCE_SIZE, "NOPERM the user can't run '%s'", command)
+                             : snprintf(room, REDIS_SENTENCE_SIZE, "NOPERM %.*s", (int)min_of(128, (int)left), mark);
+        return (struct redis_reply){ .kind = error->kind, .text = room, .len = (size_t)used };
+    }
     if (error->len < len || memcmp(error->text, outer, len) != 0)
         return *error;
-    const char *mark = memmem(error->text + len, error->len - len, ": -", 3);
+    mark = memmem(error->text + len, error->len - len, ": -", 3);
     if (!mark)
         return *error;
     return (struct redis_reply){
@@ -88,8 +139,9 @@ static void call_failed(struct redis_flight *flight, struct redis_flight_call *c
         flight->decided = true;
         return;
     }
-    const struct redis_reply error = innermost(reply);
-    flight_note_error(flight, &error);
+    char room[REDIS_SENTENCE_SIZE];
+    const struct redis_reply error = innermost(call, reply, room);
+    flight_note_error(flight, &error, "EVALSHA", call_limit(call));
     flight->read_only = flight->read_only || redis_reply_is_error(&error, "READONLY");
     redis_call_end(flight, call, WEIR_EIO, NULL, ended);
 }
@@ -206,9 +258,11 @@ static bool read_group(struct redis_flight *flight, const struct redis_flight_ca
     return true;
 }
 
-static void end_decided(struct redis_flight_request *aboard, redis_request_ended *ended)
+static void end_decided(struct redis_flight *flight, struct redis_flight_request *aboard, redis_request_ended *ended)
 {
     const bool foreign = aboard->decision.source == FOREIGN_SOURCE;
+    if (foreign && aboard->owner)
+        flight->foreign_limit = weir_limit_name(aboard->request.limit);
     if (!foreign && aboard->owner)
         *aboard->out = aboard->decision;
     redis_flight_request_end(aboard, foreign ? WEIR_ESTATE : WEIR_OK, NULL, ended);
@@ -230,7 +284,7 @@ static bool call_answered(struct redis_flight *flight, struct redis_flight_call 
             if (flight->rules.replicas > 0 && aboard->changed && aboard->owner)
                 flight->held = true;
             else
-                end_decided(aboard, ended);
+                end_decided(flight, aboard, ended);
         }
     }
     return true;
@@ -242,7 +296,7 @@ static bool load_answered(struct redis_flight *flight, const struct redis_reply 
     unsigned script = (unsigned)__builtin_ctz(flight->loads_due);
     flight->loads_due &= flight->loads_due - 1;
     if (reply->kind == REDIS_REPLY_IS_ERROR) {
-        flight_note_error(flight, reply);
+        flight_note_error(flight, reply, "SCRIPT LOAD", NULL);
         return true;
     }
     return reply->kind == REDIS_REPLY_IS_STRING && reply->len == 40 &&
@@ -254,7 +308,7 @@ static bool asking_answered(struct redis_flight *flight, const struct redis_repl
 {
     flight->asked = true;
     if (reply->kind == REDIS_REPLY_IS_ERROR)
-        flight_note_error(flight, reply);
+        flight_note_error(flight, reply, "ASKING", NULL);
     return reply->kind == REDIS_REPLY_IS_ERROR ||
            (reply->kind == REDIS_REPLY_IS_STATUS && reply->len == 2 && memcmp(reply->text, "OK", 2) == 0);
 }
@@ -279,7 +333,7 @@ static bool wait_answered(struct redis_flight *flight, const struct redis_reply 
     const bool is_number = reply->kind == REDIS_REPLY_IS_NUMBER && reply->number >= 0;
     const bool acknowledged = is_number && reply->number >= flight->rules.replicas;
     if (reply->kind == REDIS_REPLY_IS_ERROR)
-        flight_note_error(flight, reply);
+        flight_note_error(flight, reply, "WAIT", NULL);
     else if (!is_number)
         return false;
     flight->held = false;
@@ -289,7 +343,7 @@ static bool wait_answered(struct redis_flight *flight, const struct redis_reply 
         if (!aboard->changed)
             continue;
         if (acknowledged)
-            end_decided(aboard, ended);
+            end_decided(flight, aboard, ended);
         else
             redis_flight_request_end(aboard, WEIR_EIO, NULL, ended);
     }

@@ -60,7 +60,8 @@ void redis_flight_clear(struct redis_flight *flight)
     flight->left_us = 0;
     flight->asked = false;
     flight->read_only = false;
-    flight->error_word[0] = '\0';
+    flight->error_word[0] = flight->error_said[0] = '\0';
+    flight->foreign_limit = NULL;
     flight->decided = false;
     flight->tries = 1;
 }

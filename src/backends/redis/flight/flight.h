@@ -85,8 +85,10 @@ struct redis_flight {
     unsigned tries;           /* how often these requests have been sent, this time included */
     bool read_only;           /* the server is a replica */
     char error_word[REDIS_WORD_SIZE]; /* the first word of the first error answered; "": none */
-    bool decided;                     /* the server is healthy: it has answered a request */
-    int64_t state[STATE_MAX_WORDS];   /* of the key whose answer is being read */
+    char error_said[REDIS_SENTENCE_SIZE + WEIR_MAX_NAME_LEN + 48]; /* its sentence, the command and the limit */
+    const char *foreign_limit;      /* the limit of a stored value that is not weir's; NULL: none */
+    bool decided;                   /* the server is healthy: it has answered a request */
+    int64_t state[STATE_MAX_WORDS]; /* of the key whose answer is being read */
 };
 
 /* Called once for each request that ends. `status` is WEIR_OK (`out` is written), a negative enum weir_error or, in a

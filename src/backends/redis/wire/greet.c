@@ -22,6 +22,7 @@ static bool write_auth(struct redis_greeting *greeting, const char *user, const 
         redis_bytes_text(out, user);
     redis_bytes_text(out, password);
     greeting->due++;
+    greeting->logs_in = true;
     return true;
 }
 
@@ -49,6 +50,7 @@ bool redis_greet_write(struct redis_greeting *greeting, const struct redis_targe
         redis_bytes_words(out, 1, "SELECT", NULL);
         redis_bytes_number(out, target->db);
         greeting->due++;
+        greeting->selects = true;
     }
     if (greeting->asks_role) {
         redis_bytes_words(out, 0, "ROLE", NULL);
@@ -78,10 +80,23 @@ static bool greeting_fits(const struct redis_greeting *greeting, const struct re
     return reply->kind == REDIS_REPLY_IS_STRING && reply->len == 40 && memcmp(reply->text, script->sha1, 40) == 0;
 }
 
+/* Return the command that the next answer is about. */
+static const char *greeting_asked(const struct redis_greeting *greeting)
+{
+    if (greeting->due <= greeting->loads)
+        return "SCRIPT LOAD";
+    const unsigned left = greeting->due - greeting->loads;
+    if (greeting->asks_role && left == 1)
+        return "ROLE";
+    if (greeting->logs_in && left > (unsigned)greeting->selects + greeting->asks_role)
+        return "AUTH";
+    return greeting->selects ? "SELECT" : "PING";
+}
+
 bool redis_greet_take(struct redis_greeting *greeting, const struct redis_reply *reply, char *reason, size_t size)
 {
     if (reply->kind == REDIS_REPLY_IS_ERROR) {
-        redis_reply_refusal(reply, "the greeting", reason, size);
+        redis_reply_refusal(reply, greeting_asked(greeting), reason, size);
     } else if (!greeting_fits(greeting, reply)) {
         snprintf(reason, size, "the server does not speak Redis' protocol");
     } else if (reply->kind == REDIS_REPLY_IS_LIST && !greeting->is_primary) {

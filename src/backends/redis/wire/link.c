@@ -129,6 +129,8 @@ static void link_send_all(struct redis_link *link)
             link_drop_sent(link);
             return;
         }
+        if (sent < 0 && link->state == REDIS_LINK_GREETING && (errno == EPIPE || errno == ECONNRESET))
+            break; /* what has come may say why, and its end closes the link */
         if (sent < 0) {
             link_close_error(link, "cannot send", errno);
             return;
@@ -277,8 +279,14 @@ void redis_link_make_patient(struct redis_link *link, int64_t us)
                            0; /* every other call here passes MSG_DONTWAIT */
 }
 
+#define TLS_ALERT 0x15 /* a record's first byte; no reply of Redis has it */
+
 static void link_take_in(struct redis_link *link, size_t len)
 {
+    if (!link->tls && link->state == REDIS_LINK_GREETING && link->received[0] == TLS_ALERT) {
+        redis_link_close(link, "the server's port expects TLS: use a rediss:// URL");
+        return;
+    }
     if (redis_wire_feed(&link->wire, link->received, len) != 0)
         redis_link_close(link, "the server sends more than any answer is long");
 }
@@ -304,6 +312,16 @@ static void link_take_in_sealed(struct redis_link *link, size_t len)
         link_close_tls(link);
 }
 
+/* A port with TLS closes or resets a connection without it. */
+static void link_close_by_peer(struct redis_link *link, const char *what)
+{
+    char reason[sizeof link->reason];
+    const bool is_early = link->state == REDIS_LINK_GREETING && !link->tls;
+    snprintf(reason, sizeof reason, "%s%s", what,
+             is_early ? " in the greeting; if its port expects TLS: use a rediss:// URL" : "");
+    redis_link_close(link, reason);
+}
+
 static void link_receive(struct redis_link *link, int flags)
 {
     ssize_t len = recv(link->fd, link->received, REDIS_LINK_RECEIVE, flags);
@@ -312,9 +330,12 @@ static void link_receive(struct redis_link *link, int flags)
     } else if (len > 0) {
         link_take_in(link, (size_t)len);
     } else if (len == 0) {
-        redis_link_close(link, "the server closed the connection");
+        link_close_by_peer(link, "the server closed the connection");
     } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
-        link_close_error(link, "cannot receive", errno);
+        if (errno == ECONNRESET)
+            link_close_by_peer(link, "the server reset the connection");
+        else
+            link_close_error(link, "cannot receive", errno);
     }
 }
 

@@ -48,11 +48,11 @@ struct redis_link {
     bool ends;       /* with TLS: the peer has closed, but unread data came before that */
     char *received;  /* REDIS_LINK_RECEIVE bytes: one receipt, and with TLS what is in it */
     struct redis_wire wire;
-    struct redis_tls *tls;     /* NULL: none */
-    struct redis_bytes out;    /* to send: owners append, redis_link_send() takes all of it */
-    struct redis_bytes sealed; /* with TLS: the same, encrypted */
-    size_t sent;               /* bytes sent of `sealed`, or without TLS of `out` */
-    char reason[96];           /* why it is closed; logged, so it never holds a secret */
+    struct redis_tls *tls;          /* NULL: none */
+    struct redis_bytes out;         /* to send: owners append, redis_link_send() takes all of it */
+    struct redis_bytes sealed;      /* with TLS: the same, encrypted */
+    size_t sent;                    /* bytes sent of `sealed`, or without TLS of `out` */
+    char reason[REDIS_REASON_SIZE]; /* why it is closed; logged, so it never holds a secret */
 };
 
 /* 0, or -1: out of memory. */

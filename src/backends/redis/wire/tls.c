@@ -169,9 +169,12 @@ static int tls_fail(struct redis_tls *tls, const char *what)
                         SSL_VERIFY_NONE; /* without verification the result explains nothing */
     const long verdict = checks ? SSL_get_verify_result(tls->openssl) : X509_V_OK;
     const unsigned long code = ERR_peek_last_error();
-    const char *words = verdict != X509_V_OK ? X509_verify_cert_error_string(verdict)
-                        : code               ? ERR_reason_error_string(code)
-                                             : NULL;
+    const bool is_plain = code && ERR_GET_LIB(code) == ERR_LIB_SSL &&
+                          ERR_GET_REASON(code) == SSL_R_WRONG_VERSION_NUMBER;
+    const char *words = is_plain               ? "the server does not speak it: for a plain port use a redis:// URL"
+                        : verdict != X509_V_OK ? X509_verify_cert_error_string(verdict)
+                        : code                 ? ERR_reason_error_string(code)
+                                               : NULL;
     snprintf(tls->reason, sizeof tls->reason, "TLS: %s", words ? words : what);
     ERR_clear_error();
     return -1;

@@ -197,9 +197,51 @@ void redis_reply_word(const struct redis_reply *error, char out[REDIS_WORD_SIZE]
         memcpy(out, "ERR", sizeof "ERR");
 }
 
+/* Return the length of the quoted text at `at`, quotes included, or 0 if it must not be repeated. */
+static size_t quoted_len(const char *at, size_t left)
+{
+    size_t len = 1;
+    while (len < left && ((at[len] >= 'a' && at[len] <= 'z') || strchr("|_-", at[len])))
+        len++;
+    return len < left && at[len] == '\'' ? len + 1 : 0;
+}
+
+void redis_reply_sentence(const struct redis_reply *error, char out[REDIS_SENTENCE_SIZE])
+{
+    static const char *const ends[] = { ", with args", " script: " };
+    size_t left = error->len, len = 0;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        const char *end = memmem(error->text, left, ends[i], strlen(ends[i]));
+        if (end)
+            left = (size_t)(end - error->text);
+    }
+    for (const char *at = error->text, *end = at + left; at < end && len + 1 < REDIS_SENTENCE_SIZE;) {
+        const bool opens = *at == '\'' && (at == error->text || at[-1] == ' ');
+        const char *close = opens ? memchr(at + 1, '\'', (size_t)(end - at - 1)) : NULL;
+        if (opens && quoted_len(at, (size_t)(end - at)) == 0) {
+            len += (size_t)snprintf(out + len, REDIS_SENTENCE_SIZE - len, "'...'");
+            at = close ? close + 1 : end;
+            len = len < REDIS_SENTENCE_SIZE ? len : REDIS_SENTENCE_SIZE - 1;
+        } else {
+            out[len++] = *at++;
+        }
+    }
+    while (len > 0 && out[len - 1] == ' ')
+        len--;
+    out[len] = '\0';
+}
+
 void redis_reply_refusal(const struct redis_reply *error, const char *what, char *reason, size_t size)
 {
-    char word[REDIS_WORD_SIZE];
+    char word[REDIS_WORD_SIZE], sentence[REDIS_SENTENCE_SIZE];
     redis_reply_word(error, word);
-    snprintf(reason, size, "the server answers %s to %s", word, what);
+    redis_reply_sentence(error, sentence);
+    const char *words = sentence;
+    if (strcmp(what, "AUTH") == 0) /* the server may quote the password */
+        words = strcmp(word, "WRONGPASS") == 0 ? "the user or the password is wrong"
+                : strcmp(word, "ERR") == 0     ? "the server may have no password set, or no users"
+                                               : "";
+    else if (strncmp(sentence, word, strlen(word)) == 0)
+        words += strlen(word) + (sentence[strlen(word)] == ' ');
+    snprintf(reason, size, "the server answers %s to %s%s%s", word, what, *words ? ": " : "", words);
 }

@@ -16,7 +16,9 @@
 #define REDIS_WIRE_LIST_BYTES (1 << 24) /* of a reply with lists: such a map, with 8 nodes in each range */
 #define REDIS_WIRE_DEPTH 4              /* nested lists; a map of slots uses four */
 
-#define REDIS_WORD_SIZE 24 /* bytes of an error's first word, NUL included */
+#define REDIS_WORD_SIZE 24      /* bytes of an error's first word, NUL included */
+#define REDIS_SENTENCE_SIZE 160 /* bytes of what is repeated of an error */
+#define REDIS_REASON_SIZE 224   /* bytes of why a connection is closed */
 
 enum redis_reply_kind {
     REDIS_REPLY_IS_STRING,
@@ -85,8 +87,11 @@ bool redis_reply_is_error(const struct redis_reply *reply, const char *word);
 /* Copy an error's first word, which is a code; "ERR" if it has none. */
 void redis_reply_word(const struct redis_reply *error, char out[REDIS_WORD_SIZE]);
 
-/* Write the reason for closing a connection whose server answers `what` with this error. Of the server's words it
- * repeats the code only: an error may quote anything. */
+/* Copy an error's sentence, its first word included, without what may hold a key or a secret: quoted text other than
+ * the name of a command or an option, a command's arguments, and the script's digest. */
+void redis_reply_sentence(const struct redis_reply *error, char out[REDIS_SENTENCE_SIZE]);
+
+/* Write the reason for closing a connection whose server answers the command `what` with this error. */
 void redis_reply_refusal(const struct redis_reply *error, const char *what, char *reason, size_t size);
 
 #endif
