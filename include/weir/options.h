@@ -10,7 +10,8 @@
 
 /* The decision for a new key when max_keys or max_bytes is reached and none of the keys inspected, up to 512, is
  * idle; and for a key whose state must grow to follow a new policy. The decision's source is then WEIR_BY_FULL. Keys
- * already in the table always keep their state. */
+ * already in the table always keep their state. Keys of all sizes share the memory: max_bytes counts as reached when less
+ * than a tenth of it is free besides what the new key needs. */
 enum weir_on_full {
     WEIR_FULL_DENY,  /* denied; retry_after_us is the time until one of the inspected keys becomes idle */
     WEIR_FULL_ALLOW, /* allowed and not counted */

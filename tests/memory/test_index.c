@@ -465,7 +465,7 @@ TEST(a_place_leads_to_its_entry_and_to_none_else, 10)
             entries[i] = NULL;
         } else {
             sizes[i] = (size_t)chance_between(&chance, 64, SLAB_MAX_ENTRY + 50);
-            must(slab_take(&slab, sizes[i], 0, false, &entries[i]) == SLAB_OK, "there is memory");
+            must(slab_take(&slab, sizes[i], 0, &entries[i]) == SLAB_OK, "there is memory");
             const uint32_t place = slab_place(&slab, entries[i], sizes[i]);
             must(place < sizeof seen, "three regions are enough");
             if (place != 0)
@@ -489,7 +489,7 @@ TEST(entries_beyond_the_directory_have_no_places, 10)
     int64_t placed = 0, others = 0;
     while (slab.region_count <= regions) {
         void *entry;
-        must(slab_take(&slab, SLAB_MAX_ENTRY, 0, false, &entry) == SLAB_OK, "there is memory");
+        must(slab_take(&slab, SLAB_MAX_ENTRY, 0, &entry) == SLAB_OK, "there is memory");
         const uint32_t place = slab_place(&slab, entry, SLAB_MAX_ENTRY);
         must(place == 0 || slab_entry(&slab, place) == entry, "it leads there");
         placed += place != 0;
@@ -510,24 +510,24 @@ TEST(a_page_counts_as_recast_when_it_serves_another_size, 10)
     void *first, *second;
     readers_init(&readers);
     ck_assert_int_eq(slab_init_placed(&slab, &budget, &readers, 0), 0);
-    must(slab_take(&slab, 96, 0, false, &first) == SLAB_OK, "there is memory");
+    must(slab_take(&slab, 96, 0, &first) == SLAB_OK, "there is memory");
     ck_assert_uint_eq(slab_recast(&slab), 0); /* its first class */
     const uint32_t place = slab_place(&slab, first, 96);
     memset(first, 0x5a, 96);
     slab_give(&slab, first, 96);
-    must(slab_take(&slab, 90, 0, false, &second) == SLAB_OK, "there is memory");
+    must(slab_take(&slab, 90, 0, &second) == SLAB_OK, "there is memory");
     ck_assert_ptr_eq(first, second);
     ck_assert_uint_eq(slab_place(&slab, second, 90), place);
     ck_assert_uint_eq(slab_recast(&slab), 0); /* the same class */
     for (size_t i = sizeof(void *); i < 96; i++)
         ck_assert_uint_eq(((unsigned char *)second)[i], 0x5a);
     slab_give(&slab, second, 90);
-    must(slab_take(&slab, 200, 0, false, &second) == SLAB_OK, "there is memory");
+    must(slab_take(&slab, 200, 0, &second) == SLAB_OK, "there is memory");
     ck_assert_uint_eq(slab_recast(&slab), 1);
-    must(slab_take(&slab, 97, 0, false, &first) == SLAB_OK, "there is memory");
+    must(slab_take(&slab, 97, 0, &first) == SLAB_OK, "there is memory");
     ck_assert_uint_eq(slab_recast(&slab), 1); /* a page that is new */
     slab_give(&slab, second, 200);
-    must(slab_take(&slab, 96, 0, false, &second) == SLAB_OK, "there is memory");
+    must(slab_take(&slab, 96, 0, &second) == SLAB_OK, "there is memory");
     ck_assert_uint_eq(slab_recast(&slab), 2);
     slab_destroy(&slab);
 }

@@ -95,7 +95,7 @@ struct account *account_add(struct accounts *accounts, struct account_shard *sha
     for (int tries = 0; !memory; tries++) {
         const bool is_full = atomic_load_explicit(&accounts->count, memory_order_relaxed) >= accounts->max;
         if (!is_full && slab_take(&accounts->slab, account_bytes(request->key.len),
-                                  (unsigned)(shard - accounts->shards), false, &memory) == SLAB_OK)
+                                  (unsigned)(shard - accounts->shards), &memory) == SLAB_OK)
             break;
         if (tries == 1 || !accounts_sweep(accounts, shard, now_us, by_caller, ROOM_STEPS, true))
             return NULL;

@@ -340,27 +340,22 @@ static void all_count_full(struct memory *memory, const struct all *all, const s
     atomic_fetch_add_explicit(&memory->full, denied > 0 ? full_denied : full, memory_order_relaxed);
 }
 
-/* Make room for all requests without an entry, from `short_of` on: the earlier ones find what they had before. Making
- * room for one at a time would need a try for each. False: there is no room for any. */
+/* Make room for the request at `short_of`, and for all keys without an entry: one at a time would need a try for each.
+ * False: there is no more room. */
 static bool all_make_room(struct memory *memory, struct all *all, size_t short_of)
 {
-    bool room = false;
-    for (size_t i = short_of; i < all->n; i++) {
-        if (all->full[i] || (all->entries[i] && i != all->stale))
-            continue;
-        if (!table_make_room(&memory->table, all_shard(memory, all, i), all->requests[0].now_us, true,
-                             &all->soonest_us))
-            break;
-        room = true;
-    }
-    return room;
+    int64_t keys = 0;
+    for (size_t i = 0; i < all->n; i++)
+        keys += !all->full[i] && !all->entries[i];
+    return table_make_room(&memory->table, all_shard(memory, all, short_of), all->requests[short_of].now_us, keys, true,
+                           &all->soonest_us);
 }
 
 int memory_decide_all(struct memory *memory, const struct weir_backend_request *requests, size_t n,
                       struct weir_decision *out)
 {
     struct all all = { .requests = requests, .n = n, .soonest_us = INT64_MAX };
-    int tries = ROOM_TRIES;
+    int tries = ROOM_TRIES * (int)n;
     for (;;) {
         size_t short_of = 0;
         all_lock(memory, &all, lock_take);

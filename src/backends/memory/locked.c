@@ -204,7 +204,7 @@ locked_make_room_and_decide(struct memory *memory, struct shard *shard, const st
     const bool is_peek = request->verb == WEIR_PEEK;
     int64_t soonest_us = INT64_MAX;
     for (int tries = 0; request->verb != WEIR_REFUND && tries < ROOM_TRIES; tries++) {
-        if (!table_make_room(&memory->table, shard, request->now_us, !is_peek, &soonest_us))
+        if (!table_make_room(&memory->table, shard, request->now_us, 1, !is_peek, &soonest_us))
             break;
         if (is_peek) /* *out holds its answer */
             return TABLE_OK;

@@ -75,7 +75,7 @@ struct entry *shard_find(struct table *table, const struct shard *shard, const s
 static enum slab_error entry_take(struct table *table, const struct shard *shard, size_t bytes, void **out)
 {
     if (shard_is_indexed(table, shard))
-        return slab_take(&table->slab, bytes, shard->number, false, out);
+        return slab_take(&table->slab, bytes, shard->number, out);
     if (!budget_take(&table->shared, (int64_t)bytes))
         return SLAB_NO_BUDGET;
     *out = malloc(bytes);

@@ -1,8 +1,8 @@
 /* table.h - the keys of the memory backend: uthash tables in shards, each guarded by a mutex.
  *
  * A key's entry is 64 bytes, its state, perhaps a former state, and the key itself, all from a slab. With 8 bytes
- * of bucket and 8 of the index that makes about 112 bytes for a key of 16 bytes. The upper bits of a key's hash
- * choose the shard, the lower 32 the bucket.
+ * of bucket, 8 of the index and 3 of its page that makes about 115 bytes for a key of 16 bytes. The upper bits of a
+ * key's hash choose the shard, the lower 32 the bucket.
  *
  * The mutex guards which entries exist. An entry's content is guarded by its word (memory/entry.h), because
  * threads without the mutex read and change it as well (memory/look.h). A thread with the mutex claims an entry
@@ -36,7 +36,7 @@
 #define TABLE_MIN_SHARDS 16
 #define TABLE_MAX_SHARDS 32768
 #define TABLE_SHARED_SHARE 64 /* 1 / this of max_bytes is for states that keys without room share */
-_Static_assert(TABLE_MAX_SHARDS <= SLAB_MAX_OWNER, "each shard and the overflow shard can own entries");
+_Static_assert(TABLE_MAX_SHARDS <= SLAB_MAX_OWNER, "every shard can own entries");
 
 /* (c) constant, (s) shard->mutex, (a) atomic */
 struct shard {
@@ -157,9 +157,12 @@ static inline void shard_note(struct table *table, struct shard *shard, int64_t 
 /* sweep.c: try up to `steps` entries, and drop those that have been fresh since `at_us`. */
 void shard_sweep(struct table *table, struct shard *shard, int64_t at_us, unsigned steps) REQUIRES(shard->mutex);
 
-/* Find one fresh key of any shard, beginning with `near`, and drop it if `drop` is set. False: none of those tried was
+/* Make some room for new keys, of which there are `keys`: empty a page of the slab, or else drop a few fresh keys of any
+ * shard, beginning with `near`. Without `drop`, only look whether there is such a
+ * page or key. False: none of the keys tried was
  * fresh, and *soonest_us is when the first of them will be. The caller holds no lock. */
-bool table_make_room(struct table *table, struct shard *near, int64_t now_us, bool drop, int64_t *soonest_us);
+bool table_make_room(struct table *table, struct shard *near, int64_t now_us, int64_t keys, bool drop,
+                     int64_t *soonest_us);
 
 /* Return the bytes of all keys, tables and rules. */
 static inline int64_t table_bytes(const struct table *table)

@@ -78,7 +78,7 @@ void slab_init(struct slab *slab, struct budget *budget)
 {
     *slab = (struct slab){ .budget = budget, .cut = SLAB_REGION_BYTES };
     slab->page_bytes = SLAB_SMALL_PAGE;
-    while (slab->page_bytes < SLAB_LARGE_PAGE && budget->max / 512 >= (int64_t)slab->page_bytes)
+    while (slab->page_bytes < SLAB_LARGE_PAGE && budget->max / 768 >= (int64_t)slab->page_bytes)
         slab->page_bytes *= 2;
     for (uint32_t i = 0; i < SLAB_CLASSES; i++) {
         const uint32_t bytes = slab_class_bytes(i);
@@ -201,14 +201,10 @@ static void slab_page_close(struct slab_class *class, struct slab_page *page)
         class->open = page->next;
 }
 
-static enum slab_error slab_page_add(struct slab *slab, struct slab_class *class, bool beyond_budget)
-    REQUIRES(slab->mutex)
+static enum slab_error slab_page_add(struct slab *slab, struct slab_class *class) REQUIRES(slab->mutex)
 {
-    if (!budget_take(slab->budget, (int64_t)slab->page_bytes)) {
-        if (!beyond_budget)
-            return SLAB_NO_BUDGET;
-        budget_overdraw(slab->budget, (int64_t)slab->page_bytes);
-    }
+    if (!budget_take(slab->budget, (int64_t)slab->page_bytes))
+        return SLAB_NO_BUDGET;
     struct slab_page *page = slab_page_find(slab);
     if (!page) {
         budget_give(slab->budget, (int64_t)slab->page_bytes);
@@ -230,13 +226,10 @@ static void slab_page_retire(struct slab *slab, struct slab_page *page) REQUIRES
 
 /* ---- Entries ---- */
 
-static enum slab_error slab_take_large(struct slab *slab, size_t size, bool beyond_budget, void **out)
+static enum slab_error slab_take_large(struct slab *slab, size_t size, void **out)
 {
-    if (!budget_take(slab->budget, (int64_t)size)) {
-        if (!beyond_budget)
-            return SLAB_NO_BUDGET;
-        budget_overdraw(slab->budget, (int64_t)size);
-    }
+    if (!budget_take(slab->budget, (int64_t)size))
+        return SLAB_NO_BUDGET;
     void *entry = malloc(size);
     if (!entry) {
         budget_give(slab->budget, (int64_t)size);
@@ -262,16 +255,16 @@ static void *slab_page_take(struct slab *slab, struct slab_class *class, struct 
     return entry;
 }
 
-enum slab_error slab_take(struct slab *slab, size_t size, unsigned owner, bool beyond_budget, void **out)
+enum slab_error slab_take(struct slab *slab, size_t size, unsigned owner, void **out)
 {
     if (size > SLAB_MAX_ENTRY)
-        return slab_take_large(slab, size, beyond_budget, out);
+        return slab_take_large(slab, size, out);
 
     struct slab_class *class = &slab->classes[slab_class_of(size)];
     enum slab_error error = SLAB_OK;
     lock_take(&slab->mutex);
     if (!class->open)
-        error = slab_page_add(slab, class, beyond_budget);
+        error = slab_page_add(slab, class);
     if (!error)
         *out = slab_page_take(slab, class, class->open, owner);
     lock_give(&slab->mutex);
@@ -380,12 +373,17 @@ static bool slab_pack_page(struct slab *slab, void (*move)(void *user, unsigned 
     return is_empty;
 }
 
-bool slab_pack(struct slab *slab, void (*move)(void *user, unsigned owner, void *entry), void *user)
+bool slab_can_pack(struct slab *slab)
 {
     lock_take(&slab->mutex);
-    const bool may_be = slab->packed || slab_loose_class(slab);
+    const bool can_pack = slab->packed || slab_loose_class(slab);
     lock_give(&slab->mutex);
-    if (!may_be)
+    return can_pack;
+}
+
+bool slab_pack(struct slab *slab, void (*move)(void *user, unsigned owner, void *entry), void *user)
+{
+    if (!slab_can_pack(slab))
         return false;
     lock_take(&slab->packing);
     const bool is_emptied = slab_pack_page(slab, move, user);

@@ -9,7 +9,7 @@
  * An empty page can serve any class. If a class has a page's worth of free slots in partly used pages, slab_pack()
  * empties one of them: the slab's user moves its entries to the other pages. So entries of one size cannot lock out
  * those of another. Where slab_pack() finds nothing to do, each class has fewer free slots than a page has. That slack
- * is at most 218 KB, and less than 5.3 % of a budget of 1 MiB or more.
+ * is at most 218 KB, and less than 4.5 % of a budget of 1 MiB or more.
  *
  * Every entry has an owner, a number that the user chooses, such as that of its shard. It takes two bytes a slot and
  * tells slab_pack()'s callback which lock guards the entry.
@@ -37,8 +37,8 @@
 #define SLAB_MAX_ENTRY ((size_t)1024)
 #define SLAB_CLASSES 16
 #define SLAB_MAX_OWNER 0xfffeu
-#define SLAB_SMALL_PAGE ((size_t)4 << 10)  /* of a slab with less than 2 MiB */
-#define SLAB_LARGE_PAGE ((size_t)16 << 10) /* with 4 MiB or more; between these, a page has 8 KiB */
+#define SLAB_SMALL_PAGE ((size_t)4 << 10)  /* of a slab with less than 3 MiB */
+#define SLAB_LARGE_PAGE ((size_t)16 << 10) /* with 6 MiB or more; between these, a page has 8 KiB */
 
 #define SLAB_PLACES_PER_REGION (SLAB_REGION_BYTES / SLAB_STEP) /* a power of two */
 
@@ -84,19 +84,22 @@ int slab_init_placed(struct slab *slab, struct budget *budget, struct readers *r
 /* Free every page and the directory. Entries larger than SLAB_MAX_ENTRY must have been freed one by one. */
 void slab_destroy(struct slab *slab);
 
-/* Allocate an entry; `beyond_budget`: even if the budget is spent. It is aligned to SLAB_STEP bytes and not
+/* Allocate an entry. It is aligned to SLAB_STEP bytes and not
  * cleared: it holds what the previous entry in this slot, of the same class, left there. An owner that has a lock holds
  * it in slab_take() and slab_give(). */
-enum slab_error slab_take(struct slab *slab, size_t size, unsigned owner, bool beyond_budget, void **out);
+enum slab_error slab_take(struct slab *slab, size_t size, unsigned owner, void **out);
 
-/* True if slab_take() within the budget would not fail for want of it. */
+/* True if slab_take() would not return SLAB_NO_BUDGET. */
 bool slab_has_room(struct slab *slab, size_t size);
 
 /* Free an entry of the same `size` as it was taken with. Overwrites as many of its first bytes as a pointer has. */
 void slab_give(struct slab *slab, void *entry, size_t size);
 
-/* Empty a page, or wait for the thread that is emptying one. False: no class has a page's worth of free slots, or an
- * entry could not be moved. The caller holds no lock.
+/* True if a class has a page's worth of free slots, or a thread is emptying a page. */
+bool slab_can_pack(struct slab *slab);
+
+/* Empty a page, or wait for the thread that is emptying one. False: slab_can_pack() is false, or an entry could not be
+ * moved. The caller holds no lock.
  *
  * `move` is called for each entry of a page, without a lock. It takes the owner's lock, checks slab_is_owned(), and
  * frees the entry or moves it: it takes another one with slab_take() and frees the old one. */
