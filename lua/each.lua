@@ -10,6 +10,8 @@
 --                   0 to 3  `times` equal requests, one after the other; the verbs are those of enum weir_verb
 --                   4       LEASE: charge up to `cost` permits in advance, at most the permits left / `times`
 --                   5       LEASE_IF_TAKEN: the same if the key's last take in this call was admitted, else nothing
+--                   6       SINCE: not a request. The next item refunds permits that were charged at cost + times * 2^40 us
+--                           and never used, without those that have come back since then
 --          time   the time to decide by, in decimal microseconds; without it the server's.
 -- Returns  one string: '<I7I7' the time and the permits charged; for each key a 0 byte (nothing used), a 1 byte (a
 --          foreign value, left alone) or the state that its requests met, under this stamp; the echo.
@@ -20,7 +22,7 @@
 -- through struct.pack, or as '%d' for milliseconds, because tostring keeps 14 digits only. Items are checked before
 -- anything is written; with a single key, while its requests are decided.
 --@include prologue.lua
-local LEASE, LEASE_IF_TAKEN = 4, 5 -- enum redis_verb
+local LEASE, LEASE_IF_TAKEN, SINCE = 4, 5, 6 -- enum redis_verb
 
 local stamp, items, time, keys = ARGV[1], ARGV[2], ARGV[3], #KEYS
 --@include clock.lua
@@ -33,7 +35,7 @@ if keys > 1 then
   local counted, last = 0, 1
   for k = 1, ends, 9 do
     local verb, more = string.byte(items, k, k + 1)
-    if verb > RESET and (verb > LEASE_IF_TAKEN or parse('<I2', items, k + 7) == 0) or more > 1 then
+    if verb > RESET and verb ~= SINCE and (verb > SINCE or parse('<I2', items, k + 7) == 0) or more > 1 then
       return redis.error_reply('WEIR bad items')
     end
     counted, last = counted + 1 - more, more
@@ -67,7 +69,7 @@ for i = 1, keys do
     end
   end
   --@paste ALGORITHM read
-  local changed, before, verb, more, cost, times, admitted = false, charged
+  local changed, before, verb, more, cost, times, admitted, since = false, charged
   repeat
     verb, more, cost, times, at = parse('<BBI5I2', items, at)
     if not ours then
@@ -82,6 +84,8 @@ for i = 1, keys do
         changed = true
       end
       if moved then changed = true end
+    elseif verb == SINCE then
+      since = cost + times * 1099511627776
     elseif verb > RESET then
       local granted = floor(floor((most - used) / unit) / times)
       if granted > cost then granted = cost end
@@ -92,12 +96,16 @@ for i = 1, keys do
       end
       if moved then changed = true end
     elseif verb ~= PEEK then
+      if since then
+        --@paste ALGORITHM back
+        since = nil
+      end
       used = verb == REFUND and math.max(0, used - times * cost * unit) or 0
       if used == 0 then anchor = fresh end
       if verb == RESET then beside = nil end
       changed = true
     end
-    if verb > RESET and (verb > LEASE_IF_TAKEN or times == 0) or more > 1 then
+    if verb > RESET and verb ~= SINCE and (verb > SINCE or times == 0) or more > 1 then
       return redis.error_reply('WEIR bad items')
     end
   until more == 0 or at > ends

@@ -19,6 +19,8 @@ if state then
     used, anchor = 0, fresh
   end
 end
+--@part back
+if since < anchor then cost = 0 end
 --@part write
 bytes = pack('<c13I4I7', stamp, used, anchor)
 left = period + align * (-anchor % period) + (anchor - now)

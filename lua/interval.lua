@@ -23,6 +23,8 @@ if state then
     if used == 0 then anchor = fresh end
   end
 end
+--@part back
+if since < anchor then cost = 0 end
 --@part write
 bytes = pack('<c17I4I7', stamp, used, anchor)
 left = ceil(used / limit) * period + align * (-anchor % period) + (anchor - now)

@@ -8,6 +8,7 @@
 --     check    out: sane, true if the stamp is a valid plan. The stamp of a stored state has been checked before.
 --     read     in: state (nil: foreign, false: none), moved. Out: ours; used and anchor at now; moved, true if the
 --              clock has stepped back by more than the slack, so that the anchor was moved.
+--     back     in: cost, since. Out: cost, without the permits that have come back since then.
 --     write    in: used, anchor, added (the permits just admitted); bytes and left, declared. Out: bytes; left, the
 --              microseconds until the key is idle.
 --@part plan
@@ -30,6 +31,8 @@ if state then
     if used < 0 then used = 0 end
   end
 end
+--@part back
+cost = math.max(0, cost - ceil(math.max(0, anchor - floor(since / tick)) * p / q))
 --@part write
 bytes = pack('<c22I7I7', stamp, used, anchor)
 left = ceil(used / p) * tick + (anchor * tick - now)

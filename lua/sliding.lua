@@ -45,6 +45,8 @@ if state then
     had = used
   end
 end
+--@part back
+if anchor - floor(since / period) > blocks then cost = 0 end
 --@part write
 local young = math.min(used, added)
 local rest, old = used - young, state and sub(state, 24) or ''

@@ -60,7 +60,12 @@ struct weir_backend_request {
     /* WEIR_TAKE: permits to lease in addition to `cost`; 0: none. If `cost` is admitted (a cost of 0 always is), also
      * charge as many of them as fit into (permits that remain) / `spread`. Write the number to decision.ahead. The
      * other fields describe the state after both charges, except a leaky bucket's delay_us, which is that of the first
-     * permit charged. Never set with `all`, and only if ops->shared is set. */
+     * permit charged, and age_us, which is the time by which the backend decided. Never set with `all`, and only if
+     * ops->shared is set.
+     *
+     * WEIR_REFUND: the age_us of an answer, or 0. The permits were charged ahead at that time and never used. Do not
+     * give back those of them that have come back since: none if a window, or an interval of refill, has ended since
+     * then, and with continuous refill those that have refilled since. */
     int64_t ahead;
     uint32_t spread;   /* 1 to WEIR_MAX_SPREAD if `ahead` is not 0 */
     uint32_t limit_id; /* identifies the limit, including its overrides: 0, 1, 2, ... in the order of definition */

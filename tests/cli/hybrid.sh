@@ -123,7 +123,13 @@ load 12 1000 122000 3600 >in
 hybrid 0 --json --instances 1 -p 'fixed_window limit=3000 period=1h' &&
     holds 'exact_admitted == 3000 && admitted == 3000 && only_exact == 0 && store_calls < 300'
 verdict 'one instance spends all that it leases of a long window' $?
+hybrid 0 --json --instances 1 -p 'sliding_window limit=3000 period=1m' &&
+    holds 'exact_admitted == 3000 && admitted == 3000 && only_exact == 0 && store_calls < 300'
+verdict 'one instance gives back what a block of a sliding window leaves' $?
 load 1 0 25000 2400 >in
+hybrid 0 --json --instances 4 -p 'sliding_window limit=1000 period=1m' &&
+    holds 'admitted == exact_admitted && permits_over == 0 && store_calls < 600'
+verdict 'so do four' $?
 hybrid 0 --json --instances 4 -p 'fixed_window limit=1000 period=1h' &&
     holds 'exact_admitted == 1000 && admitted == 1000 && store_calls < 600'
 verdict 'four instances spend all of a long window' $?

@@ -546,6 +546,57 @@ TEST(what_is_given_back_above_the_most_is_lost, 10)
     ck_assert_int_eq(lease_left(&key.lease, START_US + LIFE_US), 7); /* it returned to its own batch */
 }
 
+/* A lease as Redis grants it, which says when it has charged. */
+static struct key key_with_lease(const char *policy, int64_t permits)
+{
+    struct key key = fresh_key(policy);
+    key.lease.life_us = lease_life_us(&(struct lease_rules){ .life_us = WEIR_DAY, .excess = 5 }, &key.lease.plan);
+    const struct lease_order order = lease_of(&key, permits);
+    asked(&key, &order, 0);
+    key.lease.used_us = START_US;
+    return key;
+}
+
+TEST(what_no_request_uses_for_long_goes_back_once, 10)
+{
+    static const struct {
+        const char *policy;
+        int64_t idle_us;
+    } table[] = {
+        { "fixed_window limit=1000 period=1h", WEIR_HOUR / 32 },
+        { "token_bucket limit=1000 period=1h", 3 * WEIR_MINUTE / 2 },
+        { "sliding_window limit=1000 period=10h", WEIR_HOUR / 2 },
+        { "token_bucket limit=1000 period=1h refill=interval", WEIR_HOUR / 32 },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct key key = key_with_lease(table[i].policy, 100);
+        int64_t charged_us;
+        ck_assert_int_eq(lease_take_rest(&key.lease, START_US + table[i].idle_us - 1, &charged_us), 0);
+        ck_assert_int_eq(lease_take_rest(&key.lease, START_US + table[i].idle_us, &charged_us), 100);
+        ck_assert_int_eq(charged_us, START_US);
+        ck_assert_int_eq(lease_left(&key.lease, START_US + table[i].idle_us), 0);
+        ck_assert_uint_eq(key.lease.lost, 100);
+        ck_assert_int_eq(lease_take_rest(&key.lease, START_US + 2 * table[i].idle_us, &charged_us), 0);
+    }
+    int64_t charged_us;
+    struct key few = key_with_lease("fixed_window limit=1000 period=1h", 15); /* not worth a call */
+    ck_assert_int_eq(lease_take_rest(&few.lease, START_US + WEIR_HOUR / 2, &charged_us), 0);
+    struct key slots = key_with_lease("leaky_bucket limit=1000 period=1h", 100);
+    ck_assert_int_eq(lease_take_rest(&slots.lease, START_US + WEIR_HOUR / 64, &charged_us), 0);
+}
+
+TEST(what_ends_with_a_block_of_a_sliding_window_goes_back, 10)
+{
+    struct key key = key_with_lease("sliding_window limit=1000 period=10m blocks=10", 7);
+    int64_t charged_us;
+    key.lease.used_us = START_US + WEIR_MINUTE - 1;
+    ck_assert_int_eq(lease_left(&key.lease, START_US + WEIR_MINUTE), 0);
+    ck_assert_int_eq(lease_take_rest(&key.lease, START_US + WEIR_MINUTE, &charged_us), 7);
+    ck_assert_int_eq(charged_us, START_US);
+    struct key old = key_with_lease("fixed_window limit=1000 period=1m", 700);
+    ck_assert_int_eq(lease_take_rest(&old.lease, START_US + WEIR_MINUTE, &charged_us), 0); /* the window has ended */
+}
+
 /* Found by fuzzing: permits on their way came on top of those given back before they arrived. */
 TEST(what_is_given_back_while_others_are_on_their_way_counts_with_them, 10)
 {

@@ -1,8 +1,8 @@
 /* test_ahead.c - charges ahead of use, in the core and in memory: they equal one take after another. */
 #include "core/algorithm/algorithm.h"
+#include "core/api/verbs.h"
 #include "core/ground/arith.h"
 #include "core/limiter/limiter.h"
-#include "core/api/verbs.h"
 #include "core/policy/plan.h"
 #include "support.h"
 
@@ -143,6 +143,7 @@ TEST(to_charge_ahead_is_a_take_and_a_second_one_of_what_fits, 60)
         memcpy(twin.state, state, bytes);
         twin.changed = false;
         expected = expect(core_take, &twin, plan.size, cost, ahead, spread, &tally);
+        expected.age_us = expected.allowed ? twin.now_us : 0;
         const bool changed = state_take_ahead(&plan, state, twin.now_us, cost, ahead, spread, &decision);
         assert_decision_is(&decision, &expected, where);
         must(changed == twin.changed, "it says whether the state was changed");
@@ -179,6 +180,49 @@ TEST(a_request_that_is_granted_nothing_still_moves_the_state_when_the_clock_does
 }
 
 /* ---- The memory backend ---- */
+
+/* Lease from a key, and let its twin know only of the permits that are used. After the rest has gone back, the key must
+ * never hold less than its twin: otherwise more could be used than the limit allows. */
+TEST(what_is_given_back_leaves_no_less_than_was_used, 60)
+{
+    struct chance chance = chance_make(7);
+    int64_t returned = 0;
+    for (int run = 0; run < 20000; run++) {
+        /* Not interval refill: the twin's intervals begin at other times. */
+        static const enum kind kinds[] = { KIND_GREEDY, KIND_FIXED, KIND_SLIDING };
+        const struct weir_plan plan = plan_by_chance(&chance, kinds[run % 3]);
+        struct weir_decision decision, unused;
+        int64_t state[STATE_MAX_WORDS] = { 0 }, twin[STATE_MAX_WORDS] = { 0 };
+        int64_t now_us = INT64_C(1790000000123456) + chance_between(&chance, 0, 10 * WEIR_SECOND);
+        state_charge(&plan, state, now_us, 0);
+        state_charge(&plan, twin, now_us, 0);
+        const int64_t before = chance_between(&chance, 1, plan.size);
+        if (state_decide(&plan, state, now_us, before, WEIR_TAKE, &unused))
+            state_decide(&plan, twin, now_us, before, WEIR_TAKE, &unused);
+        now_us += chance_between(&chance, 0, scale_of(&plan) / 4);
+        state_take_ahead(&plan, state, now_us, 0, plan.size, spread_by_chance(&chance), &decision);
+        const int64_t since_us = decision.age_us, used = chance_between(&chance, 0, decision.ahead);
+        must(since_us == now_us, "it says when it has charged");
+        if (used > 0)
+            state_decide(&plan, twin, now_us, used, WEIR_TAKE, &unused);
+        bool gives = decision.ahead > used;
+        for (int step = 0; step < 12; step++) {
+            now_us += chance_between(&chance, 0, scale_of(&plan) / chance_between(&chance, 1, 40));
+            const int64_t cost = chance_between(&chance, 1, plan.size / 2 + 1);
+            if (gives && chance_one_in(&chance, 3)) {
+                state_return(&plan, state, now_us, since_us, decision.ahead - used, &unused);
+                gives = false;
+                returned++;
+            } else if (state_decide(&plan, state, now_us, cost, WEIR_TAKE, &unused) && unused.allowed) {
+                must(state_decide(&plan, twin, now_us, cost, WEIR_TAKE, &unused) && unused.allowed,
+                     "what is admitted fits what was used");
+            }
+            int64_t at_us = now_us, twin_us = now_us;
+            must(state_used(&plan, state, &at_us) >= state_used(&plan, twin, &twin_us), "no less than was used");
+        }
+    }
+    ck_assert_int_gt(returned, 5000);
+}
 
 /* Two keys of one limiter: one is charged ahead, the other is its twin. */
 struct pair {
@@ -248,6 +292,7 @@ static void pair_step(struct pair *pair, struct chance *chance, struct tally *ta
         request.spread = spread_by_chance(chance);
         pair_decide(pair, &request, &decision);
         expected = expect(pair_take, pair, plan.size, request.cost, request.ahead, request.spread, tally);
+        expected.age_us = expected.allowed ? request.now_us : 0;
     }
     assert_decision_is(&decision, &expected, "of a key that was charged ahead, and its twin");
     struct weir_stats stats = stats_of(pair->scene.limiter);

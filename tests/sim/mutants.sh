@@ -68,6 +68,7 @@ mutant H1 H1: hoard $lease 's/batch->left > 0 && now_us >= batch->end_us/batch->
 mutant H1 H1: calm $lease 's/\.left = granted,/.left = 2 * granted,/'
 mutant H1 H1: hoard src/core/policy/plan.c 's/plan->size -= permits;/;/'
 mutant H2 H2: calm $call 's/asked\.verb = WEIR_TAKE;/asked.verb = order->cost ? WEIR_TAKE : WEIR_REFUND;/'
+mutant H2 H1: hoard src/core/algorithm/algorithm.c 's/return state_decide(plan, state, now_us, max_of(0, cost - gone), WEIR_REFUND, out);/return state_decide(plan, state, now_us, cost, WEIR_REFUND, out);/'
 mutant H3 H3: hoard $lease 's/case WEIR_FIXED_WINDOW: return decision->reset_after_us;/case WEIR_FIXED_WINDOW: return plan->period_us;/'
 mutant H4 H4: hoard $lease 's/return decision->reset_after_us - plan->blocks.*/return decision->reset_after_us;/'
 mutant H5 H5: hoard $lease 's/return decision->reset_after_us - max_of.*/return decision->reset_after_us + WEIR_MINUTE;/'

@@ -4,7 +4,7 @@
  *
  *     a permit is used only by the instance it was granted to, once, within the lease's life      (for H1, H6)
  *     an instance has at most lease_max permits in advance                                        (H7: what strands)
- *     each refund that reaches the store was requested                                            (H2)
+ *     each refund that reaches the store was requested, or gives back permits that were not used  (H2)
  *     memory denies only what the store would deny, and a request that a known denial answers
  *     does not go to the store                                                                    (H12)
  *     each request is answered once, in time; what must pass passes                               (liveness)
@@ -86,7 +86,7 @@ void audit_executed(struct sim *sim, struct instance *instance, const struct ask
           asked->limit, asked->key, instance->number, (long long)asked->cost, (long long)asked->ahead,
           decision->allowed ? "yes" : "no", (long long)decision->ahead, (long long)decision->remaining,
           (long long)decision->retry_after_us);
-    if (asked->verb == WEIR_REFUND && !(sim->scenario->troubles & TROUBLE_REFUND))
+    if (asked->verb == WEIR_REFUND && asked->ahead == 0 && !(sim->scenario->troubles & TROUBLE_REFUND))
         violation(sim, "H2: instance %d gave %lld permits back", instance->number, (long long)asked->cost);
     if (asked->verb != WEIR_TAKE)
         return;
@@ -158,6 +158,9 @@ void audit_submitted(struct sim *sim, struct instance *instance, const struct as
 {
     struct holding *holding = &instance->holdings[asked->limit][asked->key];
     instance->calls[asked->limit][asked->key]++;
+    /* A sliding window's are those of a grant that has ended. */
+    if (asked->verb == WEIR_REFUND && asked->ahead > 0 && asked->plan.algorithm != WEIR_SLIDING_WINDOW)
+        grants_use(sim, holding, min_of(asked->cost, grants_left(sim, holding)));
     if (sim->scenario->troubles & TROUBLE_REDEFINE || instance->has_fallen_back || asked->verb != WEIR_TAKE ||
         holding->denied_cost == 0 || asked->cost < holding->denied_cost ||
         holding->denied_asked_us <= sim->void_us[asked->limit][asked->key] || grants_left(sim, holding) > 0)

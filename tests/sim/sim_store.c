@@ -56,6 +56,8 @@ void cell_decide(struct cell *cell, const struct asked *asked, int64_t now_us, s
     if (asked->verb == WEIR_RESET) {
         cell->is_there = false;
         *out = (struct weir_decision){ .allowed = true, .limit = plan->size, .remaining = plan->size };
+    } else if (asked->verb == WEIR_REFUND && asked->ahead > 0) {
+        state_return(plan, cell->state, now_us, asked->ahead, asked->cost, out);
     } else if (asked->cost > 0) {
         state_decide(plan, cell->state, now_us, asked->cost, asked->verb, out);
         cell_charged(cell, now_us, asked->verb == WEIR_TAKE && out->allowed ? asked->cost : 0);
@@ -64,12 +66,15 @@ void cell_decide(struct cell *cell, const struct asked *asked, int64_t now_us, s
         out->allowed = true;
         out->retry_after_us = 0;
     }
-    if (asked->ahead > 0 && out->allowed) {
+    if (asked->ahead > 0 && asked->verb == WEIR_TAKE)
+        out->age_us = now_us;
+    if (asked->ahead > 0 && asked->verb == WEIR_TAKE && out->allowed) {
         const int64_t delay_us = out->delay_us;
         const int64_t ahead = min_of(asked->ahead, out->remaining / asked->spread);
         if (ahead > 0) {
             state_decide(plan, cell->state, now_us, ahead, WEIR_TAKE, out);
             assert(out->allowed);
+            out->age_us = now_us;
             if (asked->cost > 0)
                 out->delay_us = delay_us;
         }
@@ -106,7 +111,10 @@ void store_decide(struct sim *sim, const struct asked *asked, struct weir_decisi
     if (asked->verb == WEIR_REFUND || asked->verb == WEIR_RESET) {
         const int64_t used = cell_used(cell, store_now_us(sim));
         decide(sim, cell, asked, out);
-        audit_credit(sim, asked->limit, asked->key, used - cell_used(cell, store_now_us(sim)));
+        if (asked->ahead > 0) /* never used: the store holds no fewer than were used, and the meters show it */
+            audit_void_denials(sim, asked->limit, asked->key);
+        else
+            audit_credit(sim, asked->limit, asked->key, used - cell_used(cell, store_now_us(sim)));
         audit_void_denials(sim, asked->limit, asked->key);
         return;
     }

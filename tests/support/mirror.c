@@ -245,6 +245,7 @@ bool mirror_take_ahead(struct mirror *mirror, const struct weir_plan *plan, int6
     out->allowed = true;
     out->retry_after_us = 0;
     out->ahead = granted;
+    out->age_us = now_us;
     return written;
 }
 

@@ -102,6 +102,8 @@ struct account *account_add(struct accounts *accounts, struct account_shard *sha
     }
     struct account *account = memory;
     memset(account, 0, sizeof *account);
+    account->limit = request->limit;
+    account->hash = request->hash;
     account->limit_id = request->limit_id;
     account->by_caller = by_caller;
     memcpy(account->key, request->key.data, request->key.len);
@@ -124,6 +126,7 @@ void account_keep_up(struct account_shard *shard, struct account *account, const
     struct weir_plan plan;
     const uint64_t version = weir_request_plan(request, &plan);
     const bool by_caller = request->now_us != WEIR_OWN_CLOCK;
+    account->limit = request->limit;
     if (memcmp(&plan, &account->lease.plan, sizeof plan) == 0) {
         account->lease.version = version; /* the new version has the same plan for this key */
     } else if (version != account->lease.version) {

@@ -32,6 +32,8 @@ struct lease_call;
 struct account {
     UT_hash_handle hh;
     struct lease_call *call; /* under way to Redis for this key; NULL: none */
+    weir_limit *limit;       /* of the last request; it may be an override */
+    uint64_t hash;           /* the requests' */
     uint32_t limit_id;       /* the same for all overrides of a limit */
     bool by_caller;          /* requests bring their time, and the lease's times are on that clock */
     struct lease lease;

@@ -221,7 +221,7 @@ static void lease_call_end_leader(struct lease_call *call, struct account_shard 
     struct weir_decision *out = waiter_out(leader);
     const int64_t cost = waiter_cost(leader), left = account ? lease_left(&account->lease, now_us) : 0;
     *out = call->op.decision;
-    out->ahead = 0;
+    out->ahead = out->age_us = 0;
     out->remaining = min_of(out->limit, out->remaining + left);
     if (!out->allowed && left >= cost && lease_decide(&account->lease, now_us, cost, WEIR_TAKE, out) == LEASE_SPENT)
         shard->lease_hits++;
@@ -395,6 +395,7 @@ void lease_call_send(struct lease_call *call)
         struct lease_call *next = call->next;
         const struct weir_backend_request asked = hybrid_remote_request(&call->request, &call->order);
         call->next = NULL;
+        hybrid_give_back(call->hybrid, &call->request);
         const int status = remote->ops->submit(remote, &asked, call->deadline_us, &call->op);
         if (status != 1) {
             struct lease_call *leaving = lease_call_finish(call, status), **end = &leaving;
@@ -411,6 +412,7 @@ void lease_call_run(struct lease_call *call)
 {
     struct weir_backend *remote = call->hybrid->remote;
     const struct weir_backend_request asked = hybrid_remote_request(&call->request, &call->order);
+    hybrid_give_back(call->hybrid, &asked);
     const int status = remote->ops->decide(remote, &asked, 1, false, call->deadline_us, &call->op.decision);
     lease_call_send(lease_call_finish(call, status));
 }

@@ -100,6 +100,10 @@ struct lease_call *lease_call_make_lone(struct hybrid *hybrid, const struct weir
                                         const struct lease_order *order, int64_t asked_us,
                                         struct hybrid_waiter *waiter);
 
+/* Give back permits that this instance does not use: the key's own, and those of few other keys. The caller holds no
+ * lock, and is about to ask the remote for `request`. Defined in hybrid/returns.c. */
+void hybrid_give_back(struct hybrid *hybrid, const struct weir_backend_request *request);
+
 /* Send a call, unless it is NULL. The caller holds no lock. */
 void lease_call_send(struct lease_call *call);
 

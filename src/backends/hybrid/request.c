@@ -63,7 +63,7 @@ static struct account *request_take_answer(struct hybrid *hybrid, struct account
                                            struct weir_decision *out) REQUIRES(shard->mutex)
 {
     *out = *decision;
-    out->ahead = 0;
+    out->ahead = out->age_us = 0;
     const struct lease_rules rules = hybrid_rules(hybrid);
     struct account *account = request_account(hybrid, shard, request, false, now_us);
     if (account)

@@ -63,13 +63,7 @@ bool decide_entry(struct memory *memory, struct shard *shard, const struct weir_
     const struct rule *rule = entry_rule(&memory->table, entry);
     const size_t words = state_words(&rule->plan);
     int64_t *state = entry_get(entry, 0, copy, words);
-    bool changed;
-    if (request->verb == WEIR_TAKE && request->ahead > 0)
-        changed = state_take_ahead(&rule->plan, state, request->now_us, request->cost, request->ahead, request->spread,
-                                   out);
-    else
-        changed = state_decide(&rule->plan, state, request->now_us, request->cost, request->verb, out);
-    if (!changed)
+    if (!state_decide_request(&rule->plan, state, request->now_us, request->verb, request, out))
         return true;
     entry_put(entry, 0, state, words);
     if (rule_former(rule))

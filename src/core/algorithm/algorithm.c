@@ -1,6 +1,7 @@
 /* algorithm.c - finds the algorithm of a plan. */
 #include "core/algorithm/algorithm.h"
 
+#include "core/algorithm/grid.h"
 #include "core/algorithm/sliding_window.h"
 #include "core/ground/arith.h"
 
@@ -62,6 +63,7 @@ bool state_take_ahead(const struct weir_plan *plan, int64_t *state, int64_t now_
         return changed;
     }
     const int64_t granted = min_of(ahead, div_down(out->remaining, spread));
+    out->age_us = now_us;
     if (granted == 0)
         return changed;
     const int64_t delay_us = out->delay_us;
@@ -69,5 +71,41 @@ bool state_take_ahead(const struct weir_plan *plan, int64_t *state, int64_t now_
     if (cost > 0)
         out->delay_us = delay_us;
     out->ahead = granted;
+    out->age_us = now_us;
     return true;
+}
+
+/* Return the time of the last edge, at which permits came back together. */
+static int64_t last_edge_us(const struct weir_plan *plan, const int64_t *state, int64_t now_us)
+{
+    const int64_t first_us = grid_end_us(plan, state[1]);
+    if (state[1] - now_us > WEIR_CLOCK_SLACK_US)
+        return now_us;
+    return now_us < first_us ? state[1] : now_us - (now_us - first_us) % plan->period_us;
+}
+
+bool state_return(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t since_us, int64_t cost,
+                  struct weir_decision *out)
+{
+    int64_t at_us = now_us, gone = 0;
+    if (plan->algorithm == WEIR_SLIDING_WINDOW) {
+        state_used(plan, state, &at_us);
+        gone = at_us / plan->period_us - since_us / plan->period_us > plan->blocks ? cost : 0;
+    } else if (plan->algorithm == WEIR_FIXED_WINDOW || plan->refill == WEIR_INTERVAL) {
+        gone = since_us < last_edge_us(plan, state, now_us) ? cost : 0;
+    } else {
+        const int64_t ticks = max_of(0, level_read(plan, state, now_us).tick - since_us / plan->tick_us);
+        gone = ticks > cost * plan->q / plan->p ? cost : div_up(ticks * plan->p, plan->q);
+    }
+    return state_decide(plan, state, now_us, max_of(0, cost - gone), WEIR_REFUND, out);
+}
+
+bool state_decide_request(const struct weir_plan *plan, int64_t *state, int64_t now_us, enum weir_verb verb,
+                          const struct weir_backend_request *request, struct weir_decision *out)
+{
+    if (verb == WEIR_TAKE && request->ahead > 0)
+        return state_take_ahead(plan, state, now_us, request->cost, request->ahead, request->spread, out);
+    if (verb == WEIR_REFUND && request->ahead > 0)
+        return state_return(plan, state, now_us, request->ahead, request->cost, out);
+    return state_decide(plan, state, now_us, request->cost, verb, out);
 }

@@ -67,9 +67,20 @@ static inline bool state_decide(const struct weir_plan *plan, int64_t *state, in
     }
 }
 
+/* Do what a request asks of a state: any verb but a reset. The return value and *out are as above; WEIR_TAKE with `ahead`
+ * is state_take_ahead(), WEIR_REFUND with `ahead` state_return(). */
+bool state_decide_request(const struct weir_plan *plan, int64_t *state, int64_t now_us, enum weir_verb verb,
+                          const struct weir_backend_request *request, struct weir_decision *out);
+
+/* Refund those of `cost` permits, charged at `since_us` and never used, that have not come back by themselves. With
+ * continuous refill that is what refills since then less, so that the state never holds less than what was really
+ * used. */
+bool state_return(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t since_us, int64_t cost,
+                  struct weir_decision *out);
+
 /* Take `cost` permits, which may be 0 and then always succeeds; and after that up to `ahead` more, as many as fit into
  * what remains divided by `spread`. *out and the return value are as above, after both; out->ahead is the second
- * number, and out->delay_us that of the first permit charged. */
+ * number, out->delay_us that of the first permit charged. If it is allowed, out->age_us is now_us. */
 bool state_take_ahead(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost, int64_t ahead,
                       uint32_t spread, struct weir_decision *out);
 

@@ -5,6 +5,10 @@
 #include "core/ground/arith.h"
 
 #define RIVALS_US WEIR_SECOND /* how long it is remembered that others take permits that come back */
+#define IDLE_PART 32          /* a lease that was not used for this part of its life goes back, ... */
+#define IDLE_SHORT_PART 2     /* ... or for this part, if lives are short compared with the limit's period ... */
+#define IDLE_LEAST_PART 64    /* ... and it is this part of the limit or more */
+#define ASKING_US 100000      /* for so long after a request, an answer may be under way */
 #define ROUNDING_TICKS 2
 #define NEVER_HOLDS_US WEIR_SECOND /* how long a denial of a cost that can never fit is remembered */
 
@@ -77,6 +81,7 @@ static void batch_shrink(const struct weir_plan *plan, struct lease_batch *batch
     }
     const int64_t later_us = permits * plan->q / plan->p * plan->tick_us;
     batch->left -= permits;
+    batch->charged_us += batch->charged_us > 0 ? later_us : 0;
     batch->asked_us += later_us;
     batch->end_us += later_us;
 }
@@ -86,6 +91,8 @@ static inline int64_t batch_left(struct lease *lease, struct lease_batch *batch,
     const struct weir_plan *plan = &lease->plan;
     const int64_t left = batch->left;
     if (left > 0 && now_us >= batch->end_us) {
+        if (plan->algorithm == WEIR_SLIDING_WINDOW && batch->charged_us > 0)
+            lease->rest = *batch;
         if (is_greedy(plan))
             batch_shrink(plan, batch, now_us);
         else
@@ -228,6 +235,7 @@ static void add_batch(struct lease *lease, const struct lease_batch *grant)
     batch->left += grant->left;
     batch->asked_us = min_of(batch->asked_us, grant->asked_us);
     batch->end_us = min_of(batch->end_us, grant->end_us);
+    batch->charged_us = min_of(batch->charged_us, grant->charged_us);
 }
 
 /* Return how long, at least, one permit has to wait if `decision` leaves none. */
@@ -338,6 +346,7 @@ void lease_answered(struct lease *lease, const struct lease_rules *rules, const 
         .end_us = asked_us + min_of(lease->life_us, good_us),
         .slot_us = now_us + decision->delay_us,
         .next = direct,
+        .charged_us = order->ahead > 0 ? decision->age_us : 0,
     };
     if (now_us < grant.end_us)
         add_batch(lease, &grant);
@@ -363,6 +372,36 @@ void lease_give_back(struct lease *lease, const struct lease_rules *rules, uint6
     lease->lost += (uint64_t)cost;
 }
 
+/* True if nothing of this batch has been used for so long that others should have it. What another instance would
+ * hardly miss stays, since giving it back costs a call. */
+static bool batch_is_idle(const struct lease *lease, const struct lease_batch *batch, int64_t now_us)
+{
+    const struct weir_plan *plan = &lease->plan;
+    const bool is_short = is_greedy(plan) || plan->algorithm == WEIR_SLIDING_WINDOW;
+    const int64_t idle_us = now_us - lease->used_us, since_us = now_us - batch->asked_us;
+    if (batch->charged_us == 0 || plan->algorithm == WEIR_LEAKY_BUCKET || batch->left * IDLE_LEAST_PART < plan->size ||
+        idle_us < lease->life_us / (is_short ? IDLE_SHORT_PART : IDLE_PART))
+        return false;
+    return !is_greedy(plan) || since_us / plan->tick_us < batch->left * plan->q / plan->p;
+}
+
+int64_t lease_take_rest(struct lease *lease, int64_t now_us, int64_t *charged_us)
+{
+    lease_left(lease, now_us); /* ends what has ended */
+    for (int i = 0; i < 2 && lease->rest.left == 0; i++) {
+        struct lease_batch *batch = &lease->batches[i];
+        if (batch->left > 0 && batch_is_idle(lease, batch, now_us)) {
+            lease->rest = *batch;
+            lease->lost += (uint64_t)batch->left;
+            batch->left = 0;
+        }
+    }
+    const int64_t permits = lease->rest.left;
+    *charged_us = lease->rest.charged_us;
+    lease->rest.left = 0;
+    return permits;
+}
+
 bool lease_recall(struct lease *lease, int64_t now_us, struct weir_decision *out)
 {
     if (!lease->is_known)
@@ -381,6 +420,6 @@ bool lease_recall(struct lease *lease, int64_t now_us, struct weir_decision *out
 bool lease_is_idle(struct lease *lease, int64_t now_us)
 {
     load_turn(lease, now_us);
-    return lease_left(lease, now_us) == 0 && !lease_denies(lease, now_us, INT64_MAX) && lease->count == 0 &&
-           lease->average < LOAD_AVERAGE_ONE / 2;
+    return now_us - lease->used_us >= ASKING_US && lease_left(lease, now_us) == 0 &&
+           !lease_denies(lease, now_us, INT64_MAX) && lease->count == 0 && lease->average < LOAD_AVERAGE_ONE / 2;
 }

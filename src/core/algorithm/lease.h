@@ -26,6 +26,7 @@ struct lease_batch {
     int64_t left;
     int64_t asked_us, end_us; /* from end_us on, a greedy bucket's shrinks, and any other is unusable */
     int64_t slot_us, next;
+    int64_t charged_us; /* by Redis's clock; 0: not known */
 };
 
 struct lease {
@@ -52,8 +53,10 @@ struct lease {
 
     /* The load: permits requested in this turn, which ends at turn_us, and their moving average * 16. */
     int64_t count, average, turn_us, turn_len_us;
+    int64_t used_us; /* the last request */
 
-    uint64_t lost; /* permits not used in time; the owner moves them to its own count */
+    struct lease_batch rest; /* permits that were not used in time and can be given back */
+    uint64_t lost;           /* permits not used in time; the owner moves them to its own count */
 };
 
 /* The outcome of a request. */
@@ -100,6 +103,7 @@ static inline enum lease_answer lease_hit(struct lease *lease, int64_t now_us, i
         return LEASE_UNDECIDED;
     const int64_t asked_us = spends ? batch->asked_us : lease->denied_asked_us;
     lease->count += cost;
+    lease->used_us = now_us;
     batch->left -= spends ? cost : 0;
     *out = (struct weir_decision){
         .allowed = spends,
@@ -138,6 +142,11 @@ void lease_answered(struct lease *lease, const struct lease_rules *rules, const 
  * was sent. *out is then its denial, true at that time. */
 bool lease_was_denied(struct lease *lease, const struct lease_order *order, int64_t asked_us, int64_t now_us,
                       int64_t cost, const struct weir_decision *decision, struct weir_decision *out);
+
+/* Take from the lease permits that this instance does not use: those that no request has used for long, or that ended
+ * with a block of a sliding window. Return their number, and when Redis charged them. They count as lost here; a refund
+ * in Redis may save them for others. */
+int64_t lease_take_rest(struct lease *lease, int64_t now_us, int64_t *charged_us);
 
 /* Note that an order has failed. */
 static inline void lease_order_failed(struct lease *lease, const struct lease_order *order)

@@ -43,6 +43,7 @@ void lease_count(struct lease *lease, int64_t now_us, int64_t cost)
 {
     load_turn(lease, now_us);
     lease->count = min_of(lease->count + cost, COUNT_MAX);
+    lease->used_us = now_us;
 }
 
 /* ---- Orders ---- */

@@ -150,14 +150,16 @@ int redis_engine_submit(struct redis_engine *engine, const struct weir_backend_r
                         struct weir_op *op)
 {
     struct redis_op_waiter *waiter = redis_waiter_in_op(op);
-    assert(request->ahead <= UINT32_MAX && request->spread <= UINT16_MAX);
+    const bool returns = request->verb == WEIR_REFUND;
+    assert(returns ? request->now_us == WEIR_OWN_CLOCK : request->ahead <= UINT32_MAX && request->spread <= UINT16_MAX);
     *waiter = (struct redis_op_waiter){
         .waiter = { .deadline_us = deadline_us,
                     .ahead = (uint32_t)request->ahead,
                     .spread = (uint16_t)request->spread,
-                    .kind = REDIS_WAITER_OP },
+                    .kind = REDIS_WAITER_OP,
+                    .returns = returns },
         .hash = request->hash,
-        .now_us = request->now_us,
+        .now_us = returns ? request->ahead : request->now_us,
         .cost = request->cost,
     };
     return redis_engine_take_over(engine, waiter);

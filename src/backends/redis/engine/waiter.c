@@ -30,16 +30,17 @@ struct weir_op *redis_waiter_op(struct redis_op_waiter *waiter)
 struct weir_backend_request redis_waiter_request(struct redis_op_waiter *waiter)
 {
     const struct weir_op *op = redis_waiter_op(waiter);
+    const bool returns = waiter->waiter.returns;
     return (struct weir_backend_request){
         .limit = op->request.limit,
         .key = op->request.key,
         .hash = waiter->hash,
         .cost = waiter->cost,
-        .now_us = waiter->now_us,
+        .now_us = returns ? WEIR_OWN_CLOCK : waiter->now_us,
         .cold_since_us = -1,
-        .ahead = waiter->waiter.ahead,
+        .ahead = returns ? waiter->now_us : waiter->waiter.ahead,
         .spread = waiter->waiter.spread,
-        .verb = WEIR_TAKE,
+        .verb = returns ? WEIR_REFUND : WEIR_TAKE,
     };
 }
 

@@ -43,11 +43,12 @@ struct redis_waiter {
     struct redis_waiter *next; /* in the queue */
     int64_t deadline_us;
     /* The rest of an op's request; a thread has its job. An op has no room for these elsewhere. */
-    uint32_t ahead;     /* at most the size of a limit, which is limit + debt */
-    uint16_t spread;    /* at most WEIR_MAX_SPREAD */
-    uint8_t hops;       /* how many redirects the request has followed */
-    uint8_t kind : 1;   /* enum redis_waiter_kind */
-    uint8_t asking : 1; /* ASKING must precede the next call */
+    uint32_t ahead;      /* at most the size of a limit, which is limit + debt */
+    uint16_t spread;     /* at most WEIR_MAX_SPREAD */
+    uint8_t hops;        /* how many redirects the request has followed */
+    uint8_t kind : 1;    /* enum redis_waiter_kind */
+    uint8_t asking : 1;  /* ASKING must precede the next call */
+    uint8_t returns : 1; /* WEIR_REFUND with `ahead`, which is in redis_op_waiter.now_us; otherwise WEIR_TAKE */
 } __attribute__((may_alias));
 _Static_assert(2 * WEIR_MAX_PERMITS <= UINT32_MAX, "`ahead` holds the size of any limit");
 

@@ -197,10 +197,7 @@ static int64_t decide_aboard(const struct weir_plan *plan, int64_t *state, int64
         state_charge(plan, state, now_us, 0);
         verb = WEIR_PEEK;
     }
-    if (request->ahead > 0)
-        state_take_ahead(plan, state, now_us, request->cost, request->ahead, request->spread, &aboard->decision);
-    else
-        state_decide(plan, state, now_us, request->cost, verb, &aboard->decision);
+    state_decide_request(plan, state, now_us, verb, request, &aboard->decision);
     aboard->decision.source = WEIR_BY_REDIS;
     const int64_t charged = verb == WEIR_TAKE && aboard->decision.allowed ? request->cost + aboard->decision.ahead : 0;
     aboard->changed = charged > 0 || request->verb == WEIR_REFUND || request->verb == WEIR_RESET;

@@ -99,7 +99,7 @@ static void flight_add_request(struct redis_flight *flight, struct redis_flight_
                                struct weir_decision *out, void *owner)
 {
     struct redis_flight_request *aboard = &flight->requests[flight->request_count++];
-    assert(request->ahead == 0 ? request->cost > 0 : request->verb == WEIR_TAKE && request->spread > 0);
+    assert(request->cost > 0 || (request->ahead > 0 && request->verb == WEIR_TAKE));
     aboard->deadline_us = deadline_us;
     flight->deadline_us = min_of(flight->deadline_us, deadline_us);
     aboard->request = *request;
@@ -192,8 +192,8 @@ bool redis_flight_add(struct redis_flight *flight, const struct weir_backend_req
 
 /* ---- Writing ---- */
 
-/* True if no later request joins this one's item. Equal consecutive requests are one item, except those that charge
- * ahead: each of these is one item for its cost, if it has one, and one for the rest. */
+/* True if no later request joins this one's item. Equal consecutive requests are one item, except those with `ahead`:
+ * each of these is one item for its cost, if it has one, and one for the rest or for the time. */
 static bool ends_item(const struct redis_flight_request *aboard)
 {
     const struct redis_flight_request *next = aboard->next;
@@ -219,6 +219,11 @@ static void write_item(int verb, bool more, int64_t cost, int64_t times, struct 
 
 static void write_ahead(const struct weir_backend_request *request, bool more, struct redis_bytes *out)
 {
+    if (request->verb == WEIR_REFUND) {
+        write_item(REDIS_SINCE, true, request->ahead & ((INT64_C(1) << 40) - 1), request->ahead >> 40, out);
+        write_item(WEIR_REFUND, more, request->cost, 1, out);
+        return;
+    }
     if (request->cost > 0)
         write_item(WEIR_TAKE, true, request->cost, 1, out);
     write_item(request->cost > 0 ? REDIS_LEASE_IF_TAKEN : REDIS_LEASE, more, request->ahead, request->spread, out);

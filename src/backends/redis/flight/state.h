@@ -50,11 +50,12 @@ enum redis_found {
 int redis_state_read(const struct weir_plan *plan, const unsigned char *bytes, size_t len, int64_t *state,
                      enum redis_found *found);
 
-/* The verbs of items: enum weir_verb, and these, which charge up to `cost` permits ahead of use: as many as fit into
- * the permits left divided by `times`. */
+/* The verbs of items: enum weir_verb, and these. The first two charge up to `cost` permits ahead of use: as many as fit
+ * into the permits left divided by `times`. */
 enum redis_verb {
     REDIS_LEASE = WEIR_RESET + 1,
-    REDIS_LEASE_IF_TAKEN /* only if the key's last take in this call was admitted */
+    REDIS_LEASE_IF_TAKEN, /* only if the key's last take in this call was admitted */
+    REDIS_SINCE           /* the next item refunds what was charged at this time: `cost` + `times` * 2^40 us */
 };
 
 /* Write an item: `times` (1 to REDIS_MAX_TIMES) equal requests, one after the other. `more`: the next item is for the
