@@ -78,7 +78,9 @@ void hybrid_give_back(struct hybrid *hybrid, const struct weir_backend_request *
     struct hybrid_return *first = NULL, **end = &first;
     lock_take(&shard->mutex);
     struct account *account = account_find(shard, request);
-    for (int i = 0; i <= OTHERS_LOOKED_AT; i++) {
+    /* Which others come up depends on chance, which a replay cannot repeat. */
+    const int others = hybrid->accounts.keep_idle ? 0 : OTHERS_LOOKED_AT;
+    for (int i = 0; i <= others; i++) {
         if (account && account->by_caller == by_caller && !lease_is_ahead(&account->lease, now_us))
             *end = return_of(shard, account, now_us, request->now_us);
         if (*end)

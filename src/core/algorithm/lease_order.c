@@ -77,14 +77,18 @@ static bool order_has_plenty(const struct lease *lease, int64_t now_us)
 }
 
 /* Return the permits to order ahead of requests that want `want`, without those that wait for them. A key that was
- * last asked for more than a life ago gets none beyond its load: they would end unused. */
+ * last asked for more than a life ago gets none beyond its load: they would end unused. A greedy bucket never regains
+ * such permits, so it gets what a life asks for at most. */
 static int64_t order_ahead(const struct lease *lease, int64_t now_us, int64_t want)
 {
-    if (lease->plan.algorithm == WEIR_LEAKY_BUCKET || !order_has_plenty(lease, now_us) ||
+    const struct weir_plan *plan = &lease->plan;
+    const int64_t load = want + want / 8, part = plan->size / PLENTY_SPREAD;
+    if (plan->algorithm == WEIR_LEAKY_BUCKET || !order_has_plenty(lease, now_us) || part < PLENTY_LEAST ||
         (lease->is_known && now_us - lease->known_us >= lease->life_us))
-        return want + want / 8;
-    const int64_t part = lease->plan.size / PLENTY_SPREAD;
-    return max_of(want + want / 8, part < PLENTY_LEAST ? 0 : min_of(2 * want + PLENTY_AHEAD, part));
+        return load;
+    const int64_t more = is_greedy(plan) ? div_up(lease->average * TURNS_IN_LIFE, LOAD_AVERAGE_ONE)
+                                         : 2 * want + PLENTY_AHEAD;
+    return max_of(load, min_of(more, part));
 }
 
 static void order_note(struct lease *lease, const struct lease_order *order)
