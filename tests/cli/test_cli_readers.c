@@ -90,7 +90,7 @@ TEST(a_line_can_be_extended_and_retracted_and_read_again, 10)
 {
     static const char data[] = "\xef\xbb\xbf"
                                "a\r\nb\nc";
-    struct input input;
+    CLOSED_BY(input_close) struct input input;
     struct span line;
     input_open(&input, data, sizeof data - 1);
     ck_assert_int_eq(lines_next(&input.lines, &line), 1);
@@ -113,7 +113,6 @@ TEST(a_line_can_be_extended_and_retracted_and_read_again, 10)
     ck_assert_int_eq(input.lines.number, 2);
     ck_assert_int_eq(lines_extend(&input.lines, &line), 1);
     ck_assert_int_eq(lines_next(&input.lines, &line), 0);
-    input_close(&input);
 }
 
 TEST(a_line_is_extended_and_retracted_where_the_buffer_ends, 10)
@@ -314,7 +313,7 @@ TEST(quoted_keys_of_any_bytes_survive_csv, 30)
             }
             len += (size_t)sprintf(data + len, "\",%zu%s\n", i, chance_one_in(&chance, 2) ? "\r" : "");
         }
-        struct input input;
+        CLOSED_BY(input_close) struct input input;
         struct span line;
         struct csv_row row;
         struct fault fault = { "" };
@@ -331,7 +330,6 @@ TEST(quoted_keys_of_any_bytes_survive_csv, 30)
         }
         ck_assert_int_eq(lines_next(&input.lines, &line), 0);
         csv_free(csv);
-        input_close(&input);
     }
     free(csv);
 }
@@ -393,7 +391,7 @@ TEST(a_header_is_told_from_a_row, 10)
     };
     struct csv *csv = malloc(sizeof *csv);
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        struct input input;
+        CLOSED_BY(input_close) struct input input;
         struct span line;
         input_open(&input, table[i].data, strlen(table[i].data));
         csv_start(csv, &table[i].choice);
@@ -413,7 +411,6 @@ TEST(a_header_is_told_from_a_row, 10)
                           table[i].data);
         }
         csv_free(csv);
-        input_close(&input);
     }
     free(csv);
 }

@@ -109,7 +109,7 @@ TEST(a_replica_replaces_its_primary_on_request, 60)
 
 TEST(a_primary_that_is_killed_or_stands_still_is_replaced_and_comes_back_as_a_replica, 120)
 {
-    struct cluster cluster;
+    CLOSED_BY(cluster_stop) struct cluster cluster;
     const struct cluster_wish wish = { .partial = true };
     good(&cluster, start(&cluster, &wish));
     int64_t began_us = wire_now_us();
@@ -128,7 +128,6 @@ TEST(a_primary_that_is_killed_or_stands_still_is_replaced_and_comes_back_as_a_re
     cluster_resume(&cluster, 1);
     good(&cluster, cluster_settle(&cluster));
     ck_assert_int_eq(cluster_replica(&cluster, 4), 1);
-    cluster_stop(&cluster);
 }
 
 TEST(a_cluster_can_have_a_password_and_leaves_nothing_behind, 60)

@@ -173,7 +173,7 @@ static void assert_not_asked_when_it_wakes(struct trouble *trouble, struct clust
 
 static void assert_only_its_keys_fall_back(int hit, const char *what, void (*end)(struct cluster *cluster, int node))
 {
-    struct cluster cluster;
+    CLOSED_BY(cluster_stop) struct cluster cluster;
     const struct cluster_wish wish = { .partial = true };
     cluster_open(&cluster, &wish);
     struct trouble *trouble = trouble_begin(&cluster, hit);
@@ -190,7 +190,6 @@ static void assert_only_its_keys_fall_back(int hit, const char *what, void (*end
     if (end == cluster_pause)
         assert_not_asked_when_it_wakes(trouble, &cluster, hit);
     trouble_close(trouble);
-    cluster_stop(&cluster);
 }
 
 TEST(of_a_primary_that_is_killed_only_its_keys_fall_back_until_its_replica_is_promoted, 120)
@@ -228,7 +227,7 @@ static void give_back(struct cluster *cluster, int node)
 
 TEST(without_a_majority_all_falls_back_and_returns_with_it, 120)
 {
-    struct cluster cluster;
+    CLOSED_BY(cluster_stop) struct cluster cluster;
     struct timed timed;
     cluster_open(&cluster, NULL);
     struct trouble *trouble = trouble_begin(&cluster, 0);
@@ -265,7 +264,6 @@ TEST(without_a_majority_all_falls_back_and_returns_with_it, 120)
     if (trouble->asks >= 0) /* the killed node's requests are not counted */
         assert_no_storm(map_asks(&cluster), wire_now_us() - trouble->began_us, 1, "CLUSTERDOWN");
     trouble_close(trouble);
-    cluster_stop(&cluster);
 }
 
 /* ---- Seeds ---- */

@@ -139,7 +139,7 @@ TEST(leases_of_a_primary_that_hands_over_stay_within_the_limit, 60)
  * admit its instance's share once. */
 TEST(leases_of_a_primary_that_is_killed_stay_within_their_bound, 120)
 {
-    struct cluster cluster;
+    CLOSED_BY(cluster_stop) struct cluster cluster;
     const struct cluster_wish wish = { .partial = true };
     cluster_open(&cluster, &wish);
     struct leases *leases = leases_begin(&cluster, 1, CLUSTER_SLOTS / 3, WEIR_SECOND);
@@ -158,7 +158,6 @@ TEST(leases_of_a_primary_that_is_killed_stay_within_their_bound, 120)
             }
     leases_end(leases, 3 * LIMIT, "kill -9");
     leases_close(leases);
-    cluster_stop(&cluster);
 }
 
 /* ---- The child of a fork ---- */

@@ -148,11 +148,10 @@ static void lose_and_try_groups(struct cluster *cluster, int lost)
 
 TEST(a_charge_that_a_replica_has_is_not_forgotten_and_a_groups_given_back_when_a_primary_is_killed, 120)
 {
-    struct cluster cluster;
+    CLOSED_BY(cluster_stop) struct cluster cluster;
     const struct cluster_wish wish = { .partial = true, .uses = uses };
     cluster_open(&cluster, &wish);
     assert_nothing_is_forgotten(&cluster, 1, "kill -9 with one replica's word", lose_and_try_groups);
-    cluster_stop(&cluster);
 }
 
 int main(void)

@@ -148,7 +148,7 @@ static void assert_takes_count(struct half *half, int64_t *taken_so_far)
 
 TEST_EACH(keys_of_a_slot_in_mid_migration_are_found_and_new_ones_made_at_the_target, 3, 60)
 {
-    struct half half;
+    CLOSED_BY(half_close) struct half half;
     int64_t taken_so_far[3] = { 1, 1, 0 };
     half_open(&half, _i, PATIENT_US);
     assert_takes_count(&half, taken_so_far);
@@ -163,7 +163,6 @@ TEST_EACH(keys_of_a_slot_in_mid_migration_are_found_and_new_ones_made_at_the_tar
     cluster_good(&common, cluster_slot_end(&common, half.slot, half.to, half.from));
     assert_takes_count(&half, taken_so_far);
     ck_assert_uint_eq(stats_of(half.limiter).errors, 0);
-    half_close(&half);
 }
 
 static struct weir_request request_of(const struct half *half, int limit)
@@ -184,7 +183,7 @@ static struct weir_decision both_taken(const struct half *half)
 /* Which key has migrated is random, so each takes a turn as the one that denies. */
 TEST_EACH(limits_over_a_key_in_mid_migration_are_all_charged_or_none, 3, 60)
 {
-    struct half half;
+    CLOSED_BY(half_close) struct half half;
     half_open(&half, _i, PATIENT_US);
     ck_assert(both_taken(&half).allowed);
     for (int tight = 0; tight < 2; tight++) {
@@ -206,12 +205,11 @@ TEST_EACH(limits_over_a_key_in_mid_migration_are_all_charged_or_none, 3, 60)
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(charged(half.limits[i], half.key), 3);
     ck_assert_uint_eq(stats_of(half.limiter).errors, 0);
-    half_close(&half);
 }
 
 TEST_EACH(limits_over_a_key_that_has_migrated_are_all_charged_there, 3, 60)
 {
-    struct half half;
+    CLOSED_BY(half_close) struct half half;
     half_open(&half, _i, PATIENT_US);
     cluster_good(&common, cluster_slot_carry(&common, half.slot, half.from, half.to, 1000));
     ck_assert(both_taken(&half).allowed); /* ASK leads to both keys */
@@ -220,7 +218,6 @@ TEST_EACH(limits_over_a_key_that_has_migrated_are_all_charged_there, 3, 60)
         ck_assert_int_eq(charged(half.limits[i], half.key), 3);
     half_finish(&half);
     ck_assert(both_taken(&half).allowed);
-    half_close(&half);
 }
 
 int main(void)

@@ -37,7 +37,7 @@ TEST(instances_have_an_id_and_a_weight, 30)
 {
     static const char body[] = "[" INSTANCE("x-1", WEIGHS(65535)) "," INSTANCE("x-2", "") "," INSTANCE(
         "x-3", "\"Weights\":null,") "," INSTANCE("x-4", "\"Weights\":{},") "]";
-    struct consul_peers peers;
+    CLOSED_BY(consul_peers_free) struct consul_peers peers;
     must_succeed(consul_peers_read(body, strlen(body), NULL, &peers, (struct message){ NULL, 0 }));
     ck_assert_uint_eq(peers.n, 4);
     for (size_t i = 0; i < 4; i++) {
@@ -46,15 +46,13 @@ TEST(instances_have_an_id_and_a_weight, 30)
         ck_assert_str_eq(peers.peers[i].id, id);
         ck_assert_int_eq(peers.peers[i].weight, i == 0 ? 65535 : 1);
     }
-    consul_peers_free(&peers);
 }
 
 TEST(empty_list_is_a_list, 30)
 {
-    struct consul_peers peers;
+    CLOSED_BY(consul_peers_free) struct consul_peers peers;
     must_succeed(consul_peers_read("[]", 2, NULL, &peers, (struct message){ NULL, 0 }));
     ck_assert_uint_eq(peers.n, 0);
-    consul_peers_free(&peers);
 }
 
 #define SERVICE(fields) "[{\"Service\":{" fields "}}]"
@@ -135,7 +133,7 @@ TEST(fields_that_weir_does_not_read_may_be_anything, 30)
     for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
         char body[4096];
         struct consul_peers peers;
-        struct consul_policies policies;
+        CLOSED_BY(consul_policies_free) struct consul_policies policies;
         snprintf(body, sizeof body, "[{\"Service\":{%s,\"ID\":\"1e999\",\"Weights\":{\"Passing\":7}},%s}]", odd[i],
                  odd[i]);
         ck_assert_str_eq(peers_error(body, NULL), "");
@@ -147,7 +145,6 @@ TEST(fields_that_weir_does_not_read_may_be_anything, 30)
         ck_assert_str_eq(policies_error(body), "");
         must_succeed(consul_policies_read(body, strlen(body), "weir", &policies, (struct message){ NULL, 0 }));
         ck_assert_str_eq(policies.entries[0].pattern, "12345678901234567890");
-        consul_policies_free(&policies);
     }
 }
 
@@ -212,7 +209,7 @@ TEST(policies_have_names_patterns_and_values, 30)
 {
     static const char body[] = "[" KEY("weir/", "null") "," KEY("weir/api", BUCKET) "," KEY(
         "weir/api/", "\"\"") "," KEY("weir/api/10.*", BUCKET) "," KEY("weir/api/a/b/c", BUCKET) "]";
-    struct consul_policies policies;
+    CLOSED_BY(consul_policies_free) struct consul_policies policies;
     must_succeed(consul_policies_read(body, strlen(body), "weir", &policies, (struct message){ NULL, 0 }));
     ck_assert_uint_eq(policies.n, 3);
     static const char *const patterns[] = { NULL, "10.*", "a/b/c" };
@@ -224,14 +221,13 @@ TEST(policies_have_names_patterns_and_values, 30)
         ck_assert_ptr_null(policies.entries[i].error);
         ck_assert_int_eq(policies.entries[i].policy.limit, 100);
     }
-    consul_policies_free(&policies);
 }
 
 TEST(key_that_ends_in_a_slash_is_a_folder_only_if_it_holds_nothing, 30)
 {
     static const char body[] = "[" KEY("weir/", NONSENSE) "," KEY("weir/api/10/", BUCKET) "," KEY(
         "weir/api/11/", "null") "," KEY("weir/api/12/", "\"\"") "]";
-    struct consul_policies policies;
+    CLOSED_BY(consul_policies_free) struct consul_policies policies;
     must_succeed(consul_policies_read(body, strlen(body), "weir", &policies, (struct message){ NULL, 0 }));
     ck_assert_uint_eq(policies.n, 2);
     ck_assert_str_eq(policies.entries[0].where, "Consul's weir/");
@@ -239,7 +235,6 @@ TEST(key_that_ends_in_a_slash_is_a_folder_only_if_it_holds_nothing, 30)
     ck_assert_str_eq(policies.entries[1].name, "api");
     ck_assert_str_eq(policies.entries[1].pattern, "10/");
     ck_assert_ptr_null(policies.entries[1].error);
-    consul_policies_free(&policies);
 }
 
 TEST(value_that_is_no_policy_is_an_entry_with_an_error, 30)
@@ -258,7 +253,7 @@ TEST(value_that_is_no_policy_is_an_entry_with_an_error, 30)
         { "[" KEY("weir/api/10.*\\u0000x", BUCKET) "]", "the key has a NUL" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        struct consul_policies policies;
+        CLOSED_BY(consul_policies_free) struct consul_policies policies;
         must_succeed(
             consul_policies_read(bad[i].body, strlen(bad[i].body), "weir", &policies, (struct message){ NULL, 0 }));
         ck_assert_uint_eq(policies.n, 1);
@@ -266,7 +261,6 @@ TEST(value_that_is_no_policy_is_an_entry_with_an_error, 30)
         ck_assert(!strstr(policies.entries[0].error, "NUL, and") || strcmp(policies.entries[0].name, "api") != 0);
         ck_assert_msg(strstr(policies.entries[0].error, bad[i].error) != NULL, "%s: %s", bad[i].body,
                       policies.entries[0].error);
-        consul_policies_free(&policies);
     }
 }
 
@@ -313,14 +307,13 @@ TEST(base64_is_read_as_it_is_written, 60)
         while (at % 4 != 0)
             encoded[at++] = '=';
         snprintf(body, sizeof body, "[{\"Key\":\"weir/api\",\"Value\":\"%s\"}]", encoded);
-        struct consul_policies policies;
+        CLOSED_BY(consul_policies_free) struct consul_policies policies;
         must_succeed(consul_policies_read(body, strlen(body), "weir", &policies, (struct message){ NULL, 0 }));
         must(policies.n == 1 && policies.entries[0].error == NULL, "a policy as it was written");
         char expected[64];
         memcpy(expected, text, len);
         expected[len] = '\0';
         must(policies.entries[0].policy.limit == policy_of(expected).limit, "the limit as it was written");
-        consul_policies_free(&policies);
     }
 }
 

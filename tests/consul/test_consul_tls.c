@@ -90,30 +90,28 @@ static struct told tls_follow(const struct tls_server *server, const char *ca, c
 
 TEST(agent_with_a_certificate_of_our_ca_is_believed, 60)
 {
-    struct tls_server server;
+    CLOSED_BY(tls_stop) struct tls_server server;
     tls_start(&server, "-no_tls1_1", false);
     ck_assert_str_eq(tls_follow(&server, "ca.pem", NULL).text, "peers self=a: a=3");
     ck_assert_ptr_nonnull(strstr(tls_follow(&server, NULL, NULL).text, "certificate"));
     ck_assert_ptr_nonnull(strstr(tls_follow(&server, "client.pem", NULL).text, "certificate"));
-    tls_stop(&server);
 }
 
 /* libcurl also uses the system's CA folder unless it is disabled. */
 TEST(ca_that_is_named_is_the_only_one, 60)
 {
-    struct tls_server server;
+    CLOSED_BY(tls_stop) struct tls_server server;
     tls_start(&server, "-no_tls1_1", false);
     ck_assert_ptr_nonnull(strstr(tls_follow(&server, NULL, NULL).text, "certificate"));
     ck_assert_str_eq(stage_ca_path(), "not set");
     ck_assert_str_eq(tls_follow(&server, "ca.pem", NULL).text, "peers self=a: a=3");
     ck_assert_str_eq(stage_ca_path(), "");
-    tls_stop(&server);
 }
 
 /* OpenSSL asks for the password on the terminal or, without one, on stdin: here a pipe that never delivers anything. */
 TEST(key_with_a_password_fails_without_a_prompt, 60)
 {
-    struct tls_server server;
+    CLOSED_BY(tls_stop) struct tls_server server;
     int silent[2], terminal = open("/dev/tty", O_RDWR | O_CLOEXEC);
     if (terminal >= 0)
         ck_assert_int_eq(ioctl(terminal, TIOCNOTTY), 0);
@@ -127,35 +125,31 @@ TEST(key_with_a_password_fails_without_a_prompt, 60)
     ck_assert_ptr_nonnull(strstr(tls_follow(&server, "ca.pem", "locked").text, "failed: Consul at 127.0.0.1:"));
     close(silent[0]);
     close(silent[1]);
-    tls_stop(&server);
 }
 
 TEST(agent_with_a_certificate_for_another_host_is_not_believed, 60)
 {
-    struct tls_server server;
+    CLOSED_BY(tls_stop) struct tls_server server;
     tls_start(&server, "-no_tls1_1", false);
     char port[16];
     snprintf(port, sizeof port, "%s", strrchr(server.address, ':'));
     snprintf(server.address, sizeof server.address, "https://localhost%s", port);
     ck_assert_ptr_nonnull(strstr(tls_follow(&server, "ca.pem", NULL).text, "subject name"));
-    tls_stop(&server);
 }
 
 TEST(agent_that_asks_for_a_certificate_gets_this_clients, 60)
 {
-    struct tls_server server;
+    CLOSED_BY(tls_stop) struct tls_server server;
     tls_start(&server, "-no_tls1_3", true);
     ck_assert_str_eq(tls_follow(&server, "ca.pem", "client").text, "peers self=a: a=3");
     ck_assert_ptr_nonnull(strstr(tls_follow(&server, "ca.pem", NULL).text, "failed: Consul at 127.0.0.1:"));
-    tls_stop(&server);
 }
 
 TEST(agent_with_nothing_newer_than_tls_1_1_is_refused, 60)
 {
-    struct tls_server server;
+    CLOSED_BY(tls_stop) struct tls_server server;
     tls_start(&server, "-tls1_1", false);
     ck_assert_ptr_nonnull(strstr(tls_follow(&server, "ca.pem", NULL).text, "failed: Consul at 127.0.0.1:"));
-    tls_stop(&server);
 }
 
 int main(void)

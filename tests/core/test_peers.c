@@ -203,7 +203,7 @@ TEST(a_list_that_says_nothing_is_refused_with_what_is_wrong, 30)
 TEST(who_does_not_know_which_peer_it_is_rounds_down, 30)
 {
     list_alike(7);
-    struct peers peers;
+    CLOSED_BY(peers_end) struct peers peers;
     struct share share;
     must_succeed(peers_read(list, 7, NULL, &share, nowhere));
     peers_begin(&peers, &rules);
@@ -211,14 +211,13 @@ TEST(who_does_not_know_which_peer_it_is_rounds_down, 30)
     peers_turn(&peers, HOLD_US);
     for (int64_t whole = 1; whole <= LIMIT_MOST; whole++)
         ck_assert_int_eq(part(&peers, whole), whole / 7);
-    peers_end(&peers);
 }
 
 /* ---- One instance's views ---- */
 
 TEST(before_the_first_answer_and_a_hold_down_longer_nothing_is_in_force, 30)
 {
-    struct peers peers;
+    CLOSED_BY(peers_end) struct peers peers;
     list_alike(2);
     peers_begin(&peers, &rules);
     ck_assert_int_eq(peers_due_us(&peers), INT64_MAX);
@@ -233,7 +232,6 @@ TEST(before_the_first_answer_and_a_hold_down_longer_nothing_is_in_force, 30)
     ck_assert(peers_turn(&peers, 100 + HOLD_US));
     ck_assert(peers_is_settled(&peers));
     ck_assert_int_eq(part(&peers, LIMIT_MOST), LIMIT_MOST / 2);
-    peers_end(&peers);
 }
 
 TEST(before_the_first_answer_a_floor_that_was_given_is_in_force, 30)
@@ -260,7 +258,7 @@ TEST(before_the_first_answer_a_floor_that_was_given_is_in_force, 30)
 
 TEST(who_leases_leaves_room_for_the_most_instances_there_can_be, 30)
 {
-    struct peers peers;
+    CLOSED_BY(peers_end) struct peers peers;
     struct force force;
     list_alike(20);
     peers_begin(&peers, &rules);
@@ -273,12 +271,11 @@ TEST(who_leases_leaves_room_for_the_most_instances_there_can_be, 30)
     ck_assert_int_eq(share_instances(in_force(&peers, &force)), 20);
     peers_turn(&peers, 3 * HOLD_US);
     ck_assert_int_eq(share_instances(in_force(&peers, &force)), 3);
-    peers_end(&peers);
 }
 
 TEST(less_is_in_force_at_once_and_more_after_the_hold_down, 30)
 {
-    struct peers peers;
+    CLOSED_BY(peers_end) struct peers peers;
     list_alike(10);
     begin_settled(&peers, &rules, 2, 0);
     hear(&peers, 10, 0, 5000);
@@ -292,12 +289,11 @@ TEST(less_is_in_force_at_once_and_more_after_the_hold_down, 30)
     peers_turn(&peers, 6500);
     ck_assert_int_eq(part(&peers, LIMIT_MOST), 10);
     ck_assert_uint_eq(peers.count, 1);
-    peers_end(&peers);
 }
 
 TEST(a_part_that_grows_by_its_rank_though_the_ratio_shrinks_waits_as_well, 30)
 {
-    struct peers peers;
+    CLOSED_BY(peers_end) struct peers peers;
     list_alike(4);
     begin_settled(&peers, &rules, 2, 1); /* 1 of 3 permits: the first has 2 */
     ck_assert_int_eq(part(&peers, 3), 1);
@@ -309,12 +305,11 @@ TEST(a_part_that_grows_by_its_rank_though_the_ratio_shrinks_waits_as_well, 30)
     ck_assert_int_eq(part(&peers, 1), 0);
     peers_turn(&peers, 5000 + HOLD_US);
     ck_assert_int_eq(part(&peers, 1), 1);
-    peers_end(&peers);
 }
 
 TEST(the_same_answer_again_changes_nothing, 30)
 {
-    struct peers peers;
+    CLOSED_BY(peers_end) struct peers peers;
     list_alike(3);
     list[1].weight = 5;
     begin_settled(&peers, &rules, 3, 1);
@@ -326,12 +321,11 @@ TEST(the_same_answer_again_changes_nothing, 30)
     peers_confirm(&peers, 6000);
     ck_assert_int_eq(peers_due_us(&peers), 6000 + STALE_US);
     ck_assert_uint_eq(peers.count, 1);
-    peers_end(&peers);
 }
 
 TEST(flapping_keeps_the_smaller_share_and_takes_no_room, 30)
 {
-    struct peers peers;
+    CLOSED_BY(peers_end) struct peers peers;
     list_alike(3);
     begin_settled(&peers, &rules, 2, 0);
     int64_t now_us = 5000;
@@ -343,7 +337,6 @@ TEST(flapping_keeps_the_smaller_share_and_takes_no_room, 30)
     }
     peers_turn(&peers, now_us + HOLD_US); /* the last one was of two */
     ck_assert_int_eq(part(&peers, 30), 15);
-    peers_end(&peers);
 }
 
 TEST(more_views_than_there_is_room_for_come_to_no_more_than_each_of_them, 60)
@@ -351,7 +344,7 @@ TEST(more_views_than_there_is_room_for_come_to_no_more_than_each_of_them, 60)
     struct chance chance = chance_make(3);
     list_alike(60);
     for (int draw = 0; draw < (INSTRUMENTED ? 60 : 300); draw++) {
-        struct peers peers;
+        CLOSED_BY(peers_end) struct peers peers;
         struct share heard[40];
         int64_t heard_us[40];
         begin_settled(&peers, &rules, 1, 0);
@@ -375,7 +368,6 @@ TEST(more_views_than_there_is_room_for_come_to_no_more_than_each_of_them, 60)
             must(part(&peers, whole) == share_permits(&heard[39], whole), "once it is quiet the last is in force");
         for (int i = 0; i < 40; i++)
             free((void *)(uintptr_t)heard[i].weights);
-        peers_end(&peers);
     }
 }
 
@@ -387,7 +379,7 @@ TEST(however_fast_views_change_none_counts_longer_than_a_hold_down_and_a_seventh
     enum { LONGEST_US = HOLD_US + (HOLD_US + PEERS_VIEWS - 3) / (PEERS_VIEWS - 2), LAST = 399 };
     list_alike(60);
     for (int draw = 0; draw < 60; draw++) {
-        struct peers peers;
+        CLOSED_BY(peers_end) struct peers peers;
         begin_settled(&peers, &rules, 1, 0);
         int64_t now_us = 2 * HOLD_US;
         int oldest = 0; /* that may still count */
@@ -407,13 +399,12 @@ TEST(however_fast_views_change_none_counts_longer_than_a_hold_down_and_a_seventh
             for (int64_t whole = 1; whole <= LIMIT_MOST; whole += 7)
                 must(part(&peers, whole) >= whole / least.total, "and the parts");
         }
-        peers_end(&peers);
     }
 }
 
 TEST(who_joins_while_others_keep_coming_has_a_share_after_a_hold_down_and_a_seventh, 30)
 {
-    struct peers peers;
+    CLOSED_BY(peers_end) struct peers peers;
     list_alike(INSTANCES_MOST);
     peers_begin(&peers, &rules);
     const int64_t step_us = HOLD_US / 10;
@@ -431,12 +422,11 @@ TEST(who_joins_while_others_keep_coming_has_a_share_after_a_hold_down_and_a_seve
         if (i * step_us > 51 * step_us + HOLD_US + HOLD_US / (PEERS_VIEWS - 2))
             ck_assert_int_ge(part(&peers, 90000), 90000 / (100 + i));
     }
-    peers_end(&peers);
 }
 
 TEST(a_first_answer_among_too_many_is_settled_once_nothing_of_before_holds, 30)
 {
-    struct peers peers;
+    CLOSED_BY(peers_end) struct peers peers;
     list_alike(60);
     peers_begin(&peers, &rules);
     for (size_t i = 0; i < 20; i++) {
@@ -447,14 +437,13 @@ TEST(a_first_answer_among_too_many_is_settled_once_nothing_of_before_holds, 30)
     peers_turn(&peers, HOLD_US + 19);
     ck_assert(peers_is_settled(&peers));
     ck_assert_int_eq(part(&peers, 41), 1);
-    peers_end(&peers);
 }
 
 /* ---- What gets too old ---- */
 
 TEST(after_max_stale_the_least_of_all_answers_is_in_force_until_a_hold_down_after_the_next, 30)
 {
-    struct peers peers;
+    CLOSED_BY(peers_end) struct peers peers;
     list_alike(10);
     begin_settled(&peers, &rules, 10, 0);
     hear(&peers, 2, 0, 2000);
@@ -472,17 +461,15 @@ TEST(after_max_stale_the_least_of_all_answers_is_in_force_until_a_hold_down_afte
     ck_assert_int_eq(peers_due_us(&peers), again_us + HOLD_US);
     peers_turn(&peers, again_us + HOLD_US);
     ck_assert_int_eq(part(&peers, LIMIT_MOST), 25);
-    peers_end(&peers);
 }
 
 TEST(after_max_stale_a_share_that_never_was_less_stays_to_the_last_permit, 30)
 {
-    struct peers peers;
+    CLOSED_BY(peers_end) struct peers peers;
     list_alike(3);
     begin_settled(&peers, &rules, 3, 0);
     ck_assert(peers_turn(&peers, STALE_US));
     ck_assert_int_eq(part(&peers, LIMIT_MOST), 17); /* a floor of 1 in 3 would be 16 */
-    peers_end(&peers);
 }
 
 TEST(after_max_stale_a_floor_that_was_given_is_in_force_if_it_is_less, 30)
@@ -507,7 +494,7 @@ TEST(no_number_ever_grows_for_want_of_an_answer, 60)
     list_alike(40);
     for (int draw = 0; draw < 2000; draw++) {
         struct peers_rules with = rules;
-        struct peers peers;
+        CLOSED_BY(peers_end) struct peers peers;
         with.floor_instances = chance_one_in(&chance, 2) ? 0 : chance_between(&chance, 2, 60);
         peers_begin(&peers, &with);
         int64_t now_us = 0;
@@ -528,7 +515,6 @@ TEST(no_number_ever_grows_for_want_of_an_answer, 60)
         must(ratio(&peers) <= rate, "no rate grows");
         for (int64_t whole = 1; whole <= LIMIT_MOST; whole++)
             must(part(&peers, whole) <= before[whole], "no part grows");
-        peers_end(&peers);
     }
 }
 

@@ -193,7 +193,7 @@ TEST(each_line_of_each_shard_has_its_place_in_the_mapping, 30)
     for (size_t shards = 1; shards <= 512; shards *= 2)
         for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
             struct budget budget = { .max = 1 << 20 };
-            struct index index;
+            CLOSED_BY(index_free) struct index index;
             must(index_init(&index, shards, keys[k], &budget) == 0, "there is memory");
             must((index.most_lines & (index.most_lines + 1)) == 0, "all lines of the last level");
             must(index.most_lines >= 2 + keys[k] / INDEX_KEYS_MOST * 3 / 2, "as many as it takes");
@@ -213,7 +213,6 @@ TEST(each_line_of_each_shard_has_its_place_in_the_mapping, 30)
                         must(index_line_at(&index, shard, number) == index_line_at(&index, shard, number - 1) + 1,
                              "those of a shard in a level are side by side");
                 }
-            index_free(&index);
         }
 }
 

@@ -294,12 +294,13 @@ TEST(a_look_at_an_entry_sees_whose_it_is, 10)
             bool is_other_limit, is_it;
         } asks[] = { { 0, 7, false, true },  { 0, 7, true, false },  { 0, 8, false, false },
                      { 0, 6, false, false }, { 1, 7, false, false }, { 2, 7, false, false } };
-        struct stand stand;
+        CLOSED_BY(stand_close) struct stand stand;
         stand_open(&stand, policies[p], policies[p]);
         must(taken(stand.own, KEY, 1).allowed && taken(stand.other, "another", 1).allowed, "fresh");
         const struct weir_backend_request own = ask(&stand, stand.own, KEY, 1, WEIR_PEEK);
         struct entry *entry = look_for(&stand, &own).entry;
-        const uint32_t place = slab_place(&stand.table->slab, entry, entry_bytes(entry_rule(stand.table, entry)->words, 7));
+        const uint32_t place = slab_place(&stand.table->slab, entry,
+                                          entry_bytes(entry_rule(stand.table, entry)->words, 7));
         for (size_t i = 0; i < 2 * sizeof asks / sizeof asks[0]; i++) {
             weir_limit *limit = asks[i / 2].is_other_limit ? stand.other : stand.own;
             const struct weir_backend_request request = backend_request(
@@ -313,7 +314,6 @@ TEST(a_look_at_an_entry_sees_whose_it_is, 10)
         must_succeed(weir_reset(stand.own, weir_key_text(KEY)));
         struct look look = { .whose = LOOK_UNGUESSED };
         ck_assert(!look_at(stand.table, place, &own, &look)); /* nobody's */
-        stand_close(&stand);
     }
 }
 
@@ -321,7 +321,7 @@ TEST(an_entry_that_is_claimed_is_let_be, 10)
 {
     for (int p = 0; p < POLICIES; p++)
         for (int a = 0; a < ASKED; a++) {
-            struct stand stand;
+            CLOSED_BY(stand_close) struct stand stand;
             stand_open(&stand, policies[p], policies[0]);
             must(taken(stand.own, KEY, 4).allowed, "a fresh key has all permits");
             const struct weir_backend_request request = ask(&stand, stand.own, KEY, asked[a].cost, asked[a].verb);
@@ -338,7 +338,6 @@ TEST(an_entry_that_is_claimed_is_let_be, 10)
                 assert_decided_after(&decision, 4, request.cost, request.verb, policies[p]);
             else
                 ck_abort_msg("%s: nobody has claimed it any more", policies[p]);
-            stand_close(&stand);
         }
 }
 
@@ -400,7 +399,7 @@ TEST(a_look_decides_as_the_mutex_does, 10)
                                         "sliding_window limit=10 period=365d blocks=95" };
     int decided = 0, left = 0;
     for (int i = 0; i < POLICIES + 4; i++) {
-        struct stand stand;
+        CLOSED_BY(stand_close) struct stand stand;
         stand_open(&stand, i < POLICIES ? policies[i] : more[i - POLICIES], policies[0]);
         must(taken(stand.own, KEY, 1).allowed, "a fresh key has all permits");
         for (int used = 1; used < SIZE; used++) {
@@ -418,7 +417,6 @@ TEST(a_look_decides_as_the_mutex_does, 10)
             decided += fits;
             left += !fits;
         }
-        stand_close(&stand);
     }
     ck_assert_int_gt(decided, 0);
     ck_assert_int_gt(left, 0);
@@ -463,7 +461,7 @@ TEST(what_would_have_to_be_noted_is_left_to_the_mutex, 10)
 
 TEST(verbs_that_are_not_for_a_look_do_without, 10)
 {
-    struct stand stand;
+    CLOSED_BY(stand_close) struct stand stand;
     stand_open(&stand, policies[0], policies[1]);
     struct weir_backend_request request = ask(&stand, stand.own, KEY, 1, WEIR_TAKE);
     static const char long_key[1024];
@@ -482,13 +480,12 @@ TEST(verbs_that_are_not_for_a_look_do_without, 10)
     ck_assert(look_may(&request));
     request.key = weir_key(long_key, 1024);
     ck_assert(!look_may(&request));
-    stand_close(&stand);
 }
 
 /* A word has 10 bits for a key's length: longer keys must not match shorter ones. */
 TEST(keys_longer_than_a_word_can_tell_are_keys_of_their_own, 10)
 {
-    struct stand stand;
+    CLOSED_BY(stand_close) struct stand stand;
     static char bytes[70000];
     stand_open(&stand, policies[0], policies[1]);
     static const size_t lens[] = { 7, 8, 1023, 1024, 1024 + 7, 2048, 2048 + 8, 65536 };
@@ -499,7 +496,6 @@ TEST(keys_longer_than_a_word_can_tell_are_keys_of_their_own, 10)
             must_succeed(weir_try(stand.own, weir_key(bytes, lens[i]), 1, &decision));
             ck_assert_int_eq(decision.remaining, SIZE - round);
         }
-    stand_close(&stand);
 }
 
 /* ---- Handles ---- */
@@ -530,7 +526,7 @@ static void assert_imitated(struct stand *stand, const char *imitation, const st
  * first entry imitates an entry of the handle's key without permits. */
 TEST(a_key_that_reads_like_an_entry_is_none, 10)
 {
-    struct stand stand;
+    CLOSED_BY(stand_close) struct stand stand;
     weir_handle *handle;
     struct weir_decision decision;
     char imitation[IMITATION], holder[200];
@@ -555,7 +551,6 @@ TEST(a_key_that_reads_like_an_entry_is_none, 10)
     ck_assert(decision.allowed); /* it is a fresh key */
     ck_assert_int_eq(decision.remaining, SIZE - 1);
     weir_handle_free(handle);
-    stand_close(&stand);
 }
 
 /* ---- Batches ---- */
@@ -569,7 +564,7 @@ static size_t shard_of(const struct stand *stand, struct weir_key key)
  * page. */
 TEST(a_place_is_not_kept_while_a_batch_takes_a_mutex, 10)
 {
-    struct stand stand;
+    CLOSED_BY(stand_close) struct stand stand;
     struct weir_decision decisions[2];
     char imitation[IMITATION], first[16];
     stand_open(&stand, "token_bucket limit=10 period=1s", policies[1]);
@@ -596,7 +591,6 @@ TEST(a_place_is_not_kept_while_a_batch_takes_a_mutex, 10)
         ck_assert(decisions[i].allowed);
         ck_assert_int_eq(decisions[i].remaining, SIZE - 1);
     }
-    stand_close(&stand);
 }
 
 enum { CALLERS_KEYS = 300, CALLERS_MOST = 100 };

@@ -203,7 +203,7 @@ static int64_t count_at_server(struct street *street)
 
 TEST(a_proxy_forwards_and_counts_messages, 30)
 {
-    struct street street;
+    CLOSED_BY(street_close) struct street street;
     char big[100001];
     street_open(&street);
     fproxy_fault(street.proxy, FPROXY_NONE, "incr", 1, -1);
@@ -220,7 +220,6 @@ TEST(a_proxy_forwards_and_counts_messages, 30)
     ck_assert_int_eq(counts.delivered, 100);
     ck_assert_int_eq(counts.replies, 100);
     ck_assert_int_eq(counts.faults, 0);
-    street_close(&street);
 }
 
 /* What a client with a request in flight sees, whether the server received the request, and whether a second can
@@ -250,7 +249,7 @@ static const struct {
 TEST_EACH(a_proxy_does_each_fault_to_the_request_it_is_aimed_at, sizeof faults / sizeof faults[0], 60)
 {
     const struct timeval soon = { .tv_usec = 50000 };
-    struct street street;
+    CLOSED_BY(street_close) struct street street;
     street_open(&street);
     fproxy_fault(street.proxy, faults[_i].fault, "INCR", 1, 1);
     ck_assert_int_eq(asker_ask(&street.asker, NULL, 0, "PING", NULL), 4);
@@ -269,12 +268,11 @@ TEST_EACH(a_proxy_does_each_fault_to_the_request_it_is_aimed_at, sizeof faults /
     asker_close(&street.asker); /* the fault hit only that connection: a new one works */
     must(asker_open_port(&street.asker, fproxy_port(street.proxy)) == 0, street.asker.error);
     ck_assert_int_eq(asker_ask(&street.asker, NULL, 0, "PING", NULL), 4);
-    street_close(&street);
 }
 
 TEST(a_swapped_reply_comes_after_the_next_one, 30)
 {
-    struct street street;
+    CLOSED_BY(street_close) struct street street;
     char replies[64] = "";
     static const char both[] = "*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n";
     street_open(&street);
@@ -282,12 +280,11 @@ TEST(a_swapped_reply_comes_after_the_next_one, 30)
     ck_assert_int_eq(write(street.asker.fd, both, sizeof both - 1), sizeof both - 1);
     ck_assert_int_eq(recv(street.asker.fd, replies, 8, MSG_WAITALL), 8);
     ck_assert_str_eq(replies, ":2\r\n:1\r\n");
-    street_close(&street);
 }
 
 TEST(a_door_can_refuse_and_hold_and_open_again, 30)
 {
-    struct street street;
+    CLOSED_BY(street_close) struct street street;
     struct asker other;
     const struct timeval soon = { .tv_usec = 50000 };
     int64_t times_us[8];
@@ -311,12 +308,11 @@ TEST(a_door_can_refuse_and_hold_and_open_again, 30)
     fproxy_cut(street.proxy, false);
     ck_assert_int_eq(asker_count(&other, "INCR", "n", NULL), -1);
     ck_assert_int_eq(asker_count(&street.asker, "INCR", "n", NULL), -1);
-    street_close(&street);
 }
 
 TEST(a_frozen_proxy_answers_once_it_thaws_and_a_slow_one_later, 30)
 {
-    struct street street;
+    CLOSED_BY(street_close) struct street street;
     street_open(&street);
     ck_assert_int_eq(asker_count(&street.asker, "INCR", "n", NULL), 1);
     fproxy_freeze(street.proxy, true);
@@ -329,7 +325,6 @@ TEST(a_frozen_proxy_answers_once_it_thaws_and_a_slow_one_later, 30)
     int64_t began_us = wire_now_us();
     ck_assert_int_eq(asker_count(&street.asker, "INCR", "n", NULL), 2);
     ck_assert_int_ge(wire_now_us() - began_us, 30000);
-    street_close(&street);
 }
 
 /* ---- The fake ---- */

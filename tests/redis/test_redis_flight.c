@@ -821,14 +821,13 @@ TEST(wait_names_three_quarters_of_the_time_that_is_left_and_never_none, 10)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const int64_t now_us = INT64_C(1000000000);
-        struct redis_bytes out = { 0 };
+        CLOSED_BY(redis_bytes_free) struct redis_bytes out = { 0 };
         struct redis_wait wait = REDIS_NO_WAIT;
         ck_assert(!wait.due && wait.nudge_us == INT64_MAX);
         redis_wait_write(&wait, 2, now_us + cases[i].left_us, now_us, &out);
         ck_assert(!out.failed && out.len == strlen(cases[i].wait));
         ck_assert_msg(memcmp(out.data, cases[i].wait, out.len) == 0, "not %s", cases[i].wait);
         ck_assert(wait.due && wait.left_us == now_us && wait.nudge_us > now_us);
-        redis_bytes_free(&out);
     }
 }
 
@@ -1029,7 +1028,7 @@ TEST(a_call_that_flies_again_waits_for_replicas_of_its_own, 10)
 
 TEST(a_server_is_nudged_by_an_empty_line_when_its_wait_should_be_over, 10)
 {
-    struct redis_bytes out = { 0 };
+    CLOSED_BY(redis_bytes_free) struct redis_bytes out = { 0 };
     struct redis_wait wait = REDIS_NO_WAIT;
     redis_wait_nudge(&wait, INT64_MAX - 1, &out);
     ck_assert_uint_eq(out.len, 0);
@@ -1044,14 +1043,13 @@ TEST(a_server_is_nudged_by_an_empty_line_when_its_wait_should_be_over, 10)
     ck_assert_uint_eq(out.len, 2);
     ck_assert_int_eq(memcmp(out.data, "\r\n", 2), 0);
     ck_assert_int_gt(wait.nudge_us, due_us);
-    redis_bytes_free(&out);
 }
 
 /* Found by fuzzing: a new connection's first empty reply had a NULL pointer, on which arithmetic is undefined. */
 TEST(an_empty_reply_is_a_text_of_no_bytes, 10)
 {
     static const char bytes[] = "$0\r\n\r\n";
-    struct redis_wire wire;
+    CLOSED_BY(redis_wire_free) struct redis_wire wire;
     struct redis_reply reply;
     ck_assert_int_eq(redis_wire_init(&wire), 0);
     ck_assert_int_eq(redis_wire_feed(&wire, bytes, sizeof bytes - 1), 0);
@@ -1059,5 +1057,4 @@ TEST(an_empty_reply_is_a_text_of_no_bytes, 10)
     ck_assert_int_eq(reply.kind, REDIS_REPLY_IS_STRING);
     ck_assert_uint_eq(reply.len, 0);
     ck_assert_ptr_nonnull(reply.text);
-    redis_wire_free(&wire);
 }

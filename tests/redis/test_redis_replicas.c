@@ -87,7 +87,7 @@ static void *take_sixty(void *argument)
 
 TEST(acknowledged_charges_admit_exactly_the_limit_for_one_caller_and_for_many, 60)
 {
-    struct replicated both;
+    CLOSED_BY(replicated_stop) struct replicated both;
     both_open(&both);
     static const int callers[] = { 1, CREW };
     for (size_t i = 0; i < sizeof callers / sizeof callers[0]; i++) {
@@ -108,7 +108,6 @@ TEST(acknowledged_charges_admit_exactly_the_limit_for_one_caller_and_for_many, 6
         ck_assert(!place_logged(&place, "replica"));
         ck_assert_uint_eq(stats_of(limiter).store_breaks, 0);
     }
-    replicated_stop(&both);
 }
 
 static void submitted_done(struct weir_op *op, int status)
@@ -119,11 +118,11 @@ static void submitted_done(struct weir_op *op, int status)
 
 TEST(every_verb_is_acknowledged_and_works_as_without_replicas, 30)
 {
-    struct replicated both;
+    CLOSED_BY(replicated_stop) struct replicated both;
     both_open(&both);
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     struct weir_options options = durable_options(&place, &both, 20 * WEIR_SECOND);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "verbs", window), *other = limit_of(limiter, "verbs-2", window);
     struct weir_decision decisions[3];
     const struct weir_request three[] = { { limit, weir_key_text("a"), 1, 0 },
@@ -146,20 +145,17 @@ TEST(every_verb_is_acknowledged_and_works_as_without_replicas, 30)
         sleep_us(100);
     ck_assert_int_eq(told, 1);
     ck_assert_int_eq(op.decision.remaining, LIMIT - 7);
-    weir_close(limiter);
-    place_close(&place);
-    replicated_stop(&both);
 }
 
 TEST(a_script_that_was_flushed_is_loaded_again_and_its_charge_acknowledged, 30)
 {
-    struct replicated both;
+    CLOSED_BY(replicated_stop) struct replicated both;
     both_open(&both);
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     struct asker asker;
     char reply[64];
     struct weir_options options = durable_options(&place, &both, 20 * WEIR_SECOND);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "flushed", window);
     must(asker_open(&asker, both.primary.socket) == 0, asker.error);
     for (int i = 1; i <= 3; i++) {
@@ -167,9 +163,6 @@ TEST(a_script_that_was_flushed_is_loaded_again_and_its_charge_acknowledged, 30)
         must(asker_ask(&asker, reply, sizeof reply, "SCRIPT", "FLUSH", NULL) > 0, asker.error);
     }
     asker_close(&asker);
-    weir_close(limiter);
-    place_close(&place);
-    replicated_stop(&both);
 }
 
 static void *take_until_done(void *argument)
@@ -199,13 +192,13 @@ static void *take_three(void *argument)
 TEST(a_crowd_shares_its_waits_and_is_admitted_by_a_replica_nearly_half_its_timeout_away, 60)
 {
     enum { TAKERS = 24, LAG_US = 900000, CALLS = 3 * TAKERS };
-    struct replicated both;
-    struct place place;
+    CLOSED_BY(replicated_stop) struct replicated both;
+    CLOSED_BY(place_close) struct place place;
     struct crew crew;
     struct load load = { .limit = NULL };
     both_open(&both);
     struct weir_options options = durable_options(&place, &both, 2 * WEIR_SECOND);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     load.limit = limit_of(limiter, "far", UNREFILLED);
     must_succeed(weir_reset(load.limit, weir_key_text("key")));
     fproxy_pace(both.link, 0, LAG_US, 0);
@@ -217,9 +210,6 @@ TEST(a_crowd_shares_its_waits_and_is_admitted_by_a_replica_nearly_half_its_timeo
     ck_assert_int_eq(load.calls, CALLS);
     ck_assert_int_gt(load.allowed, CALLS / 4);
     ck_assert_int_lt(waited, CALLS / 2);
-    weir_close(limiter);
-    place_close(&place);
-    replicated_stop(&both);
 }
 
 /* ---- Not acknowledged ---- */
@@ -289,7 +279,7 @@ static void assert_not_admitted(weir *limiter, weir_limit *limit, const struct r
 
 TEST(unacknowledged_charges_are_not_admitted_and_the_gate_stays_open, 60)
 {
-    struct replicated both;
+    CLOSED_BY(replicated_stop) struct replicated both;
     both_open(&both);
     for (int i = 0; i < ABSENCES; i++) {
         CLOSED_BY(place_close) struct place place;
@@ -308,7 +298,6 @@ TEST(unacknowledged_charges_are_not_admitted_and_the_gate_stays_open, 60)
         must_succeed(timed.status);
         ck_assert(timed.decision.allowed && timed.decision.source == WEIR_BY_REDIS);
     }
-    replicated_stop(&both);
 }
 
 static void *be_denied(void *argument)
@@ -331,12 +320,12 @@ TEST(a_denied_caller_waits_for_no_replica_and_keeps_its_connection, 60)
         int64_t lag_us;
     } rows[] = { { false, 0 }, { false, 8000 }, { true, 0 } };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct replicated both;
-        struct place place;
+        CLOSED_BY(replicated_stop) struct replicated both;
+        CLOSED_BY(place_close) struct place place;
         struct crew crew, taker;
         both_open(&both);
         struct weir_options options = durable_options(&place, &both, 4 * WEIR_SECOND);
-        weir *limiter = limiter_of(&options);
+        LIMITER(limiter, &options);
         struct load denied = { .limit = limit_of(limiter, "limit", window) };
         struct load taken_by_one = { .limit = limit_of(limiter, "beside", UNREFILLED) };
         must_succeed(weir_reset(taken_by_one.limit, weir_key_text("key")));
@@ -362,15 +351,12 @@ TEST(a_denied_caller_waits_for_no_replica_and_keeps_its_connection, 60)
         ck_assert_int_gt(waited, 0);
         ck_assert_uint_eq(stats_of(limiter).store_breaks, 0);
         fproxy_freeze(both.link, false);
-        weir_close(limiter);
-        place_close(&place);
-        replicated_stop(&both);
     }
 }
 
 TEST(the_policy_for_failures_answers_where_no_replica_does, 60)
 {
-    struct replicated both;
+    CLOSED_BY(replicated_stop) struct replicated both;
     both_open(&both);
     static const struct {
         enum weir_on_failure on_failure;
@@ -397,18 +383,17 @@ TEST(the_policy_for_failures_answers_where_no_replica_does, 60)
         }
     }
     let_replica_go(&both);
-    replicated_stop(&both);
 }
 
 TEST(a_crowd_is_not_admitted_either_and_no_call_exceeds_its_timeout, 60)
 {
-    struct replicated both;
+    CLOSED_BY(replicated_stop) struct replicated both;
     both_open(&both);
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     struct crew crew;
     struct load load = { .limit = NULL };
     struct weir_options options = durable_options(&place, &both, TIMEOUT_US);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     load.limit = limit_of(limiter, "crowd", UNREFILLED);
     must_succeed(weir_reset(load.limit, weir_key_text("key")));
     hold_replica(&both);
@@ -428,21 +413,18 @@ TEST(a_crowd_is_not_admitted_either_and_no_call_exceeds_its_timeout, 60)
     ck_assert(place_logged(&place, unacknowledged));
     const struct weir_decision after = peeked(load.limit, "key", 1); /* each admitted permit was charged */
     ck_assert_int_ge(after.limit - after.remaining, load.allowed);
-    weir_close(limiter);
-    place_close(&place);
-    replicated_stop(&both);
 }
 
 TEST(redis_and_the_fallback_stay_within_the_limit_together_as_replicas_come_and_go, 60)
 {
-    struct replicated both;
-    struct place place;
+    CLOSED_BY(replicated_stop) struct replicated both;
+    CLOSED_BY(place_close) struct place place;
     struct crew crew;
     struct load load = { .limit = NULL };
     both_open(&both);
     struct weir_options options = durable_options(&place, &both, 50000);
     options.on_failure = WEIR_FAIL_LOCAL;
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     load.limit = limit_of(limiter, "flaps", "token_bucket limit=100 period=1s burst=50");
     const int64_t began_us = wire_now_us();
     crew_start(&crew, 4, take_until_done, &load);
@@ -461,17 +443,14 @@ TEST(redis_and_the_fallback_stay_within_the_limit_together_as_replicas_come_and_
     ck_assert_int_gt(load.by_fallback, 0);
     ck_assert_int_le(load.allowed, most);
     recover(load.limit, "key");
-    weir_close(limiter);
-    place_close(&place);
-    replicated_stop(&both);
 }
 
 TEST(a_user_without_the_right_to_wait_admits_nothing_and_the_log_says_why, 30)
 {
-    struct replicated both;
+    CLOSED_BY(replicated_stop) struct replicated both;
     both_open(&both);
-    struct place place;
-    struct asker asker;
+    CLOSED_BY(place_close) struct place place;
+    CLOSED_BY(asker_close) struct asker asker;
     char reply[128], url[200];
     must(asker_open(&asker, both.primary.socket) == 0, asker.error);
     must(asker_ask(&asker, reply, sizeof reply, "ACL", "SETUSER", "hasty", "on", ">pw", "~*", "+@all", "-wait", NULL) >
@@ -509,9 +488,6 @@ TEST(a_user_without_the_right_to_wait_admits_nothing_and_the_log_says_why, 30)
         weir_close(limiter);
     }
     must(asker_ask(&asker, reply, sizeof reply, "ACL", "DELUSER", "hasty", NULL) > 0, asker.error);
-    asker_close(&asker);
-    place_close(&place);
-    replicated_stop(&both);
 }
 
 /* Before Redis 7.0 scripts write all the same; docs/redis.md says so. */
@@ -591,13 +567,13 @@ TEST(a_wait_that_is_never_answered_costs_its_timeout_and_not_the_gate, 60)
 
 TEST(a_lease_that_no_replica_acknowledges_is_not_spent, 60)
 {
-    struct replicated both;
+    CLOSED_BY(replicated_stop) struct replicated both;
     both_open(&both);
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     struct weir_options options = durable_options(&place, &both, TIMEOUT_US);
     options.mode = WEIR_HYBRID;
     options.lease_life_us = 2 * WEIR_SECOND;
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "leased", UNREFILLED);
     struct load load = { .limit = limit };
     must_succeed(weir_reset(limit, weir_key_text("key")));
@@ -622,9 +598,6 @@ TEST(a_lease_that_no_replica_acknowledges_is_not_spent, 60)
            load.allowed, load.allowed - before);
     const struct weir_decision after = peeked(limit, "key", 1);
     ck_assert_int_ge(after.limit - after.remaining, load.allowed);
-    weir_close(limiter);
-    place_close(&place);
-    replicated_stop(&both);
 }
 
 /* ---- A replica takes over ---- */
@@ -701,8 +674,8 @@ TEST(without_acknowledgements_a_failover_admits_again_what_was_not_replicated, 6
 {
     enum { REPLICATED = 100, LATE = 50 };
     for (int durable = 0; durable < 2; durable++) {
-        struct replicated both;
-        struct place place;
+        CLOSED_BY(replicated_stop) struct replicated both;
+        CLOSED_BY(place_close) struct place place;
         int64_t allowed = 0;
         both_open(&both);
         struct weir_options options = durable_options(&place, &both, 5 * WEIR_SECOND);
@@ -723,8 +696,6 @@ TEST(without_acknowledgements_a_failover_admits_again_what_was_not_replicated, 6
         printf("failover, %s: %" PRId64 " permits too many\n", durable ? "acknowledged" : "not acknowledged", excess);
         ck_assert_int_eq(allowed, durable ? REPLICATED : REPLICATED + LATE);
         ck_assert_int_le(excess, durable ? 0 : LATE);
-        place_close(&place);
-        replicated_stop(&both);
     }
 }
 
@@ -739,15 +710,15 @@ TEST(a_primary_that_is_cut_off_with_some_of_its_callers_admits_nothing_twice, 60
         { WEIR_DISTRIBUTED, false }, { WEIR_HYBRID, false }, { WEIR_DISTRIBUTED, true }, { WEIR_HYBRID, true }
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct replicated both;
-        struct place place;
+        CLOSED_BY(replicated_stop) struct replicated both;
+        CLOSED_BY(place_close) struct place place;
         struct crew crew;
         struct load load = { .pause_us = 500 }; /* otherwise the permits are used up before the split */
         both_open(&both);
         struct weir_options options = durable_options(&place, &both, TIMEOUT_US);
         options.mode = rows[i].mode;
         options.lease_max = rows[i].mode == WEIR_HYBRID ? 20 : 0;
-        weir *limiter = limiter_of(&options);
+        LIMITER(limiter, &options);
         load.limit = limit_of(limiter, "limit", window);
         crew_start(&crew, 4, take_until_done, &load);
         const int64_t until_us = wire_now_us() + RECOVERY_MOST_US;
@@ -769,9 +740,6 @@ TEST(a_primary_that_is_cut_off_with_some_of_its_callers_admits_nothing_twice, 60
         ck_assert_int_gt(load.failed, 0);
         ck_assert_int_gt(elsewhere, 0);
         ck_assert_int_le(load.allowed + elsewhere, LIMIT);
-        weir_close(limiter);
-        place_close(&place);
-        replicated_stop(&both);
     }
 }
 
@@ -821,7 +789,7 @@ TEST(a_primary_that_wants_good_replicas_admits_for_their_lag_and_two_seconds_aft
 {
     enum { MAX_LAG_S = 1 };
     const int64_t busy_s = full_or(2, 30); /* slack for a busy machine */
-    struct replicated both;
+    CLOSED_BY(replicated_stop) struct replicated both;
     static struct side old, new;
     struct asker asker;
     char reply[64];
@@ -858,7 +826,6 @@ TEST(a_primary_that_wants_good_replicas_admits_for_their_lag_and_two_seconds_aft
     ck_assert_int_gt(new.load.allowed, 0);
     ck_assert_int_eq(old.load.failed > 0, heeds);
     ck_assert_int_eq(new.load.failed, 0);
-    replicated_stop(&both);
 }
 
 int main(void)

@@ -347,7 +347,7 @@ TEST(a_server_that_a_sentinel_names_needs_role, 60)
 {
     static const struct sentinels_wish wish = { .servers = 1, .sentinels = 1 };
     static const char *const uses[] = { "sentinels", NULL };
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     CLOSED_BY(sentinels_stop) struct sentinels trio;
     struct redis_user all, fewer;
     user_read(&all, "weir", uses, NULL);
@@ -363,7 +363,6 @@ TEST(a_server_that_a_sentinel_names_needs_role, 60)
     ask_user(&place.asker, &all);
     ask_until_all_is_well(&served);
     weir_close(served.limiter);
-    place_close(&place);
 }
 
 TEST(behind_a_sentinel_with_users_both_users_have_enough_rights, 60)

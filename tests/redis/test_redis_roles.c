@@ -111,7 +111,7 @@ static void *take_until_done(void *argument)
 
 TEST(a_primary_that_hands_over_admits_nothing_until_it_is_primary_again, 60)
 {
-    struct replicated both;
+    CLOSED_BY(replicated_stop) struct replicated both;
     struct crew crew;
     struct load load = { .limit = NULL };
     static struct end first, second;
@@ -149,7 +149,6 @@ TEST(a_primary_that_hands_over_admits_nothing_until_it_is_primary_again, 60)
     ck_assert_int_eq(end_is_charged(&first), load.allowed + (hands_over ? 7 : 0));
     end_close(&first);
     end_close(&second);
-    replicated_stop(&both);
 }
 
 /* ---- LOADING and MASTERDOWN ---- */

@@ -157,13 +157,12 @@ TEST(a_child_of_a_fork_asks_the_sentinels_for_itself, 30)
 {
     CLOSED_BY(place_close) struct place place;
     struct weir_options options = trio_options(&place, &common, common.servers[0].login, 20 * WEIR_SECOND);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "forked", UNREFILLED);
     taken(limit, "key", 1);
     assert_child_takes_too(limiter, limit, "key");
     struct weir_decision last = taken(limit, "key", 1);
     ck_assert_int_eq(last.limit - last.remaining, 102);
-    weir_close(limiter);
 }
 #endif
 
@@ -283,7 +282,7 @@ static void say_if_told(const struct sentinels *trio, int server)
 
 TEST(a_primary_that_is_killed_is_left_for_the_next_and_not_used_when_it_comes_back, 120)
 {
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     CLOSED_BY(sentinels_stop) struct sentinels trio;
     trio_open(&trio, NULL);
     int after = follow_under_load(&trio, &place, 0, "kill -9 of the primary", kill_it);
@@ -293,7 +292,7 @@ TEST(a_primary_that_is_killed_is_left_for_the_next_and_not_used_when_it_comes_ba
     char url[512];
     sentinels_url(&trio, 1, trio.servers[0].login, url, sizeof url);
     options.redis_url = url;
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
     recover(limit, "key");
     must(redis_server_restart(&trio.servers[0]) == 0, trio.servers[0].daemon.error);
@@ -303,8 +302,6 @@ TEST(a_primary_that_is_killed_is_left_for_the_next_and_not_used_when_it_comes_ba
         sleep_us(1000);
     }
     ck_assert_int_eq(script_calls(&trio, 0), 0);
-    weir_close(limiter);
-    place_close(&place);
 }
 
 static void stop_it(struct sentinels *trio, int primary)
@@ -314,12 +311,12 @@ static void stop_it(struct sentinels *trio, int primary)
 
 TEST(a_primary_that_stood_still_finds_its_callers_gone, 120)
 {
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     CLOSED_BY(sentinels_stop) struct sentinels trio;
     trio_open(&trio, NULL);
     follow_under_load(&trio, &place, 1, "a primary that stands still", stop_it);
     struct weir_options options = trio_options_from(&place, &trio, 1, trio.servers[0].login, WEIR_SECOND);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
     recover(limit, "key");
     redis_server_resume(&trio.servers[0]);
@@ -330,18 +327,16 @@ TEST(a_primary_that_stood_still_finds_its_callers_gone, 120)
         sleep_us(1000);
     }
     ck_assert_int_eq(script_calls(&trio, 0), calls);
-    weir_close(limiter);
-    place_close(&place);
 }
 
 TEST(a_primary_that_becomes_a_replica_is_left_despite_open_connections, 60)
 {
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     CLOSED_BY(sentinels_stop) struct sentinels trio;
     const struct sentinels_wish alone = { .servers = 1, .sentinels = 1 };
     trio_open(&trio, &alone);
     struct weir_options options = trio_options(&place, &trio, trio.servers[0].login, WEIR_SECOND);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
     recover(limit, "key");
     must(asker_open(&place.asker, trio.servers[0].socket) == 0, "the server is asked");
@@ -360,8 +355,6 @@ TEST(a_primary_that_becomes_a_replica_is_left_despite_open_connections, 60)
     ck_assert_msg(place_logged(&place, "redis cannot be used: the server is a replica"), "%s", place.log);
     place_ask(&place, "REPLICAOF", "NO", "ONE");
     recover(limit, "key");
-    weir_close(limiter);
-    place_close(&place);
 }
 
 /* ---- Sentinels that fail ---- */
@@ -464,16 +457,16 @@ TEST(a_service_that_no_sentinel_knows_is_an_outage_that_the_log_explains, 60)
 
 TEST(without_sentinels_decisions_go_on_until_the_primary_is_lost_and_resume_with_them, 120)
 {
-    struct place place;
+    CLOSED_BY(place_close) struct place place;
     CLOSED_BY(sentinels_stop) struct sentinels trio;
     const struct sentinels_wish alone = { .servers = 1, .sentinels = 2 };
     trio_open(&trio, &alone);
     struct weir_options options = trio_options(&place, &trio, trio.servers[0].login, TIMEOUT_US);
-    weir *limiter = limiter_of(&options);
+    LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
     recover(limit, "key");
     options.timeout_us = 20 * WEIR_SECOND;
-    weir *patient = limiter_of(&options);
+    LIMITER(patient, &options);
     weir_limit *of_patient = limit_of(patient, "limit", UNREFILLED);
     taken(of_patient, "key", 1);
     sentinels_kill(&trio, 0);
@@ -493,9 +486,6 @@ TEST(without_sentinels_decisions_go_on_until_the_primary_is_lost_and_resume_with
     must(sentinels_restart(&trio, 1) == 0, trio.error);
     printf("a sentinel is back: Redis decides again in %" PRId64 " us\n", recover(limit, "key"));
     recover(of_patient, "key");
-    weir_close(patient);
-    weir_close(limiter);
-    place_close(&place);
 }
 
 /* ---- Secrets ---- */

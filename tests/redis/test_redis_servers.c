@@ -194,7 +194,7 @@ static void begin_to_ask(struct place *place, const char *request)
 TEST(a_server_busy_with_a_script_is_out_while_it_runs, 30)
 {
     static const char *const config[] = { "--lua-time-limit", "20", NULL };
-    struct asker other;
+    CLOSED_BY(asker_close) struct asker other;
     char reply[256];
     PLACE(place, false, config);
     struct weir_options options = place_options(&place, 50000);
@@ -221,7 +221,6 @@ TEST(a_server_busy_with_a_script_is_out_while_it_runs, 30)
     asker_ask(&other, reply, sizeof reply, "SCRIPT", "KILL", NULL);
     ck_assert_str_eq(reply, "OK");
     ck_assert(taken_by_redis(limit, "key", 1).allowed);
-    asker_close(&other);
 }
 
 /* NULL pauses all clients; WRITE, since Redis 6.2, those that write, which includes every script that may. */

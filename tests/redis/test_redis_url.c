@@ -77,7 +77,7 @@ TEST(a_url_gives_host_port_path_user_password_and_db, 30)
     clear_environment();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const struct redis_target *expected = &rows[i].expected;
-        struct redis_target target;
+        CLOSED_BY(redis_target_free) struct redis_target target;
         int error = read_target(rows[i].url, NULL, &target);
         ck_assert_msg(error == WEIR_OK, "%s: %s", rows[i].url, sentence);
         ck_assert_str_eq(sentence, "");
@@ -88,7 +88,6 @@ TEST(a_url_gives_host_port_path_user_password_and_db, 30)
         assert_text_is(target.password, expected->password, rows[i].url);
         ck_assert_msg(target.port == expected->port && target.db == expected->db, "%s: port %d, db %d", rows[i].url,
                       target.port, target.db);
-        redis_target_free(&target);
     }
 }
 
@@ -435,10 +434,9 @@ TEST(the_password_is_the_urls_or_the_files_or_the_environments, 30)
         clear_environment();
         if (rows[i].environment)
             setenv("WEIR_REDIS_PASSWORD", rows[i].environment, 1);
-        struct redis_target target;
+        CLOSED_BY(redis_target_free) struct redis_target target;
         ck_assert_msg(read_target(rows[i].url, rows[i].has_file ? file : NULL, &target) == WEIR_OK, "%s", sentence);
         assert_text_is(target.password, rows[i].password, rows[i].url);
-        redis_target_free(&target);
     }
     remove_folder();
 }
@@ -508,14 +506,13 @@ TEST(a_file_that_cannot_be_read_is_an_error_that_names_it, 30)
 
 TEST(a_password_of_the_environment_that_is_too_long_is_refused, 30)
 {
-    struct redis_target target;
+    CLOSED_BY(redis_target_free) struct redis_target target;
     setenv("WEIR_REDIS_PASSWORD", FIVE_HUNDRED TEN "123", 1);
     ck_assert_int_eq(read_target("redis://h", NULL, &target), WEIR_EINVAL);
     ck_assert_str_eq(sentence, "WEIR_REDIS_PASSWORD: the password is longer than 512 bytes");
     setenv("WEIR_REDIS_PASSWORD", FIVE_HUNDRED TEN "12", 1);
     ck_assert_int_eq(read_target("redis://h", NULL, &target), WEIR_OK);
     ck_assert_uint_eq(strlen(target.password), 512);
-    redis_target_free(&target);
 }
 
 /* ---- The sentinels' password ---- */

@@ -68,7 +68,7 @@ static void note_reply(const struct redis_reply *reply)
 /* Feed the bytes in pieces and note everything; "broken" marks an error. */
 static void hear(const char *bytes, size_t len, size_t piece, bool lists)
 {
-    struct redis_wire wire;
+    CLOSED_BY(redis_wire_free) struct redis_wire wire;
     struct redis_reply reply;
     int result = 0;
     heard.len = 0;
@@ -85,7 +85,6 @@ static void hear(const char *bytes, size_t len, size_t piece, bool lists)
     }
     if (result < 0)
         note("broken");
-    redis_wire_free(&wire);
 }
 
 static void assert_heard(const char *bytes, bool lists, const char *expected)
@@ -172,7 +171,7 @@ TEST(doubles_and_truths_are_something_else, 30)
 
 TEST(lists_are_shown_from_when_they_are_expected_to_when_they_are_not, 30)
 {
-    struct redis_wire wire;
+    CLOSED_BY(redis_wire_free) struct redis_wire wire;
     struct redis_reply reply;
     heard.len = 0;
     ck_assert_int_eq(redis_wire_init(&wire), 0);
@@ -199,7 +198,6 @@ TEST(lists_are_shown_from_when_they_are_expected_to_when_they_are_not, 30)
     redis_wire_show_lists(&wire, NULL, NULL);
     ck_assert_int_eq(redis_wire_feed(&wire, ":2\r\n", 4), 0);
     ck_assert_int_eq(redis_wire_next(&wire, &reply), -1);
-    redis_wire_free(&wire);
 }
 
 /* ---- Bounds ---- */
@@ -228,7 +226,7 @@ static size_t feed_until_broken(struct redis_wire *wire, const char *bytes, size
 TEST(an_endless_reply_breaks_at_its_bound, 60)
 {
     static char numbers[4 * 4096];
-    struct redis_wire wire;
+    CLOSED_BY(redis_wire_free) struct redis_wire wire;
     size_t count = 0;
     for (size_t at = 0; at < sizeof numbers; at += 4)
         memcpy(numbers + at, ":1\r\n", 4);
@@ -248,12 +246,11 @@ TEST(an_endless_reply_breaks_at_its_bound, 60)
     ck_assert(in_lists <= REDIS_WIRE_LIST_BYTES && in_lists > REDIS_WIRE_LIST_BYTES - 3 * 131072);
     ck_assert_uint_gt(count, (REDIS_WIRE_LIST_BYTES - 3 * 131072) / 4);
     ck_assert_uint_eq(wire.text.room, 0);
-    redis_wire_free(&wire);
 }
 
 TEST(a_list_longer_than_any_other_reply_is_read, 60)
 {
-    struct redis_wire wire;
+    CLOSED_BY(redis_wire_free) struct redis_wire wire;
     struct redis_reply reply;
     size_t count = 0, fed = 8;
     ck_assert_int_eq(redis_wire_init(&wire), 0);
@@ -273,7 +270,6 @@ TEST(a_list_longer_than_any_other_reply_is_read, 60)
     }
     ck_assert_uint_gt(fed, 3 * REDIS_WIRE_MAX);
     ck_assert_uint_eq(count, 3 * 16384 * 32);
-    redis_wire_free(&wire);
 }
 
 TEST(an_error_is_known_by_its_first_word, 30)

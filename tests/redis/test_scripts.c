@@ -84,7 +84,7 @@ static redisReply *decide(struct scripts *scripts, const struct weir_plan *plan,
 
 TEST(a_key_lives_until_it_is_fresh_and_the_slack_longer, 30)
 {
-    struct scripts scripts;
+    CLOSED_BY(scripts_close) struct scripts scripts;
     struct weir_plan plan = { .algorithm = WEIR_FIXED_WINDOW, .limit = 5, .period_us = 100 * WEIR_SECOND, .size = 5 };
     scripts_open(&scripts);
     for (int told = 0; told < 2; told++) {
@@ -99,7 +99,6 @@ TEST(a_key_lives_until_it_is_fresh_and_the_slack_longer, 30)
         }
         ck_assert_int_ge(most_ms, expected_ms - 100);
     }
-    scripts_close(&scripts);
 }
 
 /* Return a key's life in milliseconds, -2 if it does not exist. */
@@ -113,7 +112,7 @@ static int64_t life_ms(struct scripts *scripts, const char *key)
 
 TEST(a_key_lives_until_its_former_state_is_fresh_as_well, 30)
 {
-    struct scripts scripts;
+    CLOSED_BY(scripts_close) struct scripts scripts;
     const struct weir_plan slow = { .algorithm = WEIR_FIXED_WINDOW, .period_us = WEIR_DAY, .size = 50 };
     const struct weir_plan quick = { .algorithm = WEIR_FIXED_WINDOW, .period_us = WEIR_SECOND, .size = 5 };
     const int64_t day_ms = WEIR_DAY / 1000;
@@ -133,7 +132,6 @@ TEST(a_key_lives_until_its_former_state_is_fresh_as_well, 30)
     freeReplyObject(decide(&scripts, &quick, "key", 1, WEIR_TAKE, 1, 0));
     ck_assert_int_gt(life_ms(&scripts, "key0"), 0);
     ck_assert_int_le(life_ms(&scripts, "key0"), 3000);
-    scripts_close(&scripts);
 }
 
 /* ---- Invalid calls ---- */

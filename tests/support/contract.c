@@ -802,7 +802,7 @@ CONTRACT_TEST(CONTRACT_WAITS, an_acquire_waits_for_its_permits_and_gets_them, 60
     struct weir_policy policies[] = { policy_of("token_bucket limit=1 period=20ms"),
                                       policy_of("fixed_window limit=1 period=20ms"),
                                       policy_of("leaky_bucket limit=1 period=20ms capacity=2") };
-    weir *limiter = open_in_real_time(_i);
+    CLOSED_BY(limiter_close) weir *limiter = open_in_real_time(_i);
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
         weir_limit *limit;
         struct weir_decision decision;
@@ -820,7 +820,6 @@ CONTRACT_TEST(CONTRACT_WAITS, an_acquire_waits_for_its_permits_and_gets_them, 60
             ck_assert_int_gt(clock_monotonic_us() - began_us, periods * 20000 - 5000);
         }
     }
-    weir_close(limiter);
 }
 
 struct waiter {

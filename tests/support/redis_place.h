@@ -71,11 +71,6 @@ weir *limiter_of(const struct weir_options *options);
 /* The same for a limiter. Declared after the place it logs to, it is closed first. */
 #define LIMITER(name, options) CLOSED_BY(limiter_close) weir *name = limiter_of(options)
 
-static inline void limiter_close(weir **limiter)
-{
-    weir_close(*limiter);
-}
-
 /* weir_try(), timed. */
 struct timed {
     int status;

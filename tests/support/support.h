@@ -30,6 +30,12 @@
 /* Have `close` called with the variable's address where its block ends. */
 #define CLOSED_BY(close) __attribute__((cleanup(close)))
 
+/* weir_close() for CLOSED_BY. */
+static inline void limiter_close(weir **limiter)
+{
+    weir_close(*limiter);
+}
+
 /* ---- Suites ---- */
 
 /* Define one test, whose name is the sentence that it proves:
