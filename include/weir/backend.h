@@ -39,7 +39,8 @@ struct weir_plan {
     int64_t limit, period_us; /* interval refill, windows; for a sliding window the period of one block */
     int64_t size;             /* the largest cost that a fresh key admits; 0: this share admits nothing */
     int64_t reserve;          /* permits that weir_options.strict subtracted from `size`; otherwise 0 */
-    int64_t fingerprint;      /* of the fields above, 1 to 2^53-1; it tells which plan wrote a state */
+    int64_t is_local;         /* 1: the plan is a fallback's, whose states keep cold_left; otherwise 0 */
+    int64_t fingerprint;      /* of the fields above but is_local, 1 to 2^53-1; it tells which plan wrote a state */
 };
 
 #define WEIR_OWN_CLOCK INT64_C(-1)
@@ -56,7 +57,8 @@ struct weir_backend_request {
     uint64_t plan_version; /* version of the plan when the request was made; always above 0. It is above the version of
                             * every earlier plan for this key. Each override has separate versions. */
     int64_t cold_since_us; /* -1 in every request that your backend receives. 0 or more only for the fallback: its keys
-                            * begin with all permits taken at this time */
+                            * begin at this time with all permits taken, except ... */
+    int64_t cold_left;     /* ... these, as many as the plan allows */
     /* WEIR_TAKE: permits to lease in addition to `cost`; 0: none. If `cost` is admitted (a cost of 0 always is), also
      * charge as many of them as fit into (permits that remain) / `spread`. Write the number to decision.ahead. The
      * other fields describe the state after both charges, except a leaky bucket's delay_us, which is that of the first

@@ -35,9 +35,9 @@ enum weir_mode {
 enum weir_on_failure {
     /* This process decides in memory, by its share: weir_options.instances and the fields after it. Without them the
      * share is the whole limit. Whatever the algorithm, a key then gets permits at this share of the limit's rate, one
-     * after the other: 100 seconds of an outage admit 100 seconds' worth, on a window of a day too. Each outage starts
-     * cold: every key counts as if all its permits had been taken when the outage began, so that an outage is never a
-     * second burst. After the outage weir charges the admitted permits of a key to Redis before Redis decides for that
+     * after the other: 100 seconds of an outage admit 100 seconds' worth, on a window of a day too. A key
+     * begins with this share of the permits that Redis last reported as left, if weir remembers that (it does for the
+     * last 16,384 keys, roughly), and otherwise with none: an outage is never a second burst. After the outage weir charges the admitted permits of a key to Redis before Redis decides for that
      * key again. Source WEIR_BY_FALLBACK. */
     WEIR_FAIL_LOCAL,
     /* Allowed and not counted, for open_for_us; a cost that can never be admitted is denied. Source
@@ -69,6 +69,8 @@ struct weir_options {
     enum weir_on_failure on_failure; /* default WEIR_FAIL_LOCAL */
     int64_t open_for_us; /* WEIR_FAIL_OPEN: how long to allow everything; afterwards it denies as WEIR_FAIL_CLOSED. All
                           * outages together use up this time, and time without an outage restores it. 0: no bound */
+    bool outage_cold; /* WEIR_FAIL_LOCAL: true: an outage begins without permits, even of keys of which it is known how
+                       * many were left */
     int64_t outage_retry_us; /* longest retry_after_us of a denial during an outage, because the outage may end; except
                           * WEIR_NEVER for a cost above the limit: 1 us to 1 day; default 1,000,000 */
     int64_t timeout_us; /* longest time that one call may block for Redis or another backend: 1 us to 1 hour; default

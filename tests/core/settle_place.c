@@ -20,6 +20,7 @@ void place_join(struct place *place, struct remote *remote, const struct weir_op
     if (options)
         own = *options;
     own.now_us = common_clock;
+    own.outage_cold = true;
     own.timeout_us = own.timeout_us ? own.timeout_us : 10 * WEIR_SECOND;
     if (!place->cable.remote)
         cable_init(&place->cable, remote);

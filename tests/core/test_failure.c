@@ -22,9 +22,13 @@ static const int64_t ten_us = 10 * WEIR_SECOND;
 
 static void stage_open(struct stage *stage, const struct weir_options *options, bool shared)
 {
+    struct weir_options cold = WEIR_OPTIONS_INIT;
+    if (options)
+        cold = *options;
+    cold.outage_cold = true;
     fake_init(&stage->fake);
     stage->fake.ops.shared = shared;
-    fake_open(&stage->fake, &stage->scene, options);
+    fake_open(&stage->fake, &stage->scene, &cold);
     stage->scene.now_us -= stage->scene.now_us % 64; /* an outage's beginning is rounded up to this */
     stage->limit = scene_define_text(&stage->scene, "limit", "token_bucket limit=10 period=10s");
 }
@@ -310,7 +314,7 @@ TEST(a_clock_out_of_range_is_an_error_in_an_outage_too, 30)
     CLOSED_BY(stage_end) struct stage stage;
     fake_init(&stage.fake);
     stage.fake.ops.own_clock = true;
-    fake_open(&stage.fake, &stage.scene, NULL);
+    fake_open(&stage.fake, &stage.scene, OPTIONS(.outage_cold = true));
     stage.limit = scene_define_text(&stage.scene, "limit", "leaky_bucket limit=10 period=10s");
     struct weir_decision decision;
     stage.scene.now_us = -5; /* unused while the backend has its own clock */
@@ -639,7 +643,8 @@ TEST(threads_that_fail_and_succeed_at_once_agree_on_each_outage, 60)
     int64_t fallbacks = 0;
     fake_init(&stage.fake);
     atomic_store(&stage.fake.flaky, 3);
-    must_succeed(weir_open_backend(OPTIONS(.log = count_lines, .user = lines), &stage.fake.base, &stage.scene.limiter));
+    must_succeed(weir_open_backend(OPTIONS(.log = count_lines, .user = lines, .outage_cold = true), &stage.fake.base,
+                                   &stage.scene.limiter));
     stage.limit = scene_define_text(&stage.scene, "limit", "fixed_window limit=5 period=366d");
     for (int i = 0; i < THREADS; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, try_and_count, &stage), 0);

@@ -1,8 +1,8 @@
 /* test_layers.c - policies from code, from a file and from Consul: which one is in force, for every order in which they
  * come and go, and what happens to wrong ones.
  */
-#include "support.h"
 #include "set_share.h"
+#include "support.h"
 
 #include "core/api/limit_file.h"
 #include "core/follow/layers.h"

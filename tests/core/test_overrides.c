@@ -1,12 +1,12 @@
 /* test_overrides.c - overrides: which policy a key has, what it keeps when that changes, and requests during the
  * change. */
 #include "fake.h"
-#include "set_share.h"
 #include "remote.h"
+#include "set_share.h"
 
+#include "core/api/verbs.h"
 #include "core/ground/arith.h"
 #include "core/limiter/limits.h"
-#include "core/api/verbs.h"
 #include "core/outage/outage.h"
 
 #include <pthread.h>

@@ -1,11 +1,14 @@
 /* test_settle_fails.c - charges that fail, that are given up, and that are made for several keys at once. */
 #include "settle_place.h"
 
-#include "core/outage/failure.h"
+#include "set_share.h"
+
 #include "core/limiter/own_ops.h"
+#include "core/outage/failure.h"
 #include "core/outage/outage.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 /* ---- Charges that fail ---- */
 
@@ -143,16 +146,56 @@ TEST(an_outage_that_has_been_paid_makes_room_before_one_that_has_not, 30)
     ck_assert_uint_eq(stats_of(place->limiter).settled, 2 * (SETTLE_RECORDS + 1));
 }
 
-TEST(one_key_of_several_outages_is_settled_as_one, 30)
+TEST(a_key_that_owes_for_an_earlier_outage_gets_nothing_in_the_next, 30)
 {
     PLACE(place, LAZY, NULL, "token_bucket limit=1000 period=1000s");
+    outage_passes(place, "a", 2 * WEIR_SECOND, 2);
+    must(try_in(place, "b", 1).source == WEIR_BY_BACKEND, "the outage is over");
+    cable_set(&place->cable, CABLE_CUT);
+    now_us += WEIR_SECOND;
+    must(!try_in(place, "c", 1).allowed, "another one begins");
+    now_us += 5 * WEIR_SECOND;
+    const struct weir_decision decision = try_in(place, "a", 1);
+    ck_assert(!decision.allowed && decision.source == WEIR_BY_FALLBACK);
+    ck_assert_int_eq(decision.retry_after_us, WEIR_SECOND);
+    ck_assert(try_in(place, "c", 1).allowed);
+    cable_set(&place->cable, CABLE_WELL);
+    ck_assert_int_eq(try_in(place, "a", 1).remaining, 1000 - 2 - 1);
+    outage_passes(place, "a", 2 * WEIR_SECOND, 2); /* it has paid */
+}
+
+TEST(a_change_of_shares_in_an_outage_is_not_the_next_outage, 30)
+{
+    PLACE(place, LAZY, NULL, "token_bucket limit=1000 period=1000s");
+    outage_admits(place, "a", 2 * WEIR_SECOND, 2);
+    const struct share half = { .weight = 1, .total = 2, .rank = 0, .count = 2 };
+    must_succeed(limiter_set_share(place->limiter, &half));
+    must(!try_in(place, "a", 1).allowed, "it begins cold again");
+    now_us += 4 * WEIR_SECOND;
+    ck_assert(try_in(place, "a", 2).allowed);
+    cable_set(&place->cable, CABLE_WELL);
+    ck_assert_int_eq(try_in(place, "a", 1).remaining, 1000 - 4 - 1);
+    ck_assert_int_eq(place->remote.most_charged, 4);
+}
+
+TEST(a_key_begins_with_its_share_of_what_was_left, 30)
+{
+    static const char *const policies[] = { "fixed_window limit=10000 period=1d", "token_bucket limit=10000 period=1d",
+                                            "sliding_window limit=10000 period=1d" };
     for (int i = 0; i < 3; i++) {
-        outage_passes(place, "a", 2 * WEIR_SECOND, 2);
-        try_in(place, "b", 1);
+        PLACE(place, LAZY, OPTIONS(.instances = 4), policies[i]);
+        place->limiter->outage->known = calloc(1, sizeof *place->limiter->outage->known);
+        must(try_in(place, "a", 2000).remaining == 8000, "the backend says so");
+        cable_set(&place->cable, CABLE_CUT);
+        ck_assert_int_eq(try_in(place, "a", 2000).remaining, 0);
+        ck_assert(!try_in(place, "a", 1).allowed);
+        ck_assert(!try_in(place, "b", 1).allowed); /* unknown */
+        cable_set(&place->cable, CABLE_WELL);
+        ck_assert_int_eq(try_in(place, "a", 1).remaining, 8000 - 2000 - 1);
+        ck_assert_uint_eq(stats_of(place->limiter).settled, 2000);
+        cable_set(&place->cable, CABLE_CUT);
+        ck_assert_int_eq(try_in(place, "a", 1).remaining, 5999 / 4 - 1);
     }
-    outage_passes(place, "a", WEIR_SECOND, 1);
-    ck_assert_int_eq(try_in(place, "a", 1).remaining, 1000 - 7 - 1);
-    ck_assert_int_eq(place->remote.most_charged, 7);
 }
 
 TEST(what_is_settled_is_counted_with_its_outage, 30)

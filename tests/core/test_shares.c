@@ -1,6 +1,6 @@
 /* test_shares.c - the instances' parts add up to the limit for all weights. */
-#include "support.h"
 #include "set_share.h"
+#include "support.h"
 
 #include "core/limiter/limiter.h"
 #include "core/policy/plan.h"

@@ -241,9 +241,9 @@ TEST(what_a_limiter_did_is_printed, 30)
         taken(limit, "key", 1);
     must_succeed(weir_stats_read(scene.limiter, &stats));
     const char *text = text_of(&stats, NULL, 0);
-    ck_assert_ptr_nonnull(strstr(text,
-                                 "# HELP weir_allowed_total Requests admitted; each of a batch, and each "
-                                 "all-or-nothing call once.\n# TYPE weir_allowed_total counter\nweir_allowed_total 2\n"));
+    ck_assert_ptr_nonnull(
+        strstr(text, "# HELP weir_allowed_total Requests admitted; each of a batch, and each "
+                     "all-or-nothing call once.\n# TYPE weir_allowed_total counter\nweir_allowed_total 2\n"));
     ck_assert_ptr_nonnull(strstr(text, "# TYPE weir_keys gauge\nweir_keys 1\n"));
     const struct page page = page_of(text);
     ck_assert_str_eq(value_of(&page, "weir_denied_total"), "1");

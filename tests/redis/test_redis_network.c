@@ -452,6 +452,7 @@ TEST_EACH(an_outage_admits_at_the_rate_whatever_the_period, 3, 60)
     PLACE(place, false, NULL);
     struct weir_options options = place_options(&place, TIMEOUT_US);
     options.on_failure = WEIR_FAIL_LOCAL;
+    options.outage_cold = true;
     weir *limiter = limiter_of(&options);
     weir_limit *limit = limit_of(limiter, "limit", policies[_i]);
     recover(limit, "key");
@@ -470,6 +471,30 @@ TEST_EACH(an_outage_admits_at_the_rate_whatever_the_period, 3, 60)
     ck_assert_int_eq(taken_by_redis(limit, "key", 1).remaining, 1000000 - TAKEN - 1);
     weir_close(limiter);
     asker_close(&place.asker);
+}
+
+TEST(an_outage_goes_on_with_the_permits_that_were_left_on_a_window_of_a_day, 60)
+{
+    enum { TAKEN = 200 };
+    struct place place;
+    place_open(&place, false, NULL);
+    struct weir_options options = place_options(&place, TIMEOUT_US);
+    options.on_failure = WEIR_FAIL_LOCAL;
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", "fixed_window limit=10000 period=1d");
+    taken_by_redis(limit, "key", 1);
+    redis_server_kill(&place.server);
+    for (int i = 0; i < TAKEN; i++) {
+        struct timed timed = timed_try(limit, "key", 1);
+        ck_assert_int_eq(timed.status, WEIR_OK);
+        ck_assert_int_eq(timed.decision.source, WEIR_BY_FALLBACK);
+        ck_assert(timed.decision.allowed);
+    }
+    must(redis_server_restart(&place.server) == 0, place.server.daemon.error); /* it has forgotten all keys */
+    ck_assert_int_eq(taken_by_redis(limit, "key", 1).remaining, 10000 - TAKEN - 1);
+    weir_close(limiter);
+    asker_close(&place.asker);
+    place_close(&place);
 }
 
 int main(void)

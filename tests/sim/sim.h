@@ -157,6 +157,10 @@ struct holding {
     int64_t emptied_until_us; /* until then an answer that left no permit may count as a denial of one */
     int64_t flying;           /* granted by the store, and not delivered yet or lost */
     int64_t fell_back_us;     /* the fallback's last use */
+    int64_t left;             /* what the store last reported as left, in an answer to a caller or to a settlement */
+    int64_t leased;           /* of these, permits that the instance had leased */
+    int64_t unpaid;           /* admitted by the fallback since a settlement was last answered */
+    bool owes;                /* some of that in an earlier outage */
     int64_t unsettled;        /* admitted by the fallback, not charged to the store yet */
     int64_t level, level_us,
         cold_since_us; /* a meter of what the fallback has admitted since the outage began: units */
@@ -172,6 +176,7 @@ struct instance {
     int64_t clock_zero_us, skew_us, drift_ppm; /* its clocks; skew_us is that of its Unix time */
     int64_t resumes_us;                        /* true time at which its pause ends */
     int64_t count;                             /* the number of instances that it assumes */
+    bool is_cold;                              /* its outages begin without permits */
     int64_t weight;                            /* of its part of the load */
     bool falls_back;                           /* the fallback gave its last answers */
     bool has_fallen_back;                      /* at any time */
@@ -359,6 +364,8 @@ struct record {
     int64_t departs_us; /* USE, FALLBACK: for a leaky bucket, when it may proceed by the store's reckoning */
     int64_t shift_us;
     int64_t count; /* FALLBACK, OUTAGE: how many instances that one assumes */
+    int64_t left;  /* OUTAGE: the permits that it believes are left of the whole limit */
+    int64_t stale; /* OUTAGE: how many of them are not left any more */
 };
 struct audit_track {
     struct record *records;

@@ -9,6 +9,8 @@
  *     does not go to the store                                                                    (H12)
  *     each request is answered once, in time; what must pass passes                               (liveness)
  */
+#include "core/limiter/request.h"
+#include "core/outage/known.h"
 #include "sim.h"
 
 #include <stdlib.h>
@@ -98,12 +100,27 @@ void audit_executed(struct sim *sim, struct instance *instance, const struct ask
     }
 }
 
+/* Return the permits that are granted and unused, expired or not, at most. */
+static int64_t granted_left(const struct holding *holding)
+{
+    int64_t left = holding->flying;
+    for (int i = 0; i < holding->count; i++)
+        left += holding->grants[i].left;
+    return left;
+}
+
 void audit_delivered(struct sim *sim, struct instance *instance, const struct asked *asked, int64_t asked_us,
                      const struct weir_decision *decision)
 {
     if (asked->verb != WEIR_TAKE)
         return;
     struct holding *holding = &instance->holdings[asked->limit][asked->key];
+    if (is_settlement(asked)) {
+        holding->left = decision->remaining;
+        holding->leased = granted_left(holding);
+        holding->unpaid = max_of(0, holding->unpaid - decision->ahead);
+        instance->falls_back = false;
+    }
     const int64_t granted = granted_by(asked, decision);
     holding->flying -= granted;
     if (granted > 0 && !is_settlement(asked))
@@ -217,6 +234,18 @@ void audit_crashed(struct sim *sim, struct instance *instance)
 
 /* ---- Answers to callers ---- */
 
+/* Return what the store would report as left now. */
+static int64_t truly_left(struct sim *sim, int limit, int key)
+{
+    struct cell cell = sim->store.cells[limit][key];
+    struct weir_decision decision;
+    const struct asked peek = {
+        .limit = limit, .key = key, .cost = 1, .verb = WEIR_PEEK, .plan = sim->limits[limit].plan
+    };
+    cell_decide(&cell, &peek, store_now_us(sim), &decision);
+    return decision.remaining;
+}
+
 static void falls_back(struct sim *sim, struct instance *instance)
 {
     if (instance->falls_back && instance->fell_as == instance->count)
@@ -228,15 +257,35 @@ static void falls_back(struct sim *sim, struct instance *instance)
     instance->falls_back = true;
     for (int limit = 0; limit < sim->limit_count; limit++) {
         for (int key = 0; key < sim->key_count; key++) {
+            const int64_t left = instance->is_cold ? 0 : instance->holdings[limit][key].left;
             struct record record = { .at_us = sim->now_us,
                                      .order = sim->order++,
                                      .kind = RECORD_OUTAGE,
+                                     .left = left,
+                                     .stale = max_of(0, left - truly_left(sim, limit, key)),
                                      .amount = resized,
                                      .instance = instance->number,
                                      .count = instance->count };
             record_add(sim, limit, key, &record);
         }
     }
+}
+
+static uint64_t known_slot(const struct instance *instance, int limit, int key)
+{
+    const char name[] = { 'k', 'e', 'y', (char)('0' + key) };
+    return key_hash(instance->limits[limit], weir_key(name, sizeof name)) % KNOWN_SLOTS;
+}
+
+/* Return what the instance must know to be left of the whole limit: nothing if another key may have taken the slot. */
+static int64_t surely_left(const struct sim *sim, const struct instance *instance, int limit, int key)
+{
+    const struct holding *holding = &instance->holdings[limit][key];
+    int sharing = 0;
+    for (int i = 0; i < sim->limit_count; i++)
+        for (int j = 0; j < sim->key_count; j++)
+            sharing += known_slot(instance, i, j) == known_slot(instance, limit, key);
+    return instance->is_cold || sharing > 1 ? 0 : max_of(0, holding->left - holding->leased);
 }
 
 /* Check that the fallback admits what this instance's share of the rate has made since the outage began, up to two
@@ -251,14 +300,16 @@ static void must_share(struct sim *sim, const struct asked_op *asked)
         return; /* the key is being settled */
     if (since_us != holding->cold_since_us) {
         holding->cold_since_us = holding->level_us = since_us;
-        holding->level = size * period_us;
+        holding->owes = holding->unpaid > 0;
+        const int64_t left = surely_left(sim, asked->instance, asked->limit, asked->key) / asked->instance->count;
+        holding->level = (size - max_of(0, min_of(left, size) - 1)) * period_us;
     }
     holding->level -= limit->policy.limit * (sim->now_us - holding->level_us) / asked->instance->count;
     holding->level = max_of(0, holding->level);
     holding->level_us = sim->now_us;
     if (asked->op.decision.allowed)
         holding->level += asked->op.request.cost * period_us;
-    else if (holding->level + (asked->op.request.cost + 2) * period_us <= size * period_us)
+    else if (!holding->owes && holding->level + (asked->op.request.cost + 2) * period_us <= size * period_us)
         violation(sim, "H10: instance %d is denied limit%d key%d, and its share has %lld permits",
                   asked->instance->number, asked->limit, asked->key, (long long)(size - holding->level / period_us));
 }
@@ -275,6 +326,7 @@ static void used(struct sim *sim, const struct asked_op *asked)
     if (decision->source == WEIR_BY_FALLBACK) {
         record.kind = RECORD_FALLBACK;
         holding->unsettled += cost;
+        holding->unpaid += cost;
         holding->fell_back_us = sim->now_us;
         sim->fallback_used += cost;
     } else if (decision->source == WEIR_BY_REDIS) {
@@ -361,8 +413,12 @@ void audit_answered(struct sim *sim, struct asked_op *asked, int status)
     sim->fallbacks += decision->source == WEIR_BY_FALLBACK;
     if (decision->source == WEIR_BY_FALLBACK)
         falls_back(sim, instance);
-    else if (decision->source == WEIR_BY_REDIS)
+    else if (decision->source == WEIR_BY_REDIS) {
         instance->falls_back = false;
+        struct holding *holding = &instance->holdings[asked->limit][asked->key];
+        holding->left = decision->remaining;
+        holding->leased = granted_left(holding);
+    }
     if (decision->source == WEIR_BY_FALLBACK && sim->scenario->load == LOAD_LONG)
         must_share(sim, asked);
     if (!decision->allowed && decision->source == WEIR_BY_FALLBACK && decision->retry_after_us > WEIR_SECOND)

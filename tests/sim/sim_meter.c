@@ -57,7 +57,10 @@ void lone_outage(struct meter *meter, const struct record *record)
     if (lone->owed > 0)
         lone->before = lone_debt(meter, lone);
     lone->count = record->count;
-    lone->level = lone->cold = share_size(meter, record->count);
+    const int64_t size = share_size(meter, record->count);
+    lone->level = lone->cold = max_of(0, size - (record->left / record->count + 1) * meter->period);
+    meter->stale += (record->stale / record->count + 1) * meter->period - lone->stale;
+    lone->stale = (record->stale / record->count + 1) * meter->period;
     if (!record->amount)
         lone->outage_us = record->at_us;
 }
@@ -86,7 +89,9 @@ int64_t lone_settle(struct meter *meter, const struct record *record)
                                  ? owed
                                  : max_of(0, owed - lone_debt(meter, lone)) + record->amount * meter->period;
     meter->owed -= lone->owed;
-    lone->owed = lone->before = 0;
+    meter->stale -= lone->stale;
+    meter->was_stale += lone->stale;
+    lone->owed = lone->before = lone->stale = 0;
     lone->cold = lone->level; /* not owed twice */
     return forgiven;
 }
@@ -178,7 +183,9 @@ static void bucket_take(struct meter *meter, const struct record *record)
         break;
     }
     /* One permit more, because settlements are whole permits. */
-    const int64_t most = bucket_size(meter) + over_max(meter) + (meter->owed + 1) * meter->period;
+    meter->was_stale = min_of(meter->was_stale, max_of(0, meter->total - meter->store));
+    const int64_t most = bucket_size(meter) + over_max(meter) + (meter->owed + 1) * meter->period + meter->stale +
+                         meter->was_stale;
     if (policy->algorithm == WEIR_TOKEN_BUCKET && policy->refill == WEIR_GREEDY && meter->total > most)
         over(meter, "H10: all together", record->at_us, meter->total, most);
 }

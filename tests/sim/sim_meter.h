@@ -9,6 +9,7 @@ struct lone {
     int64_t level, cold; /* units: of its share's meter, and of a meter without uses */
     int64_t owed;        /* permits not settled yet */
     int64_t before;      /* of them, units from earlier outages that had not drained when the next began */
+    int64_t stale;       /* units: of what it believes to be left, its part that is not */
     int64_t last_us, outage_us, count;
 };
 
@@ -20,6 +21,8 @@ struct meter {
     int64_t last_us;
     int64_t store, total; /* units */
     int64_t owed;         /* of all instances, permits */
+    int64_t stale; /* of all instances in an outage, units; and of those that have settled, while it may matter */
+    int64_t was_stale;
     struct lone *lones;
     int64_t next_refill_us;
     int64_t credits; /* some of which may still be leased */

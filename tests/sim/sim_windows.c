@@ -40,11 +40,22 @@ static void sliding_check(struct meter *meter, const struct record *records, siz
             meter->owed -= meter->lones[record->instance].owed;
             meter->lones[record->instance].owed = 0;
         }
-        if (sum > meter->size + meter->owed + inexact)
+        if (sum > meter->size + meter->owed + inexact + (meter->stale + meter->was_stale) / meter->period)
             violation(meter->sim, "H4: limit%d key%d at %lld us: %lld used in a period, of %lld", meter->number,
                       meter->key, (long long)(record->at_us - SIM_EPOCH_US), (long long)sum,
                       (long long)(meter->size + meter->owed));
     }
+}
+
+/* Return the permits that the meter must forget: a window does not drain, so it may get what the share's rate makes. */
+static int64_t window_settle(struct meter *meter, const struct record *record)
+{
+    struct lone *lone = &meter->lones[record->instance];
+    const int64_t away_us = lone->owed > 0 ? record->at_us - lone->outage_us : 0;
+    const int64_t made = lone->count > 0 ? meter->rate * away_us / lone->count / meter->period : 0;
+    const int64_t forgiven = (lone_settle(meter, record) + meter->period - 1) / meter->period;
+    lone->outage_us = record->at_us;
+    return max_of(forgiven, made + (record->amount == INT64_MAX ? 0 : record->amount));
 }
 
 /* Follow each instance in its outages, and forgive what drained there, what the store had no room for, and what it has
@@ -60,9 +71,7 @@ static void windows_forgive(struct meter *meter, struct record *records, size_t 
         case RECORD_CREDIT:
         case RECORD_CREDITED: record->departs_us = record->amount; break;
         case RECORD_SETTLED:
-        case RECORD_TOUCHED:
-            record->departs_us = (lone_settle(meter, record) + meter->period - 1) / meter->period;
-            break;
+        case RECORD_TOUCHED: record->departs_us = window_settle(meter, record); break;
         default: break;
         }
     }

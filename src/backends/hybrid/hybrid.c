@@ -54,6 +54,17 @@ static int hybrid_peek(struct hybrid *hybrid, const struct weir_backend_request 
     return error;
 }
 
+static int64_t hybrid_leased(struct weir_backend *backend, const struct weir_backend_request *request)
+{
+    struct hybrid *hybrid = (struct hybrid *)backend;
+    struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
+    lock_take(&shard->mutex);
+    struct account *account = account_find(shard, request);
+    const int64_t left = account ? lease_left(&account->lease, hybrid_time(hybrid, request->now_us)) : 0;
+    lock_give(&shard->mutex);
+    return left;
+}
+
 /* Drop a lease, both before a reset and after it: permits leased or denied in between may predate the reset. */
 static void hybrid_forget_lease(struct hybrid *hybrid, const struct weir_backend_request *request)
 {
@@ -251,6 +262,7 @@ static const struct own_ops hybrid_ops = {
         .watch = hybrid_watch,
         .instances = hybrid_instances,
     },
+    .leased = hybrid_leased,
     .well_us = hybrid_well_us,
     .probe = hybrid_probe,
 };

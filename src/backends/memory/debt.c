@@ -10,16 +10,20 @@
 
 #define PLACE_BITS 32 /* bits of a place for the bit-reversed bucket; the shard's index is above them */
 
-/* Return the permits used beyond the cold state. Both levels are read at one time, even if the entry's clock is ahead.
- * A fallback's plans are all buckets that count in units. */
+/* Return the permits used beyond the cold state, which is made from the permits that were left when the entry began.
+ * Both levels are read at one time, even if the entry's clock is ahead. A fallback's plans are all buckets that count in
+ * units. */
 static int64_t entry_debt(const struct memory *memory, const struct entry *entry,
                           const struct weir_backend_request *request)
 {
-    int64_t cold[2];
+    int64_t cold[3];
+    const int64_t *state = entry_state(entry, 0);
+    struct weir_backend_request missing = *request;
     const struct weir_plan *plan = &entry_rule(&memory->table, entry)->plan;
-    assert(state_words(plan) == 2);
-    missing_state(request, plan, cold);
-    const struct level level = level_read(plan, entry_state(entry, 0), request->now_us);
+    assert(state_words(plan) == 3);
+    missing.cold_left = state[2];
+    missing_state(&missing, plan, cold);
+    const struct level level = level_read(plan, state, request->now_us);
     const struct level none = level_read(plan, cold, max_of(request->now_us, level.tick * plan->tick_us));
     return div_up(max_of(0, level.used - none.used), plan->q);
 }

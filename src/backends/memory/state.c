@@ -6,7 +6,7 @@ void missing_state(const struct weir_backend_request *request, const struct weir
     if (request->cold_since_us < 0)
         state_charge(plan, state, request->now_us, 0);
     else
-        state_charge(plan, state, request->cold_since_us, plan->size);
+        state_charge(plan, state, request->cold_since_us, plan->size - min_of(request->cold_left, plan->size));
 }
 
 void decide_absent(const struct weir_backend_request *request, const struct weir_plan *plan, int64_t *state,

@@ -31,12 +31,14 @@ static const struct algorithm *algorithm_of(const struct weir_plan *plan)
 
 size_t state_words(const struct weir_plan *plan)
 {
-    return plan->algorithm == WEIR_SLIDING_WINDOW ? sliding_window_words(plan->blocks) : 2;
+    return plan->algorithm == WEIR_SLIDING_WINDOW ? sliding_window_words(plan->blocks) : 2 + (size_t)plan->is_local;
 }
 
 void state_charge(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used)
 {
     algorithm_of(plan)->charge(plan, state, now_us, used);
+    if (plan->is_local)
+        state[2] = plan->size - min_of(used, plan->size);
 }
 
 int64_t state_used(const struct weir_plan *plan, const int64_t *state, int64_t *now_us)

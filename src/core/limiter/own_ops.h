@@ -35,6 +35,10 @@ struct own_ops {
     bool (*debtors)(struct weir_backend *backend, uint32_t tag, uint64_t *place, size_t most,
                     bool (*visit)(void *user, uint32_t limit_id, struct weir_key key), void *user);
 
+    /* Optional. Return how many permits of the request's key this process has leased and not used; decision.remaining
+     * includes them. */
+    int64_t (*leased)(struct weir_backend *backend, const struct weir_backend_request *request);
+
     /* Optional. True if the calling thread is one on which the backend delivers answers: it must not wait for one. */
     bool (*is_here)(struct weir_backend *backend);
 

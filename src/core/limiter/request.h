@@ -88,6 +88,7 @@ static inline void fill_request(struct weir_backend_request *out, struct weir_li
     out->cost = cost;
     out->now_us = now_us;
     out->cold_since_us = -1;
+    out->cold_left = 0;
     out->ahead = 0;
     out->spread = 0;
     out->verb = verb;

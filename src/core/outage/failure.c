@@ -3,8 +3,8 @@
  * An outage begins with the first failure after a success and ends with the next success. A process with little traffic
  * may see no success for a long time. So a failure also begins a new outage if the backend says that, to its knowledge,
  * it was in reach more than OUTAGE_GAP_US after the last failure. During an outage the fallback treats every key as if
- * all its permits had been taken when the outage began. That time is set once, so a later failure gives no permits
- * back. Each outage has a number, and the fallback keeps its keys apart from those of the outage before. What the
+ * all its permits had been taken when the outage began, except its share of those known to be left (known.h). That time
+ * is set once, so a later failure gives no permits back. Each outage has a number, and the fallback keeps its keys apart from those of the outage before. What the
  * fallback admitted is settled afterwards (settle.c).
  *
  * A backend may have parts that fail separately, as a cluster has. While it says that one of them is out of reach, the
@@ -41,8 +41,13 @@ int failure_init(struct weir *limiter, const struct weir_options *options)
         return WEIR_ENOMEM;
     limiter->outage->open_for_us = options->open_for_us;
     limiter->outage->retry_us = options->outage_retry_us;
-    if (settle_init(limiter) == WEIR_OK)
+    limiter->outage->answered = 1;
+    const bool knows = limiter->fallback && !options->outage_cold;
+    if (knows)
+        limiter->outage->known = calloc(1, sizeof *limiter->outage->known);
+    if ((!knows || limiter->outage->known) && settle_init(limiter) == WEIR_OK)
         return WEIR_OK;
+    free(limiter->outage->known);
     free(limiter->outage);
     return WEIR_ENOMEM;
 }
@@ -50,6 +55,7 @@ int failure_init(struct weir *limiter, const struct weir_options *options)
 void failure_free(struct weir *limiter)
 {
     settle_free(limiter);
+    free(limiter->outage->known);
     free(limiter->outage);
 }
 
@@ -87,7 +93,7 @@ static void outage_ended(struct weir *limiter, uint64_t word, int64_t now_us) RE
 }
 
 /* End the outage if it lasts; return its word from before. */
-static uint64_t outage_end(struct weir *limiter, int64_t now_us)
+static uint64_t outage_end(struct weir *limiter, int64_t now_us, bool is_answered)
 {
     struct outage *outage = limiter->outage;
     lock_take(&limiter->outage->settle.mutex);
@@ -95,6 +101,7 @@ static uint64_t outage_end(struct weir *limiter, int64_t now_us)
     if (word & OUTAGE_LASTS) {
         atomic_store(&outage->word, word & ~OUTAGE_LASTS);
         outage_ended(limiter, word, now_us);
+        outage->answered += is_answered;
     }
     lock_give(&limiter->outage->settle.mutex);
     return word;
@@ -117,9 +124,13 @@ static uint64_t outage_begin(struct weir *limiter, uint64_t word, bool lasts, in
          * what was admitted: after that, admissions count towards the next outage. */
         atomic_store(&outage->word, word & ~OUTAGE_LASTS);
         outage_ended(limiter, word, max_of(outage_since_us(word), now_us - (here_us - failed_us)));
+        outage->answered++;
     }
-    if (!lasts)
+    if (!lasts) {
         settle_outage_begins(limiter);
+        atomic_store(&outage->is_split, outage->begun_answered == outage->answered);
+        outage->begun_answered = outage->answered;
+    }
     atomic_store(&outage->word, begun);
     atomic_store_explicit(&outage->failed_us, here_us, memory_order_relaxed);
     if (!lasts)
@@ -166,7 +177,7 @@ __attribute__((noinline)) void failure_over(struct weir *limiter, const struct w
         return;
     if (outage_is_in_reach(limiter, key) && !outage_is_well(limiter))
         return; /* another part is away, or the backend answers but does not charge */
-    const uint64_t word = outage_end(limiter, now_us);
+    const uint64_t word = outage_end(limiter, now_us, true);
     if (!(word & OUTAGE_LASTS))
         return;
     if (word & OUTAGE_LOGGED)
@@ -178,12 +189,13 @@ __attribute__((noinline)) void failure_over(struct weir *limiter, const struct w
 void failure_split(struct weir *limiter)
 {
     if (limiter->fallback)
-        outage_end(limiter, outage_time(limiter, WEIR_OWN_CLOCK));
+        outage_end(limiter, outage_time(limiter, WEIR_OWN_CLOCK), false);
 }
 
 void failure_begin_in_child(struct weir *limiter)
 {
     settle_begin_in_child(limiter);
+    limiter->outage->answered++; /* what the parent's fallback admitted is not owed here */
     if (limiter->outage->settle.is_on)
         atomic_fetch_and(&limiter->outage->word, ~OUTAGE_LASTS);
 }
@@ -219,18 +231,37 @@ static void bound_retry(const struct weir *limiter, const struct weir_backend_re
         out->retry_after_us = limiter->outage->retry_us;
 }
 
+/* Deny, because a key still owes permits for an earlier outage. */
+static void deny_owing(const struct weir *limiter, const struct weir_backend_request *requests, size_t n,
+                       struct weir_decision *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        failure_deny_for_now(&requests[i], &out[i]);
+        out[i].retry_after_us = WEIR_NEVER;
+        bound_retry(limiter, &requests[i], &out[i]);
+        out[i].age_us = max_of(0, requests[i].now_us - requests[i].cold_since_us);
+    }
+}
+
 static int decide_local(struct weir *limiter, int failure, struct weir_backend_request *requests, size_t n, bool all,
                         struct weir_decision *out)
 {
     int error = fill_times(limiter, requests, n);
+    bool owes = false;
     if (error)
         return error;
     for (size_t i = 0; i < n; i++) {
         struct weir_backend_request *request = &requests[i];
         const uint64_t word = outage_enter(limiter, &request->key, request->now_us, failure);
         request->cold_since_us = outage_since_us(word);
+        request->cold_left = outage_left(limiter, request);
+        owes = owes || settle_owes(limiter, request);
         request->limit_id = request->limit->id | outage_number(word) << OUTAGE_TAG_BIT;
         request->plan_version = plan_cell_version(&request->limit->local_plan);
+    }
+    if (owes) {
+        deny_owing(limiter, requests, n, out);
+        return WEIR_OK;
     }
     struct weir_backend *fallback = limiter->fallback;
     error = fallback->ops->decide(fallback, requests, n, all, INT64_MAX, out);
@@ -312,6 +343,8 @@ int failure_answer(struct weir *limiter, int error, struct weir_backend_request 
     if (lasts && asked < n)
         failure_over(limiter, &requests[asked].key, outage_time(limiter, requests[asked].now_us));
     const bool failed = error == WEIR_ETIME || error == WEIR_EIO;
+    if (!error)
+        outage_note_left(limiter, requests, n, out);
     if (!failed || limiter->on_failure == WEIR_FAIL_ERROR || requests[0].verb == WEIR_REFUND ||
         requests[0].verb == WEIR_RESET)
         return error;
@@ -368,8 +401,11 @@ int failure_decide(struct weir *limiter, struct weir_backend_request *requests, 
     if (!error)
         error = limiter->backend->ops->decide(limiter->backend, requests, n, all, deadline_us, out);
     assert(error <= 0);
-    if (!error && is_calm)
+    if (!error && is_calm) {
+        if (limiter->outage->known)
+            outage_note_left(limiter, requests, n, out);
         return WEIR_OK;
+    }
     if (!error && requests[0].verb == WEIR_RESET && settle_is_due(limiter))
         settle_forgive(limiter, &requests[0]);
     return failure_answer(limiter, error, requests, n, all, out);

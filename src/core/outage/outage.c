@@ -57,6 +57,36 @@ int64_t outage_time(const struct weir *limiter, int64_t request_us)
     return max_of(0, min_of(clock_now_us(&limiter->clock), WEIR_MAX_TIME_US));
 }
 
+/* ---- What is left ---- */
+
+void outage_note_left(struct weir *limiter, const struct weir_backend_request *requests, size_t n,
+                      const struct weir_decision *decisions)
+{
+    const struct own_ops *own = own_ops(limiter->backend);
+    for (size_t i = 0; limiter->outage->known && i < n; i++) {
+        const uint8_t source = decisions[i].source;
+        if (requests[i].verb > WEIR_PEEK || source == WEIR_BY_LEASE || source == WEIR_BY_DENIAL)
+            continue;
+        const int64_t leased = own && own->leased ? own->leased(limiter->backend, &requests[i]) : 0;
+        known_note(limiter->outage->known, requests[i].hash, decisions[i].remaining - leased);
+    }
+}
+
+int64_t outage_left(const struct weir *limiter, const struct weir_backend_request *request)
+{
+    struct weir_plan whole, local;
+    const struct outage *outage = limiter->outage;
+    if (!outage->known || atomic_load(&outage->is_split))
+        return 0;
+    const int64_t left = known_left(outage->known, request->hash);
+    if (left == 0)
+        return 0;
+    plan_cell_read(&request->limit->plan, &whole);
+    plan_cell_read(&request->limit->local_plan, &local);
+    const int64_t size = whole.size + whole.reserve;
+    return min_of(left, size) * local.size / size; /* sizes are below 2^31 */
+}
+
 /* ---- What the backend says ---- */
 
 static int64_t reachable_us(const struct weir *limiter, const struct weir_key *key)

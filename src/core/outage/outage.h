@@ -3,6 +3,7 @@
 #define CORE_OUTAGE_OUTAGE_H
 
 #include "core/limiter/limiter.h"
+#include "core/outage/known.h"
 #include "core/outage/settle_state.h"
 
 /* (a) atomic, (s) settle.mutex, (c) constant */
@@ -15,6 +16,10 @@ struct outage {
     int64_t retry_us;              /* (c) longest retry_after_us of a denial during an outage */
     _Atomic int64_t open_spent_us; /* (a) readers, (s) writers: how much of that was spent when the outage began */
     int64_t over_us;               /* (s) when the last outage ended */
+    uint32_t answered;             /* (s) count of outages that an answer has ended; it wraps */
+    uint32_t begun_answered;       /* (s) that count when the last outage began */
+    atomic_bool is_split;          /* (a) the last outage continues one that no answer has ended */
+    struct known *known;           /* (c) what was left of keys; NULL: outages begin without permits */
     struct settle settle;          /* what is owed */
 };
 
@@ -29,6 +34,14 @@ bool outage_read(const struct weir *limiter, struct outage_id *out);
 
 /* Return the time of a request for comparing it with outages: its own, or the limiter's clock, clamped to its range. */
 int64_t outage_time(const struct weir *limiter, int64_t request_us);
+
+/* Remember what the backend's decisions report as left, except permits that this process has leased. */
+void outage_note_left(struct weir *limiter, const struct weir_backend_request *requests, size_t n,
+                      const struct weir_decision *decisions);
+
+/* Return this instance's part of what the backend last reported as left of a request's key; 0 if that is not known, or
+ * may have been admitted before the outage was split. */
+int64_t outage_left(const struct weir *limiter, const struct weir_backend_request *request);
 
 /* True if the backend says that the part of it that has the key is in reach now, or does not know. NULL: all parts. */
 bool outage_is_in_reach(const struct weir *limiter, const struct weir_key *key);

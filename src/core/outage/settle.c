@@ -1,7 +1,7 @@
 /* settle.c - knows what the fallback has admitted during outages, so that the backend can be charged for it afterwards.
  *
- * In an outage each key is a bucket of this instance's share, in a state that begins cold: as if all permits had been
- * taken when the outage began. The debt of a key is what is in use there, minus what would be in use if the fallback
+ * In an outage each key is a bucket of this instance's share. It begins cold, as if all permits had been taken when the
+ * outage began, or with its share of the permits that are known to be left. The debt of a key is what is in use there, minus what would be in use if the fallback
  * had admitted nothing. docs/design/outages.md has the rules of settling and the proof that outages do not add up.
  *
  * An outage that lasts is settled too, by the first request that gets through. That ends it, before its state of the key
@@ -167,7 +167,9 @@ void settle_outage_begins(struct weir *limiter)
 
 void settle_outage_over(struct weir *limiter, uint32_t tag, int64_t since_us, int64_t until_us)
 {
-    struct settle_record record = { .tag = tag, .since_us = since_us, .until_us = until_us };
+    struct settle_record record = {
+        .tag = tag, .answered = limiter->outage->answered, .since_us = since_us, .until_us = until_us
+    };
     if (limiter->outage->settle.is_on)
         record.admitted = atomic_exchange(&limiter->outage->settle.admitted, 0);
     const int64_t own_time_us = atomic_exchange(&limiter->outage->settle.own_time_us, -1);
@@ -209,6 +211,7 @@ bool settle_admitted(struct weir *limiter, const struct weir_backend_request *re
     struct settle_record late = record;
     late.by_own_time = by_own_time;
     lock_take(&limiter->outage->settle.mutex);
+    late.answered = limiter->outage->answered;
     record_add(limiter, &late);
     lock_give(&limiter->outage->settle.mutex);
     return true;
@@ -249,6 +252,13 @@ struct owed {
     struct settle_record records[SETTLE_RECORDS + 1];
 };
 
+static void owed_copy(struct weir *limiter, struct owed *owed) REQUIRES(limiter->outage->settle.mutex)
+{
+    const struct settle *settle = &limiter->outage->settle;
+    owed->count = atomic_load(&settle->count);
+    memcpy(owed->records, settle->records, owed->count * sizeof owed->records[0]);
+}
+
 /* Copy the records of all outages from which something may be owed at `now_us`, including the one that lasts. */
 static void owed_read(struct weir *limiter, int64_t now_us, struct owed *owed)
 {
@@ -258,8 +268,7 @@ static void owed_read(struct weir *limiter, int64_t now_us, struct owed *owed)
     bool lasts = outage_read(limiter, &outage);
     if (!lasts || atomic_load(&settle->count) > 0) { /* otherwise it was the only one while it lasted */
         lock_take(&limiter->outage->settle.mutex);
-        owed->count = atomic_load(&settle->count);
-        memcpy(owed->records, settle->records, owed->count * sizeof owed->records[0]);
+        owed_copy(limiter, owed);
         lasts = outage_read(limiter, &outage);
         lock_give(&limiter->outage->settle.mutex);
     }
@@ -272,7 +281,7 @@ static void owed_read(struct weir *limiter, int64_t now_us, struct owed *owed)
 /* True if a bucket that was empty at `then_us` is full at `now_us`. */
 static bool has_filled_since(const struct weir_plan *plan, int64_t then_us, int64_t now_us)
 {
-    int64_t state[2];
+    int64_t state[3];
     state_charge(plan, state, then_us, plan->size);
     return state_fresh_at_us(plan, state) <= now_us;
 }
@@ -295,6 +304,16 @@ static int64_t part_debt(struct weir *limiter, const struct weir_backend_request
     return own_ops(limiter->fallback)->debt(limiter->fallback, &request);
 }
 
+/* Return what is owed of a key for one outage. */
+static struct settle_part record_debt(struct weir *limiter, const struct weir_backend_request *of,
+                                      const struct weir_plan *plan, const struct settle_record *record, int64_t now_us)
+{
+    struct settle_part part = { .tag = record->tag, .since_us = record->since_us, .at_us = record->until_us };
+    if (!has_filled_since(plan, record->until_us, now_us))
+        part.permits = part_debt(limiter, of, &part);
+    return part;
+}
+
 struct settle_debt settle_assess(struct weir *limiter, const struct weir_backend_request *of)
 {
     struct owed owed;
@@ -304,16 +323,30 @@ struct settle_debt settle_assess(struct weir *limiter, const struct weir_backend
     plan_cell_read(&of->limit->local_plan, &plan);
     owed_read(limiter, now_us, &owed);
     for (size_t i = 0; i < owed.count; i++) {
-        const struct settle_record *record = &owed.records[i];
-        struct settle_part part = { .tag = record->tag, .since_us = record->since_us, .at_us = record->until_us };
-        if (has_filled_since(&plan, record->until_us, now_us))
-            continue;
-        part.permits = part_debt(limiter, of, &part);
+        const struct settle_part part = record_debt(limiter, of, &plan, &owed.records[i], now_us);
         if (part.permits > 0)
             debt.parts[debt.count++] = part;
         debt.permits += part.permits;
     }
     return debt;
+}
+
+bool settle_owes(struct weir *limiter, const struct weir_backend_request *of)
+{
+    struct owed owed;
+    struct weir_plan plan;
+    if (atomic_load(&limiter->outage->settle.count) == 0)
+        return false;
+    plan_cell_read(&of->limit->local_plan, &plan);
+    lock_take(&limiter->outage->settle.mutex);
+    owed_copy(limiter, &owed);
+    const uint32_t answered = limiter->outage->answered;
+    lock_give(&limiter->outage->settle.mutex);
+    for (size_t i = 0; i < owed.count; i++)
+        if (owed.records[i].answered != answered &&
+            record_debt(limiter, of, &plan, &owed.records[i], of->now_us).permits > 0)
+            return true;
+    return false;
 }
 
 int64_t settle_pay(struct weir *limiter, const struct weir_backend_request *of, const struct settle_part *part,

@@ -87,6 +87,10 @@ struct settle_debt {
 /* Return what is owed of the key of a request at the request's time. */
 struct settle_debt settle_assess(struct weir *limiter, const struct weir_backend_request *of);
 
+/* True if a request's key still owes permits for an outage that an answer has ended: until they are charged, the
+ * fallback admits nothing of it. */
+bool settle_owes(struct weir *limiter, const struct weir_backend_request *of);
+
 /* Record `permits` of a part as paid in the fallback; return what is still owed. That includes what the fallback has
  * admitted in the meantime: a thread that entered it during the outage may still be inside. */
 int64_t settle_pay(struct weir *limiter, const struct weir_backend_request *of, const struct settle_part *part,

@@ -125,6 +125,8 @@ static void settlement_end(struct weir *limiter, struct settlement *settlement, 
     int64_t paid = error == WEIR_OK ? decision->ahead : is_refused ? debt->permits : 0;
     const bool has_paid = paid > 0, is_settled = has_paid && paid >= settlement->charge.ahead;
     stats_add(&limiter->stats, is_refused ? STATS_UNSETTLED : STATS_SETTLED, (uint64_t)paid);
+    if (error == WEIR_OK)
+        outage_note_left(limiter, &settlement->charge, 1, decision);
     if (error == WEIR_OK || is_refused)
         failure_over(limiter, &settlement->charge.key, outage_time(limiter, settlement->charge.now_us));
     for (size_t i = 0; i < debt->count; i++) {

@@ -13,9 +13,10 @@
 
 /* An outage that is over and in which permits were admitted. */
 struct settle_record {
-    uint32_t tag;     /* its number, the upper bits of a limit_id */
-    bool walked;      /* the chain has begun with it */
-    bool by_own_time; /* requests brought times far from the limiter's clock: only requests can settle it */
+    uint32_t tag;      /* its number, the upper bits of a limit_id */
+    bool walked;       /* the chain has begun with it */
+    bool by_own_time;  /* requests brought times far from the limiter's clock: only requests can settle it */
+    uint32_t answered; /* outage->answered while it lasted */
     int64_t since_us, until_us;
     uint64_t admitted, settled; /* permits */
 };

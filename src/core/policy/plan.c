@@ -230,7 +230,9 @@ enum plan_part plan_for_fallback(const struct weir_policy *policy, const struct 
             break;
         bucket.period_us = div_up(policy->period_us, tick) * tick;
     }
-    return plan_at_share(&bucket, share, out);
+    const enum plan_part part = plan_at_share(&bucket, share, out);
+    out->is_local = 1;
+    return part;
 }
 
 void plan_hold_back(struct weir_plan *plan, int64_t permits)
