@@ -1,8 +1,9 @@
 /* settle.c - knows what the fallback has admitted during outages, so that the backend can be charged for it afterwards.
  *
  * In an outage each key is a bucket of this instance's share. It begins cold, as if all permits had been taken when the
- * outage began, or with its share of the permits that are known to be left. The debt of a key is what is in use there, minus what would be in use if the fallback
- * had admitted nothing. docs/design/outages.md has the rules of settling and the proof that outages do not add up.
+ * outage began, or with its share of the permits that are known to be left. The debt of a key is what is in use there,
+ * minus what would be in use if the fallback had admitted nothing. docs/design/outages.md has the rules of settling and
+ * the proof that outages do not add up.
  *
  * An outage that lasts is settled too, by the first request that gets through. That ends it, before its state of the key
  * is forgotten.
