@@ -649,6 +649,7 @@ TEST(what_an_outage_admits_by_an_override_is_settled_by_it, 10)
     cable_init(&cable, &remote);
     scene_init(&scene, &options);
     scene.log_allowed = true;
+    options.outage_cold = true;
     options.timeout_us = 10 * WEIR_SECOND;
     must_succeed(weir_open_backend(&options, &cable.base, &scene.limiter));
     weir_limit *limit = scene_define_text(&scene, "api", "token_bucket limit=10 period=10s");
