@@ -137,6 +137,7 @@ static const struct own_ops parts_ops = {
 static void begin(const struct weir_options *options)
 {
     struct weir_options all = options ? *options : (struct weir_options)WEIR_OPTIONS_INIT;
+    all.outage_cold = true;
     static struct parts parts;
     memset(&parts, 0, sizeof parts);
     the_parts = &parts;

@@ -322,7 +322,7 @@ TEST(what_stands_in_for_a_backend_is_never_lent_a_note, 10)
     struct weir_decision decision;
     weir_handle *handle;
     fake_init(&fake);
-    fake_open(&fake, &scene, NULL);
+    fake_open(&fake, &scene, &(struct weir_options){ .size = sizeof(struct weir_options), .outage_cold = true });
     scene.log_allowed = true;
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=10s");
     must_succeed(weir_key_resolve(limit, weir_key_text("a"), &handle));
