@@ -151,7 +151,7 @@ TEST(a_busy_key_leases_what_a_turn_asks_for_and_twice_that_while_more_than_half_
     key.lease.reset_at_us = INT64_MAX;
     key.lease.count = 0;
     left = lease_make_order(&key.lease, &key.rules, key.now_us, 0, 0, 0).ahead;
-    ck_assert_msg(left >= 40 && left <= 60, "%" PRId64 " permits for a load of about 50", left);
+    ck_assert_msg(left >= 18 && left <= 30, "%" PRId64 " permits for half a load of about 50", left);
 }
 
 TEST(a_busy_key_is_asked_for_no_more_than_twice_in_a_life, 10)
@@ -226,8 +226,8 @@ TEST(what_others_wait_for_is_asked_for_at_once_when_permits_are_scarce, 10)
             const bool is_little = presses > key.lease.remaining / 32;
             const struct lease_order order = lease_make_order(&again, &key.rules, key.now_us, 1, waiting, 0);
             ck_assert_uint_eq(order.spread, is_little ? 1 : 32);
-            ck_assert_msg(is_little ? order.ahead == presses : order.ahead > 40, "%" PRId64 " of %" PRId64, order.ahead,
-                          waiting);
+            ck_assert_msg(is_little ? order.ahead == presses : order.ahead > 20 + waiting, "%" PRId64 " of %" PRId64,
+                          order.ahead, waiting);
         }
 }
 
@@ -682,7 +682,7 @@ TEST(a_clock_that_steps_back_by_a_life_begins_the_count_anew, 10)
 
 TEST(an_eighth_more_than_the_load_is_asked_for_and_what_others_wait_for, 10)
 {
-    struct key key = half_used_key(WIDE);
+    struct key key = half_used_key("fixed_window limit=1000000 period=1s");
     key.rules.instances = 3;
     ck_assert_int_eq(ahead_at(&key.lease, &key.rules, 5, 0), 112);
     ck_assert_int_eq(ahead_at(&key.lease, &key.rules, 5, 30), 142);
