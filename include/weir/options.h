@@ -8,12 +8,13 @@
 #error "include <weir/weir.h>"
 #endif
 
-/* The decision for a new key when max_keys or max_bytes is reached and none of the keys inspected, up to 512, is
- * idle; and for a key whose state must grow to follow a new policy. The decision's source is then WEIR_BY_FULL. Keys
- * already in the table always keep their state. Keys of all sizes share the memory: max_bytes counts as reached when less
- * than a tenth of it is free besides what the new key needs. */
+/* The decision for a new key when max_keys or max_bytes is reached and no key is idle; and for a key whose state must
+ * grow to follow a new policy. The decision's source is then WEIR_BY_FULL. Keys already in the table always keep their
+ * state. A new key inspects up to 512 keys that may be idle, and the next one goes on after them: in a table of n keys,
+ * at most n / 512 are turned away before one finds an idle key. Keys of all sizes share the memory: max_bytes counts as
+ * reached when less than a tenth of it is free besides what the new key needs. */
 enum weir_on_full {
-    WEIR_FULL_DENY,  /* denied; retry_after_us is the time until one of the inspected keys becomes idle */
+    WEIR_FULL_DENY,  /* denied; before retry_after_us no key becomes idle */
     WEIR_FULL_ALLOW, /* allowed and not counted */
     /* All such keys of a limit share one state; refunds to keys that have no other go there. These states have 1/64 of
      * max_bytes; a limit whose state finds no room there denies. */

@@ -4,6 +4,7 @@
 #include "backends/memory/decide.h"
 #include "core/limiter/limiter.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 /* ---- Peeks ---- */
@@ -108,6 +109,68 @@ TEST(an_acquire_that_is_denied_leaves_no_trace_in_the_shared_state, 30)
         ck_assert_int_eq(decision.retry_after_us, 6 * WEIR_SECOND);
     }
     ck_assert_int_eq(peeked(limit, "c", 1).remaining, 9);
+}
+
+/* ---- The cost of being turned away ---- */
+
+static uint64_t entries_tried(struct scene *scene)
+{
+    const struct table *table = &((struct memory *)scene->limiter->backend)->table;
+    uint64_t tried = 0;
+    for (size_t i = 0; i < table->shard_count; i++)
+        tried += table->shards[i].tried;
+    return tried;
+}
+
+static struct weir_decision take_number(weir_limit *limit, int64_t number, int64_t cost)
+{
+    char key[17];
+    snprintf(key, sizeof key, "%016" PRIx64, (uint64_t)number);
+    return taken(limit, key, cost);
+}
+
+/* An attacker uses each of its keys just before it becomes idle, and asks for new ones in between. A look at a key that
+ * is not idle must be paid for by a decision for that key. */
+TEST(a_full_table_of_live_keys_looks_at_few_of_them, 60)
+{
+    enum { KEYS = 20000, ROUNDS = 4 };
+    static const int64_t margins_us[] = { 1, 1000, WEIR_SECOND };
+    for (size_t m = 0; m < sizeof margins_us / sizeof margins_us[0]; m++) {
+        OPEN_SCENE(scene, OPTIONS(.max_keys = KEYS));
+        weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=1000 period=1h");
+        const int64_t lap_us = 1800 * WEIR_SECOND - margins_us[m]; /* 500 permits return in 1,800 s */
+        for (int64_t i = 0; i < ROUNDS * KEYS; i++) {
+            scene.now_us += lap_us / KEYS + (i % KEYS < lap_us % KEYS);
+            must(take_number(limit, i % KEYS, 500).allowed, "its permits are back, or nearly");
+            for (int64_t k = 0; i >= KEYS && k < 4; k++)
+                must(take_number(limit, (k + 1) * 1000 * 1000 + i, 1).source == WEIR_BY_FULL, "no key is idle");
+        }
+        const uint64_t tried = entries_tried(&scene);
+        ck_assert_uint_gt(tried, KEYS);
+        ck_assert_uint_lt(tried, 5 * ROUNDS * KEYS);
+        ck_assert_uint_eq(stats_of(scene.limiter).evictions, 0);
+    }
+}
+
+/* Keys that are used again and again hide the idle ones among them, but not for long. */
+TEST(a_new_key_finds_idle_keys_among_many_that_seemed_idle, 60)
+{
+    enum { KEYS = 50000, IDLE = 100 };
+    OPEN_SCENE(scene, OPTIONS(.max_keys = KEYS));
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1m");
+    for (int64_t i = 0; i < KEYS; i++)
+        must(take_number(limit, i, 1).allowed, "there is room");
+    scene.now_us += 5 * WEIR_SECOND;
+    for (int64_t i = IDLE; i < KEYS; i++)
+        must(take_number(limit, i, 9).allowed, "it has nine permits and more");
+    scene.now_us += 2 * WEIR_SECOND; /* all look idle by what is known of them */
+    int64_t in = 0, asked = 0;
+    for (; in < IDLE; asked++) {
+        must(asked < IDLE + 10 * KEYS / 512, "all idle keys are found in a few turns");
+        in += take_number(limit, KEYS + asked, 10).source == WEIR_BY_MEMORY;
+    }
+    ck_assert_int_eq(take_number(limit, -1, 10).source, WEIR_BY_FULL);
+    ck_assert_uint_eq(stats_of(scene.limiter).evictions, IDLE);
 }
 
 /* ---- States that must grow ---- */

@@ -272,7 +272,7 @@ static bool is_in_line(const struct table *table, const struct index_line *line,
     return false;
 }
 
-/* Assert that the index finds every entry of uthash's list, unless its line has spilled, and that the list has every
+/* Assert that the index finds every entry of uthash's buckets, unless its line has spilled, and that they have every
  * entry of the index. */
 static void assert_table_is_indexed(struct walk *walk)
 {
@@ -281,19 +281,24 @@ static void assert_table_is_indexed(struct walk *walk)
     for (size_t s = 0; s < table->shard_count; s++) {
         int64_t found = 0, slots = 0;
         unsigned items = 1; /* the sentinel */
-        for (struct entry *entry = table->shards[s].first->hh.next; entry; entry = entry->hh.next, items++) {
-            const struct rule *rule = entry_rule(table, entry);
-            const struct weir_key key = weir_key(entry->hh.key, entry->hh.keylen);
-            const uint64_t hash = key_hash(walk->limits[rule->key.limit_id], key);
-            const struct index_line *line = index_line(&table->index, s, hash);
-            const bool is_found = is_in_line(table, line, hash, entry);
-            must(entry->hh.hashv == (uint32_t)hash, "it is under its hash");
-            must(word_len(entry_word(entry)) == (key.len & 1023), "its word tells its length");
-            must((entry_word(entry) & WORD_BUSY) == 0, "nobody has claimed it");
-            must(is_found || index_has_spilled(line), "it is found, or its line has spilled");
-            found += is_found;
-            keys++;
-        }
+        for (unsigned bucket = 0; bucket <= table->shards[s].bucket_mask; bucket++)
+            for (UT_hash_handle *handle = table->shards[s].buckets[bucket].hh_head; handle; handle = handle->hh_next) {
+                struct entry *entry = (struct entry *)handle;
+                if (entry == table->shards[s].first)
+                    continue;
+                items++;
+                const struct rule *rule = entry_rule(table, entry);
+                const struct weir_key key = weir_key(entry->hh.key, entry->hh.keylen);
+                const uint64_t hash = key_hash(walk->limits[rule->key.limit_id], key);
+                const struct index_line *line = index_line(&table->index, s, hash);
+                const bool is_found = is_in_line(table, line, hash, entry);
+                must(entry->hh.hashv == (uint32_t)hash, "it is under its hash");
+                must(word_len(entry_word(entry)) == (key.len & 1023), "its word tells its length");
+                must((entry_word(entry) & WORD_BUSY) == 0, "nobody has claimed it");
+                must(is_found || index_has_spilled(line), "it is found, or its line has spilled");
+                found += is_found;
+                keys++;
+            }
         for (uint32_t number = 0; number < table->index.most_lines; number++)
             for (unsigned slot = 0; slot < INDEX_SLOTS; slot++)
                 slots += naive_tag(index_line_at(&table->index, s, number), slot) != 0;

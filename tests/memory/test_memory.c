@@ -704,7 +704,7 @@ TEST(small_keys_get_all_the_room_that_large_ones_had, 60)
     scene_open(&scene, &options);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1m");
     const int64_t fit = small_keys_that_fit(&scene, limit);
-    ck_assert_int_gt(fit, 4 * 1024 * 1024 / 132);
+    ck_assert_int_gt(fit, 4 * 1024 * 1024 / 134);
     scene_close(&scene);
 
     for (size_t l = 0; l < sizeof lens / sizeof lens[0]; l++) {

@@ -84,11 +84,16 @@ static void all_moved(struct all *all, size_t i, struct entry *old)
             all->entries[j] = all->entries[i];
 }
 
-static void all_let_go(struct all *all)
+static void all_let_go(struct memory *memory, struct all *all) UNCHECKED
 {
-    for (size_t i = all->n; i-- > 0;)
-        if (all->entries[i] && !all_is_claimed_before(all, i))
-            entry_let_go(all->entries[i]);
+    for (size_t i = all->n; i-- > 0;) {
+        struct entry *entry = all->entries[i];
+        if (!entry || all_is_claimed_before(all, i))
+            continue;
+        if (!due_has(entry))
+            shard_note(&memory->table, all_shard(memory, all, i), entry, entry_fresh_at_us(&memory->table, entry));
+        entry_let_go(entry);
+    }
 }
 
 static enum table_error all_find(struct memory *memory, struct all *all) UNCHECKED
@@ -322,7 +327,7 @@ static enum table_error all_locked(struct memory *memory, struct all *all, struc
     enum table_error error = all_find(memory, all);
     if (!error)
         error = all_claimed(memory, all, out, short_of);
-    all_let_go(all);
+    all_let_go(memory, all);
     if (!error)
         all_sweep(memory, all);
     return error;
@@ -347,8 +352,7 @@ static bool all_make_room(struct memory *memory, struct all *all, size_t short_o
     int64_t keys = 0;
     for (size_t i = 0; i < all->n; i++)
         keys += !all->full[i] && !all->entries[i];
-    return table_make_room(&memory->table, all_shard(memory, all, short_of), all->requests[short_of].now_us, keys, true,
-                           &all->soonest_us);
+    return table_make_room(&memory->table, all->requests[short_of].now_us, keys, true, &all->soonest_us);
 }
 
 int memory_decide_all(struct memory *memory, const struct weir_backend_request *requests, size_t n,

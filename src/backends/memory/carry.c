@@ -104,7 +104,7 @@ static void carry_drop_former(struct memory *memory, struct shard *shard, const 
     const struct weir_plan plan = rule->plan;
     if (carry_put(&memory->table, shard, request, &plan, rule_version(rule) & ~RULE_ASIDE, entry_state(*entry, 0),
                   &none, entry) == TABLE_OK)
-        shard_note(&memory->table, shard, entry_fresh_at_us(&memory->table, *entry));
+        shard_note(&memory->table, shard, *entry, entry_fresh_at_us(&memory->table, *entry));
 }
 
 /* Put the entry under `plan`, with the state that it takes with it. */
@@ -124,7 +124,7 @@ static enum table_error carry_renew(struct memory *memory, struct shard *shard,
         state_charge(plan, state, carried->at_us, carried->used);
         entry_put(*entry, 0, state, words);
     }
-    shard_note(&memory->table, shard, entry_fresh_at_us(&memory->table, *entry));
+    shard_note(&memory->table, shard, *entry, entry_fresh_at_us(&memory->table, *entry));
     return TABLE_OK;
 }
 
@@ -214,6 +214,6 @@ bool former_changed(struct memory *memory, struct shard *shard, const struct wei
     }
     if (decision->reset_after_us == 0) /* a refund */
         carry_empty(entry, states.own.plan, request->now_us);
-    shard_note(&memory->table, shard, entry_fresh_at_us(&memory->table, entry));
+    shard_note(&memory->table, shard, entry, entry_fresh_at_us(&memory->table, entry));
     return true;
 }

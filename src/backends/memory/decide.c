@@ -14,8 +14,7 @@ __attribute__((noinline)) static void decide_sweep(struct memory *memory, const 
 {
     struct shard *shard = table_shard(&memory->table, request->hash);
     if (memory->keep_idle || request->verb == WEIR_PEEK ||
-        atomic_load_explicit(&memory->table.soonest_us[shard->number], memory_order_relaxed) >
-            request->now_us - WEIR_CLOCK_SLACK_US)
+        shard_soonest_us(&memory->table, shard) > request->now_us - WEIR_CLOCK_SLACK_US)
         return;
     lock_take(&shard->mutex);
     memory_sweep(memory, shard, request->now_us, 1);

@@ -42,15 +42,19 @@ static enum table_error locked_decide_missing(struct memory *memory, struct shar
         struct entry *entry;
         memory_sweep(memory, shard, request->now_us, SWEEP_STEPS);
         enum table_error error = shard_add(&memory->table, shard, request, &plan, version, &entry);
-        if (error == TABLE_NO_ROOM && request->verb == WEIR_REFUND) { /* the refund is lost, but never an error */
+        if (error == TABLE_NO_ROOM)
             *out = decision;
+        if (error == TABLE_NO_ROOM && request->verb == WEIR_REFUND) /* it is lost, but never an error */
             return TABLE_OK;
+        if (error == TABLE_NO_ROOM && memory->on_full != WEIR_FULL_ALLOW) { /* nothing was taken after all */
+            missing_state(request, &plan, state);
+            out->reset_after_us = max_of(0, state_fresh_at_us(&plan, state) - request->now_us);
         }
         if (error)
             return error;
         entry_write(entry, 0, state, state_words(&plan));
         entry_let_go(entry);
-        shard_note(&memory->table, shard, request->now_us + decision.reset_after_us);
+        shard_note(&memory->table, shard, entry, request->now_us + decision.reset_after_us);
     }
     *out = decision;
     return TABLE_OK;
@@ -63,6 +67,7 @@ bool decide_entry(struct memory *memory, struct shard *shard, const struct weir_
     const struct rule *rule = entry_rule(&memory->table, entry);
     const size_t words = state_words(&rule->plan);
     int64_t *state = entry_get(entry, 0, copy, words);
+    const int64_t time_us = state[state_time_at(&rule->plan)];
     if (!state_decide_request(&rule->plan, state, request->now_us, request->verb, request, out))
         return true;
     entry_put(entry, 0, state, words);
@@ -74,7 +79,8 @@ bool decide_entry(struct memory *memory, struct shard *shard, const struct weir_
         shard_remove(&memory->table, shard, entry);
         return false;
     }
-    shard_note(&memory->table, shard, request->now_us + out->reset_after_us);
+    if (request->verb != WEIR_TAKE || state[state_time_at(&rule->plan)] < time_us) /* it may be idle earlier */
+        shard_note(&memory->table, shard, entry, request->now_us + out->reset_after_us);
     return true;
 }
 
@@ -150,24 +156,13 @@ void deny_full(const struct weir_backend_request *request, int64_t soonest_us, s
 {
     out->allowed = request->cost == 0; /* a cost of 0 needs no room; nothing is granted ahead */
     out->remaining = 0;
+    out->ahead = 0;
     out->delay_us = 0;
     out->retry_after_us = out->allowed ? 0 : soonest_us == INT64_MAX ? 1 : max_of(1, soonest_us - request->now_us);
     out->source = WEIR_BY_FULL;
 }
 
-/* Decide as for a fresh or cold key, with `verb`, and store nothing. Not inline: its frame holds a whole state. */
-__attribute__((noinline)) static void full_decide_absent(const struct weir_backend_request *request,
-                                                         enum weir_verb verb, struct weir_decision *out)
-{
-    int64_t state[STATE_MAX_WORDS];
-    struct weir_backend_request asked = *request;
-    struct weir_plan plan;
-    weir_request_plan(request, &plan);
-    asked.verb = verb;
-    decide_absent(&asked, &plan, state, out);
-}
-
-/* Decide by on_full for a key that found no room. The caller holds no lock. */
+/* Decide by on_full for a key that found no room; *out is as locked_decide() left it. The caller holds no lock. */
 static enum table_error decide_full(struct memory *memory, const struct weir_backend_request *request,
                                     int64_t soonest_us, struct weir_decision *out)
 {
@@ -181,12 +176,9 @@ static enum table_error decide_full(struct memory *memory, const struct weir_bac
         on_full = error == TABLE_NO_ROOM ? WEIR_FULL_DENY : on_full;
     }
     if (on_full == WEIR_FULL_DENY) {
-        full_decide_absent(request, WEIR_PEEK, out);
         deny_full(request, soonest_us, out);
         return TABLE_OK;
     }
-    if (on_full == WEIR_FULL_ALLOW)
-        full_decide_absent(request, request->verb, out);
     out->source = WEIR_BY_FULL;
     return error;
 }
@@ -198,7 +190,7 @@ locked_make_room_and_decide(struct memory *memory, struct shard *shard, const st
     const bool is_peek = request->verb == WEIR_PEEK;
     int64_t soonest_us = INT64_MAX;
     for (int tries = 0; request->verb != WEIR_REFUND && tries < ROOM_TRIES; tries++) {
-        if (!table_make_room(&memory->table, shard, request->now_us, 1, !is_peek, &soonest_us))
+        if (!table_make_room(&memory->table, request->now_us, 1, !is_peek, &soonest_us))
             break;
         if (is_peek) /* *out holds its answer */
             return TABLE_OK;

@@ -173,7 +173,7 @@ __attribute__((noinline)) static enum look_end look_any(struct entry *entry, con
 {
     const struct look look = { .entry = entry, .rule = rule, .word = word };
     const struct weir_plan *plan = &rule->plan;
-    const size_t words = rule->words, time_at = plan->algorithm == WEIR_SLIDING_WINDOW ? 0 : 1;
+    const size_t words = rule->words, time_at = state_time_at(plan);
     int64_t state[LOOK_WORDS];
     if (words > LOOK_WORDS)
         return LOOK_GIVEN_UP;

@@ -29,6 +29,7 @@ static void memory_forked(struct forks_watcher *watcher, enum forks_moment momen
         turn(&memory->table.shards[i].mutex);
     turn(&memory->table.slab.mutex);
     turn(&memory->table.rules.mutex);
+    turn(&memory->table.soonest_mutex);
     if (moment == FORKS_BEFORE) /* no change is half done: from now on every request takes a mutex */
         readers_shut(&memory->table.readers);
 }

@@ -3,11 +3,10 @@
 #include "backends/memory/table.h"
 #include "core/ground/arith.h"
 
-/* A new key that finds the table full tries up to ROOM_STEPS entries, ROOM_SHARD_STEPS of a shard, in ROOM_SHARDS
- * shards before it is turned away. */
+/* A new key that finds the table full tries up to ROOM_STEPS entries that are due, ROOM_SHARD_STEPS under a mutex, before
+ * it is turned away. Those that are not fresh are filed anew, so the next one finds them out of the way. */
 #define ROOM_STEPS 512
 #define ROOM_SHARD_STEPS 64
-#define ROOM_SHARDS 4096
 #define ROOM_DROPS 16 /* keys of a shard that it drops at a time if max_bytes is reached */
 
 int64_t entry_fresh_at_us(const struct table *table, const struct entry *entry)
@@ -20,29 +19,49 @@ int64_t entry_fresh_at_us(const struct table *table, const struct entry *entry)
     return max_of(fresh_at_us, state_fresh_at_us(former, entry_state(entry, state_words(&rule->plan))));
 }
 
-/* Move the hand on to an entry that has been fresh since `at_us`, and claim it. NULL: none of *steps was. */
+static int64_t table_soonest_us(const struct table *table, size_t at)
+{
+    return atomic_load_explicit(&table->soonest_us[at], memory_order_relaxed);
+}
+
+/* Write the shard's element of the tournament, and those above it that it changes. */
+static void shard_note_soonest(struct table *table, struct shard *shard, int64_t soonest_us) REQUIRES(shard->mutex)
+{
+    size_t at = table->shard_count + shard->number;
+    if (soonest_us == table_soonest_us(table, at))
+        return;
+    lock_take(&table->soonest_mutex);
+    while (at > 0 && table_soonest_us(table, at) != soonest_us) {
+        atomic_store_explicit(&table->soonest_us[at], soonest_us, memory_order_relaxed);
+        if (!shard_is_indexed(table, shard))
+            break;
+        soonest_us = min_of(soonest_us, table_soonest_us(table, at ^ 1));
+        at /= 2;
+    }
+    lock_give(&table->soonest_mutex);
+}
+
+void shard_note(struct table *table, struct shard *shard, struct entry *entry, int64_t fresh_at_us)
+{
+    due_file(&shard->due, entry, fresh_at_us);
+    if (fresh_at_us < shard_soonest_us(table, shard))
+        shard_note_soonest(table, shard, fresh_at_us);
+}
+
+/* Return an entry that has been fresh since `at_us`, claimed. NULL: none of *steps was. Filing the others anew may leave
+ * the shard's soonest time too early. */
 static struct entry *shard_find_fresh(struct table *table, struct shard *shard, int64_t at_us, unsigned *steps)
     REQUIRES(shard->mutex)
 {
-    _Atomic int64_t *soonest_us = &table->soonest_us[shard->number];
-    while (*steps > 0 && atomic_load_explicit(soonest_us, memory_order_relaxed) <= at_us) {
-        if (!shard->hand) {
-            shard->round_soonest_us = INT64_MAX;
-            shard->hand = shard->first->hh.next;
-        }
-        struct entry *entry = shard->hand;
-        if (entry) {
-            entry_hold(entry);
-            const int64_t fresh_at_us = entry_fresh_at_us(table, entry);
-            --*steps;
-            if (fresh_at_us <= at_us)
-                return entry;
-            shard->hand = entry->hh.next;
-            entry_let_go(entry);
-            shard->round_soonest_us = min_of(shard->round_soonest_us, fresh_at_us);
-        }
-        if (!shard->hand)
-            atomic_store_explicit(soonest_us, shard->round_soonest_us, memory_order_relaxed);
+    struct entry *entry;
+    for (; *steps > 0 && (entry = due_first(&shard->due, at_us)); --*steps) {
+        shard->tried++;
+        entry_hold(entry);
+        const int64_t fresh_at_us = entry_fresh_at_us(table, entry);
+        if (fresh_at_us <= at_us)
+            return entry;
+        due_file(&shard->due, entry, fresh_at_us);
+        entry_let_go(entry);
     }
     return NULL;
 }
@@ -50,16 +69,17 @@ static struct entry *shard_find_fresh(struct table *table, struct shard *shard, 
 static void shard_evict(struct table *table, struct shard *shard, struct entry *entry) REQUIRES(shard->mutex)
 {
     shard_remove(table, shard, entry);
-    if (!shard->hand) /* it was the last one of the round */
-        atomic_store_explicit(&table->soonest_us[shard->number], shard->round_soonest_us, memory_order_relaxed);
     shard->evictions++;
 }
 
 void shard_sweep(struct table *table, struct shard *shard, int64_t at_us, unsigned steps)
 {
     struct entry *fresh;
-    while ((fresh = shard_find_fresh(table, shard, at_us, &steps)))
+    if (shard_soonest_us(table, shard) > at_us)
+        return;
+    for (; (fresh = shard_find_fresh(table, shard, at_us, &steps)); steps--)
         shard_evict(table, shard, fresh);
+    shard_note_soonest(table, shard, due_soonest_us(&shard->due));
 }
 
 /* ---- Packing ---- */
@@ -87,9 +107,13 @@ static void shard_move(struct table *table, struct shard *shard, struct entry *o
     entry_write(entry, 0, entry_state(old, 0), rule->words + key_words);
     entry->hh = old->hh;
     entry->hh.key = &entry->cells[rule->words];
-    hash_moved(&entry->hh);
-    if (shard->hand == old)
-        shard->hand = entry;
+    if (entry->hh.hh_prev)
+        entry->hh.hh_prev->hh_next = &entry->hh;
+    else
+        shard_bucket(shard, entry->hh.hashv)->hh_head = &entry->hh;
+    if (entry->hh.hh_next)
+        entry->hh.hh_next->hh_prev = &entry->hh;
+    due_moved(entry);
     const uint32_t place = slab_place(&table->slab, entry, bytes);
     index_move(&table->index, shard->number, old->hh.hashv, slab_place(&table->slab, old, bytes), place);
     if (place == 0)
@@ -127,11 +151,10 @@ static bool table_pack(struct table *table, int64_t now_us)
 /* ---- Room for new keys ---- */
 
 /* Try up to ROOM_SHARD_STEPS of *steps in one shard, and drop up to `most` fresh entries; with `most` 0, only find one.
- * Return how many were found. *soonest_us becomes the time at which one of its entries is fresh. */
-static int64_t shard_make_room(struct table *table, struct shard *shard, int64_t now_us, int64_t most, unsigned *steps,
-                               int64_t *soonest_us)
+ * Return how many were found. */
+static int64_t shard_make_room(struct table *table, struct shard *shard, int64_t now_us, int64_t most, unsigned *steps)
 {
-    unsigned turn = *steps < ROOM_SHARD_STEPS ? *steps : ROOM_SHARD_STEPS;
+    const unsigned turn = *steps < ROOM_SHARD_STEPS ? *steps : ROOM_SHARD_STEPS;
     unsigned left = turn;
     int64_t found = 0;
     struct entry *fresh;
@@ -143,36 +166,27 @@ static int64_t shard_make_room(struct table *table, struct shard *shard, int64_t
         else
             entry_let_go(fresh);
     }
-    *soonest_us = atomic_load_explicit(&table->soonest_us[shard->number], memory_order_relaxed);
-    if (*soonest_us <= now_us)
-        *soonest_us = shard->round_soonest_us; /* the round is not over: use what it has seen so far */
+    shard_note_soonest(table, shard, due_soonest_us(&shard->due));
     lock_give(&shard->mutex);
-    *steps -= turn - left;
+    *steps -= left < turn || found > 0 ? turn - left : 1; /* none was due: another thread was there first */
     return found;
 }
 
-bool table_make_room(struct table *table, struct shard *near, int64_t now_us, int64_t keys, bool drop,
-                     int64_t *soonest_us)
+bool table_make_room(struct table *table, int64_t now_us, int64_t keys, bool drop, int64_t *soonest_us)
 {
-    unsigned steps = ROOM_STEPS, before;
-    size_t shards = table->shard_count < ROOM_SHARDS ? table->shard_count : ROOM_SHARDS;
+    unsigned steps = ROOM_STEPS;
     const int64_t excess = atomic_load_explicit(&table->keys, memory_order_relaxed) + keys - table->max_keys;
     const int64_t wanted = drop && excess > 0 ? excess : 1, most = !drop ? 0 : excess > 0 ? excess : ROOM_DROPS;
     int64_t found = 0;
     if (excess <= 0 && slab_can_pack(&table->slab) && (!drop || table_pack(table, now_us)))
         return true;
-    do { /* again while steps are left and shards are not done */
-        before = steps;
-        *soonest_us = INT64_MAX;
-        for (size_t i = 0; i < shards && steps > 0; i++) {
-            size_t index = (near->number + i) & (table->shard_count - 1);
-            int64_t soonest = atomic_load_explicit(&table->soonest_us[index], memory_order_relaxed);
-            if (soonest <= now_us)
-                found += shard_make_room(table, &table->shards[index], now_us, most - found, &steps, &soonest);
-            if (found >= wanted)
-                return true;
-            *soonest_us = min_of(*soonest_us, soonest);
-        }
-    } while (steps > 0 && steps < before);
+    while ((*soonest_us = table_soonest_us(table, 1)) <= now_us && steps > 0) {
+        size_t at = 1;
+        while (at < table->shard_count)
+            at = 2 * at + (table_soonest_us(table, 2 * at) > table_soonest_us(table, 2 * at + 1));
+        found += shard_make_room(table, &table->shards[at - table->shard_count], now_us, most - found, &steps);
+        if (found >= wanted)
+            return true;
+    }
     return found > 0;
 }

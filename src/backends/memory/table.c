@@ -132,8 +132,6 @@ static int shard_init(struct table *table, unsigned number)
     struct entry *head = NULL;
     shard->number = number;
     shard->first = &table->sentinels[number];
-    shard->round_soonest_us = INT64_MAX;
-    atomic_init(&table->soonest_us[number], INT64_MAX);
     HASH_ADD_KEYPTR_BYHASHVALUE(hh, head, shard->first, 0, 0, shard->first);
     if (!shard->first->hh.tbl)
         return -1;
@@ -145,14 +143,16 @@ static int shard_init(struct table *table, unsigned number)
 
 static void shard_free(struct table *table, struct shard *shard)
 {
-    struct entry *entry = shard->first->hh.next;
-    while (entry) {
-        struct entry *next = entry->hh.next;
-        struct rule *rule = entry_rule(table, entry);
-        entry_give(table, shard, entry, entry_bytes(rule->words, entry->hh.keylen));
-        rule_drop(&table->rules, rule);
-        entry = next;
-    }
+    for (unsigned i = 0; i <= shard->bucket_mask; i++)
+        for (UT_hash_handle *handle = shard->buckets[i].hh_head, *next; handle; handle = next) {
+            struct entry *entry = (struct entry *)handle; /* its first member */
+            next = handle->hh_next;
+            if (entry == shard->first)
+                continue;
+            struct rule *rule = entry_rule(table, entry);
+            entry_give(table, shard, entry, entry_bytes(rule->words, handle->keylen));
+            rule_drop(&table->rules, rule);
+        }
     if (shard->recent)
         rule_drop(&table->rules, shard->recent);
     free(shard->first->hh.tbl->buckets);
@@ -168,6 +168,7 @@ static void table_free_shards(struct table *table, size_t made)
     free(table->sentinels);
     free(table->shards);
     index_free(&table->index);
+    lock_destroy(&table->soonest_mutex);
     rules_destroy(&table->rules);
     slab_destroy(&table->slab);
 }
@@ -191,12 +192,15 @@ int table_init(struct table *table, int64_t max_keys, int64_t max_bytes)
     failed |= index_init(&table->index, count, keys_per_shard, &table->budget);
     table->shards = aligned_alloc(alignof(struct shard), all * sizeof *table->shards);
     table->sentinels = calloc(all, sizeof *table->sentinels);
-    table->soonest_us = calloc(all, sizeof *table->soonest_us);
+    table->soonest_us = calloc(count + all, sizeof *table->soonest_us);
+    lock_init(&table->soonest_mutex);
 
     size_t made = 0;
     if (!failed && table->shards && table->sentinels && table->soonest_us) {
         memset(table->shards, 0, all * sizeof *table->shards);
-        size_t per_shard = sizeof *table->shards + sizeof *table->sentinels + sizeof *table->soonest_us;
+        for (size_t i = 0; i < count + all; i++)
+            atomic_init(&table->soonest_us[i], INT64_MAX);
+        size_t per_shard = sizeof *table->shards + sizeof *table->sentinels + 2 * sizeof *table->soonest_us;
         budget_overdraw(&table->budget, (int64_t)(all * per_shard));
         while (made < all && shard_init(table, (unsigned)made) == 0)
             made++;
@@ -300,6 +304,19 @@ static void entry_index(struct table *table, struct shard *shard, const struct e
         index_widen(&table->index, shard->number, table_fetch_hash, table_hash_of, &table->slab);
 }
 
+/* Put an entry into its bucket. uthash would also keep the order of insertion, in the pointers that due.h uses. */
+static void shard_put(struct shard *shard, struct entry *entry, void *key, const struct weir_backend_request *request)
+    REQUIRES(shard->mutex)
+{
+    int oomed = 0;
+    UT_hash_table *table = shard->first->hh.tbl;
+    entry->hh = (UT_hash_handle){
+        .tbl = table, .key = key, .keylen = (unsigned)request->key.len, .hashv = (unsigned)request->hash
+    };
+    table->num_items++;
+    HASH_ADD_TO_BKT(*shard_bucket(shard, entry->hh.hashv), hh, &entry->hh, oomed);
+}
+
 enum table_error entry_make(struct table *table, struct shard *shard, struct rule *rule,
                             const struct weir_backend_request *request, struct entry **out)
 {
@@ -311,7 +328,6 @@ enum table_error entry_make(struct table *table, struct shard *shard, struct rul
         return error == SLAB_NO_BUDGET ? TABLE_NO_ROOM : TABLE_NO_MEMORY;
     }
     struct entry *entry = memory;
-    struct entry *head = shard->first;
     /* A look that still uses the former entry in this memory must find the count continued. Looks never use
      * entries that are not in a page. */
     const bool is_paged = bytes <= SLAB_MAX_ENTRY && shard_is_indexed(table, shard);
@@ -319,7 +335,7 @@ enum table_error entry_make(struct table *table, struct shard *shard, struct rul
     atomic_store_explicit(&entry->word, word_of(word, rule->number, request->key.len) | WORD_BUSY,
                           memory_order_release);
     entry_write_key(entry, key_at, request->key);
-    HASH_ADD_KEYPTR_BYHASHVALUE(hh, head, &entry->cells[key_at], request->key.len, (unsigned)request->hash, entry);
+    shard_put(shard, entry, &entry->cells[key_at], request);
     entry_index(table, shard, entry, request->hash, bytes);
     *out = entry;
     return TABLE_OK;
@@ -329,6 +345,9 @@ enum table_error shard_add(struct table *table, struct shard *shard, const struc
                            const struct weir_plan *plan, uint64_t version, struct entry **out)
 {
     bool counted = shard_is_indexed(table, shard);
+    /* Most tables that are full are so for long: read first, because every new key would move the cache line. */
+    if (counted && atomic_load_explicit(&table->keys, memory_order_relaxed) >= table->max_keys)
+        return TABLE_NO_ROOM;
     if (counted && atomic_fetch_add_explicit(&table->keys, 1, memory_order_relaxed) >= table->max_keys) {
         atomic_fetch_sub_explicit(&table->keys, 1, memory_order_relaxed);
         return TABLE_NO_ROOM;
@@ -365,15 +384,14 @@ bool shard_has_room(struct table *table, const struct shard *shard, const struct
 
 void entry_drop(struct table *table, struct shard *shard, struct entry *entry)
 {
-    struct entry *head = shard->first;
     struct rule *rule = entry_rule(table, entry);
     size_t bytes = entry_bytes(rule->words, entry->hh.keylen);
     entry_release(entry, word_of(atomic_load_explicit(&entry->word, memory_order_relaxed), 0, 0));
     if (shard_is_indexed(table, shard))
         index_move(&table->index, shard->number, entry->hh.hashv, slab_place(&table->slab, entry, bytes), 0);
-    if (shard->hand == entry)
-        shard->hand = entry->hh.next;
-    HASH_DELETE(hh, head, entry);
+    due_remove(entry);
+    HASH_DEL_IN_BKT(*shard_bucket(shard, entry->hh.hashv), &entry->hh);
+    shard->first->hh.tbl->num_items--;
     entry_give(table, shard, entry, bytes);
     rule_drop(&table->rules, rule);
 }

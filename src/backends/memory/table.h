@@ -14,9 +14,10 @@
  * two attempts that helped little.) Without memory to grow, chains get longer until there is some. Most lookups
  * use the index; a bucket holds about two entries.
  *
- * Idle keys are dropped in small steps: each insertion sweeps the next few entries of the shard, in insertion
- * order. `soonest_us` is a lower bound of the time at which any entry of a shard becomes idle. Each change that
- * may make an entry idle earlier lowers it. A complete round makes it exact, so that no entry is tried in vain.
+ * Idle keys are dropped in small steps: each insertion tries a few entries of the shard that are due (memory/due.h).
+ * `soonest_us` is a tournament over the shards: the time before which no entry of any shard becomes idle is at its top,
+ * so a full table of live keys turns new ones away without looking at any. Each fruitless look at an entry is paid for
+ * by a decision that has moved its time, or by the insertion.
  *
  * Locks, outer first; try_all holds several shards, taken in the order of their index:
  *
@@ -24,11 +25,12 @@
  *     shard->mutex
  *         slab->mutex
  *         rules->mutex
+ *         table->soonest_mutex
  */
 #ifndef BACKENDS_MEMORY_TABLE_H
 #define BACKENDS_MEMORY_TABLE_H
 
-#include "backends/memory/entry.h"
+#include "backends/memory/due.h"
 #include "backends/memory/index.h"
 #include "core/algorithm/former.h"
 
@@ -41,16 +43,16 @@ _Static_assert(TABLE_MAX_SHARDS <= SLAB_MAX_OWNER, "every shard can own entries"
 /* (c) constant, (s) shard->mutex, (a) atomic */
 struct shard {
     alignas(128) struct lock mutex;
-    UT_hash_bucket *buckets;  /* (s) uthash's, copied here to save a cache miss */
-    unsigned bucket_mask;     /* (s) number of buckets - 1 */
-    unsigned grow_at;         /* (s) items beyond which the table doubles */
-    struct entry *hand;       /* (s) the next entry to sweep; NULL: a round has ended */
-    int64_t round_soonest_us; /* (s) like soonest_us, of the entries that this round has visited */
-    struct rule *recent;      /* (s) the rule of the latest new entry; held */
-    uint64_t evictions;       /* (s) */
-    unsigned turns;           /* (s) decisions, to pace the sweeping */
-    unsigned number;          /* (c) */
-    struct entry *first;      /* (c) a sentinel without a key: uthash frees a table whose last item goes */
+    UT_hash_bucket *buckets; /* (s) uthash's, copied here to save a cache miss */
+    unsigned bucket_mask;    /* (s) number of buckets - 1 */
+    unsigned grow_at;        /* (s) items beyond which the table doubles */
+    struct rule *recent;     /* (s) the rule of the latest new entry; held */
+    uint64_t evictions;      /* (s) */
+    uint64_t tried;          /* (s) entries that sweeps have looked at; tests bound it */
+    unsigned turns;          /* (s) decisions, to pace the sweeping */
+    unsigned number;         /* (c) */
+    struct entry *first;     /* (c) a sentinel without a key, which leads to uthash's table */
+    struct due due;          /* (s) */
 };
 
 struct table {
@@ -58,7 +60,11 @@ struct table {
     size_t shard_count;   /* (c) a power of two */
     unsigned shard_shift; /* (c) hash >> shard_shift is the shard's number */
     struct entry *sentinels;
-    _Atomic int64_t *soonest_us;      /* (a) of each shard, written under its mutex; in one array, to be scanned fast */
+    /* (a) Written under soonest_mutex. Element i below shard_count is the lesser of 2 i and 2 i + 1, so 1 is the least
+     * of all; from shard_count on, the shards' own, written under their mutexes, too. The last one is the overflow
+     * shard's and is left out. */
+    _Atomic int64_t *soonest_us;
+    struct lock soonest_mutex;
     int64_t max_keys;                 /* (c) */
     struct index index;               /* of all shards except the overflow shard */
     alignas(64) _Atomic int64_t keys; /* (a) changes often; no look reads its cache line */
@@ -144,25 +150,24 @@ void entry_drop(struct table *table, struct shard *shard, struct entry *entry) R
 /* Return the time at which both states of a claimed entry become fresh if they are not used again. */
 int64_t entry_fresh_at_us(const struct table *table, const struct entry *entry);
 
-/* Note that an entry of the shard becomes fresh at `fresh_at_us`, not earlier. */
-static inline void shard_note(struct table *table, struct shard *shard, int64_t fresh_at_us) REQUIRES(shard->mutex)
+/* Return a time before which no entry of the shard becomes fresh. */
+static inline int64_t shard_soonest_us(const struct table *table, const struct shard *shard)
 {
-    _Atomic int64_t *soonest_us = &table->soonest_us[shard->number];
-    if (fresh_at_us < shard->round_soonest_us)
-        shard->round_soonest_us = fresh_at_us;
-    if (fresh_at_us < atomic_load_explicit(soonest_us, memory_order_relaxed))
-        atomic_store_explicit(soonest_us, fresh_at_us, memory_order_relaxed);
+    return atomic_load_explicit(&table->soonest_us[table->shard_count + shard->number], memory_order_relaxed);
 }
 
-/* sweep.c: try up to `steps` entries, and drop those that have been fresh since `at_us`. */
+/* sweep.c: file an entry that becomes fresh at `fresh_at_us`, not earlier. Only a new entry and one that may become fresh
+ * earlier than before need it. */
+void shard_note(struct table *table, struct shard *shard, struct entry *entry, int64_t fresh_at_us)
+    REQUIRES(shard->mutex);
+
+/* Try up to `steps` entries, and drop those that have been fresh since `at_us`. */
 void shard_sweep(struct table *table, struct shard *shard, int64_t at_us, unsigned steps) REQUIRES(shard->mutex);
 
-/* Make some room for new keys, of which there are `keys`: empty a page of the slab, or else drop a few fresh keys of any
- * shard, beginning with `near`. Without `drop`, only look whether there is such a
- * page or key. False: none of the keys tried was
- * fresh, and *soonest_us is when the first of them will be. The caller holds no lock. */
-bool table_make_room(struct table *table, struct shard *near, int64_t now_us, int64_t keys, bool drop,
-                     int64_t *soonest_us);
+/* Make some room for new keys, of which there are `keys`: empty a page of the slab, or else drop a few fresh keys. Without
+ * `drop`, only look whether there is such a page or key. False: none of the keys tried was fresh, and *soonest_us is a
+ * time before which none is. The caller holds no lock. */
+bool table_make_room(struct table *table, int64_t now_us, int64_t keys, bool drop, int64_t *soonest_us);
 
 /* Return the bytes of all keys, tables and rules. */
 static inline int64_t table_bytes(const struct table *table)

@@ -22,6 +22,12 @@
 /* Return how many int64_t a state under this plan takes. */
 size_t state_words(const struct weir_plan *plan);
 
+/* Return the index of a state's anchor. As long as that does not move back, a take moves state_fresh_at_us() on. */
+static inline size_t state_time_at(const struct weir_plan *plan)
+{
+    return plan->algorithm == WEIR_SLIDING_WINDOW ? 0 : 1;
+}
+
 /* Make `state` a fresh one, at `now_us`, with min(used, plan->size) permits charged. */
 void state_charge(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used);
 
