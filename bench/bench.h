@@ -43,6 +43,7 @@ void bench_goals(struct bench *bench);
 void bench_floors(struct bench *bench);
 void bench_decisions(struct bench *bench);
 void bench_denials(struct bench *bench);
+void bench_full(struct bench *bench);
 void bench_latency(struct bench *bench);
 void bench_handles(struct bench *bench);
 void bench_batch(struct bench *bench);

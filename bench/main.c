@@ -38,6 +38,7 @@ static const struct section SECTIONS[] = {
     { .name = "floors", .run = bench_floors },
     { .name = "decisions", .run = bench_decisions },
     { .name = "denials", .run = bench_denials },
+    { .name = "full", .run = bench_full },
     { .name = "latency", .run = bench_latency },
     { .name = "batch", .run = bench_batch },
     { .name = "handles", .run = bench_handles },
