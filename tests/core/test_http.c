@@ -98,7 +98,9 @@ TEST(what_strict_holds_back_is_not_told_of, 10)
         { "limit/ke*", "token_bucket limit=2000 period=1s", ";q=1800;w=1", 1800 },
     };
     OPEN_SCENE(scene, NULL);
-    scene.limiter->leases = (struct lease_rules){ .life_us = 100000, .excess = 100, .max = 100, .instances = 1, .strict = true };
+    scene.limiter->leases = (struct lease_rules){
+        .life_us = 100000, .excess = 100, .max = 100, .instances = 1, .strict = true
+    };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char expected[256];
         weir_limit *limit = scene_define_text(&scene, rows[i].name, rows[i].policy);
@@ -259,7 +261,7 @@ static void assert_lines_of_an_outage(enum weir_on_failure on_failure, const cha
     CLOSED_BY(scene_close) struct scene scene;
     fake_init(&fake);
     fake.ops.shared = true;
-    fake_open(&fake, &scene, OPTIONS(.on_failure = on_failure, .instances = 2));
+    fake_open(&fake, &scene, OPTIONS(.on_failure = on_failure, .instances = 2, .outage_retry_us = 5 * WEIR_SECOND));
     scene.now_us -= scene.now_us % 64; /* an outage's beginning is rounded up to this */
     scene.log_allowed = true;
     weir_limit *limit = scene_define_text(&scene, "api", "token_bucket limit=10 period=10s");
@@ -275,7 +277,7 @@ TEST(a_decision_in_place_of_the_backend_is_told_as_any_other, 30)
                               "Retry-After: 2\nRateLimit-Policy: \"api\";q=10;w=10\nRateLimit: \"api\";r=0;t=2\n");
     assert_lines_of_an_outage(WEIR_FAIL_OPEN, "RateLimit-Policy: \"api\";q=10;w=10\nRateLimit: \"api\";r=10\n");
     assert_lines_of_an_outage(WEIR_FAIL_CLOSED,
-                              "Retry-After: 1\nRateLimit-Policy: \"api\";q=10;w=10\nRateLimit: \"api\";r=0;t=1\n");
+                              "Retry-After: 5\nRateLimit-Policy: \"api\";q=10;w=10\nRateLimit: \"api\";r=0;t=5\n");
 }
 
 TEST(a_policy_that_is_defined_anew_is_told_anew, 30)

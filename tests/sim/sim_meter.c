@@ -35,7 +35,8 @@ static int64_t share_size(const struct meter *meter, int64_t count)
 static void lone_drain(const struct meter *meter, struct lone *lone, int64_t now_us)
 {
     if (lone->count > 0) {
-        const int64_t drained = (meter->rate * (now_us - lone->last_us) + lone->count - 1) / lone->count;
+        const int64_t passed_us = min_of(now_us - lone->last_us, INT64_MAX / 2 / meter->rate); /* more drains it all */
+        const int64_t drained = (meter->rate * passed_us + lone->count - 1) / lone->count;
         lone->level = max_of(0, lone->level - drained);
         lone->cold = max_of(0, lone->cold - drained);
     }

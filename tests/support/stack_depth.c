@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { ROOM = 512 * 1024, PAINT = 0xa5 };
+enum { ROOM = (INSTRUMENTED ? 4096 : 512) * 1024, PAINT = 0xa5 };
 
 /* ---- What calls are made with ---- */
 
