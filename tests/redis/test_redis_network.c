@@ -407,6 +407,7 @@ TEST(an_outage_is_never_told_as_a_denial_by_redis, 30)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct weir_options options = place_options(&place, TIMEOUT_US);
         options.on_failure = rows[i].on_failure;
+        options.outage_cold = true;
         weir *limiter = limiter_of(&options);
         weir_limit *limit = limit_of(limiter, "limit", "token_bucket limit=50 period=1h");
         recover(limit, "key");
