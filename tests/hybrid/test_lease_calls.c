@@ -195,6 +195,57 @@ TEST(keys_without_room_are_asked_for_one_by_one_and_those_that_wait_stay, 10)
     }
 }
 
+/* Take the only permit of a new key, ask twice more, and return what the last decision was made by. */
+static enum weir_source source_of_third(struct stage *stage, const char *key)
+{
+    ck_assert(taken(stage->limit, key, 1).allowed);
+    ck_assert(!taken(stage->limit, key, 1).allowed);
+    const struct weir_decision decision = taken(stage->limit, key, 1);
+    ck_assert(!decision.allowed);
+    return decision.source;
+}
+
+/* Accounts that are not idle, or wait for an answer, are moved when another size needs their page. */
+TEST(accounts_of_one_size_lock_out_none_of_another, 60)
+{
+    enum { KEPT = 60, ASKED = 20, LONG = 120 };
+    CLOSED_BY(stage_close) struct stage stage;
+    static struct asked asked[ASKED];
+    char key[1000];
+    const struct stage_settings small = { .max_keys = 100000, .max_bytes = 1 << 20 };
+    stage_open_as(&stage, "fixed_window limit=1 period=1h", &small);
+    for (int i = 0; i < 3000; i++) {
+        snprintf(key, sizeof key, "short%d", i);
+        taken(stage.limit, key, 1);
+    }
+    stage_pass(&stage, 3 * STAGE_LIFE_US); /* they are idle */
+    for (int i = 0; i < ASKED; i++) {
+        static char names[ASKED][8];
+        snprintf(names[i], sizeof names[i], "wait%d", i);
+        ck_assert_int_eq(stage_submit(&stage, &asked[i], names[i], 1), 1);
+    }
+    for (int i = 0; i < KEPT; i++) {
+        snprintf(key, sizeof key, "kept%d", i);
+        ck_assert_int_eq(source_of_third(&stage, key), WEIR_BY_DENIAL);
+    }
+    for (int i = 0; i < LONG; i++) {
+        for (int j = 0; j < 10; j++) {
+            snprintf(key, sizeof key, "other%d.%d", i, j);
+            taken(stage.limit, key, 1);
+        }
+        stage_pass(&stage, STAGE_LIFE_US / 20);
+        snprintf(key, sizeof key, "%0*d", 50 + i / 10 * 80, i);
+        ck_assert_int_eq(source_of_third(&stage, key), WEIR_BY_DENIAL);
+    }
+    stage_answer(&stage, 0);
+    for (int i = 0; i < ASKED; i++)
+        ck_assert(asked[i].done && asked[i].status == WEIR_OK && asked[i].op.decision.allowed);
+    for (int i = 0; i < KEPT; i++) {
+        snprintf(key, sizeof key, "kept%d", i);
+        ck_assert_int_eq(taken(stage.limit, key, 1).source, WEIR_BY_DENIAL);
+    }
+}
+
 TEST(closing_answers_all_who_wait, 10)
 {
     static struct stage stage;

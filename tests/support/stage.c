@@ -190,7 +190,7 @@ void stage_open_as(struct stage *stage, const char *policy, const struct stage_s
                     .max = read.lease_max,
                     .instances = 1 },
         .max_keys = settings->max_keys ? settings->max_keys : 1000,
-        .max_bytes = INT64_C(64) << 20,
+        .max_bytes = settings->max_bytes ? settings->max_bytes : INT64_C(64) << 20,
         .timeout_us = read.timeout_us,
         .now_us = settings->now_us ? settings->now_us : stage_now_us,
         .user = stage,

@@ -51,6 +51,7 @@ struct stage {
 /* Settings; 0 means the default in the comment. */
 struct stage_settings {
     int64_t max_keys;               /* 1000 */
+    int64_t max_bytes;              /* 64 MiB */
     int64_t lease_max;              /* no bound */
     int64_t (*now_us)(void *stage); /* the clock of leases: the stage's; `stage` is the stage */
 };

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#define SWEEP_STEPS 2 /* accounts that a new one sweeps ... */
-#define ROOM_STEPS 64 /* ... and sweeps when there is no room */
+#define SWEEP_STEPS 2 /* accounts that a new one sweeps */
+#define ROOM_STEPS 64 /* accounts of a shard that are swept at a time when there is no room */
 
 void accounts_init(struct accounts *accounts, int64_t max_keys, int64_t max_bytes)
 {
@@ -85,21 +85,75 @@ static bool accounts_sweep(struct accounts *accounts, struct account_shard *shar
     return any && victim;
 }
 
+/* Put a copy of an account in the place of the original in the shard's table. */
+static void account_relink(struct account_shard *shard, const struct account *account, struct account *copy)
+    REQUIRES(shard->mutex)
+{
+    UT_hash_handle *hh = &copy->hh, *next = hh->next, *previous = hh->prev; /* accounts begin with their handles */
+    hh->key = copy->key;
+    if (hh->hh_prev)
+        hh->hh_prev->hh_next = hh;
+    else
+        hh->tbl->buckets[hh->hashv & (hh->tbl->num_buckets - 1)].hh_head = hh;
+    if (hh->hh_next)
+        hh->hh_next->hh_prev = hh;
+    if (previous)
+        previous->next = copy;
+    else
+        shard->accounts = copy;
+    if (next)
+        next->prev = copy;
+    else
+        hh->tbl->tail = hh;
+    if (shard->hand == account)
+        shard->hand = copy;
+}
+
+static void account_move(void *user, unsigned owner, void *from)
+{
+    struct accounts *accounts = user;
+    struct account_shard *shard = &accounts->shards[owner];
+    struct account *account = from;
+    void *to;
+    lock_take(&shard->mutex);
+    const bool is_owned = slab_is_owned(&accounts->slab, account, owner);
+    const size_t bytes = is_owned ? account_bytes(account->hh.keylen) : 0;
+    if (is_owned && slab_take(&accounts->slab, bytes, owner, &to) == SLAB_OK) {
+        account_relink(shard, account, memcpy(to, account, bytes));
+        slab_give(&accounts->slab, account, bytes);
+    }
+    lock_give(&shard->mutex);
+}
+
+bool accounts_make_room(struct accounts *accounts, size_t key_len, int64_t now_us, bool by_caller)
+{
+    const bool has_room = slab_has_room(&accounts->slab, account_bytes(key_len));
+    if (atomic_load_explicit(&accounts->count, memory_order_relaxed) < accounts->max &&
+        (has_room || slab_pack(&accounts->slab, account_move, accounts)))
+        return true;
+    const unsigned first = atomic_fetch_add_explicit(&accounts->turn, 1, memory_order_relaxed);
+    for (unsigned i = 0; i < HYBRID_SHARDS; i++) {
+        struct account_shard *shard = &accounts->shards[(first + i) % HYBRID_SHARDS];
+        lock_take(&shard->mutex);
+        const bool dropped = accounts_sweep(accounts, shard, now_us, by_caller, ROOM_STEPS, true);
+        lock_give(&shard->mutex);
+        if (dropped)
+            return true;
+    }
+    return false;
+}
+
 struct account *account_add(struct accounts *accounts, struct account_shard *shard, const struct lease_rules *rules,
                             const struct weir_backend_request *request, int64_t now_us)
 {
     const bool by_caller = request->now_us != WEIR_OWN_CLOCK;
-    void *memory = NULL;
+    const unsigned owner = (unsigned)(shard - accounts->shards);
+    void *memory;
     if (!accounts->keep_idle)
         accounts_sweep(accounts, shard, now_us, by_caller, SWEEP_STEPS, false);
-    for (int tries = 0; !memory; tries++) {
-        const bool is_full = atomic_load_explicit(&accounts->count, memory_order_relaxed) >= accounts->max;
-        if (!is_full && slab_take(&accounts->slab, account_bytes(request->key.len),
-                                  (unsigned)(shard - accounts->shards), &memory) == SLAB_OK)
-            break;
-        if (tries == 1 || !accounts_sweep(accounts, shard, now_us, by_caller, ROOM_STEPS, true))
-            return NULL;
-    }
+    if (atomic_load_explicit(&accounts->count, memory_order_relaxed) >= accounts->max ||
+        slab_take(&accounts->slab, account_bytes(request->key.len), owner, &memory) != SLAB_OK)
+        return NULL;
     struct account *account = memory;
     memset(account, 0, sizeof *account);
     account->limit = request->limit;

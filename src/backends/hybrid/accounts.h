@@ -3,7 +3,8 @@
  *
  * An account may be dropped at any time, because Redis has the truth: at worst the permits that it holds are
  * lost. So each new account sweeps a few others and drops idle ones; without room it takes the room of any. Only
- * an account whose lease call is under way stays.
+ * an account whose lease call is under way stays. Accounts of all sizes share the memory (backends/shared/slab.h), so an
+ * account moves when it is in the way of another size.
  *
  * All overrides of a limit share one account per key. So a reset finds everything that is known about the key, and
  * its leases are all of one plan. Plans have versions (core/limiter/limits.c says why). While a policy changes,
@@ -14,7 +15,7 @@
  *             changes the account back to that. The next request with the newer plan changes it again and drops what
  *             the answer brought.
  *
- * Locks: shard->mutex, and inside it slab->mutex. Neither is held during a call to the remote backend.
+ * Locks, outer first: slab->packing, shard->mutex, slab->mutex. None is held during a call to the remote backend.
  */
 #ifndef BACKENDS_HYBRID_ACCOUNTS_H
 #define BACKENDS_HYBRID_ACCOUNTS_H
@@ -54,6 +55,7 @@ struct account_shard {
 struct accounts {
     struct account_shard shards[HYBRID_SHARDS];
     _Atomic int64_t count; /* (a) */
+    _Atomic unsigned turn; /* (a) the shard that makes room next */
     int64_t max;
     bool keep_idle; /* keep idle accounts while there is room */
     struct budget budget;
@@ -72,6 +74,11 @@ _Static_assert(HYBRID_SHARDS == 32, "the upper five bits of a hash are its shard
 /* Return the account of the request's key, or NULL. */
 struct account *account_find(struct account_shard *shard, const struct weir_backend_request *request)
     REQUIRES(shard->mutex);
+
+/* Unless there is room for a key of `key_len` bytes, make some: empty a page of the slab, or else drop an account of the
+ * next shard in turn, one that is idle if a few steps lead to one. False: every account has a call under way. The caller
+ * holds no lock. */
+bool accounts_make_room(struct accounts *accounts, size_t key_len, int64_t now_us, bool by_caller);
 
 /* Add an account under the request's plan. NULL: no room, or out of memory. */
 struct account *account_add(struct accounts *accounts, struct account_shard *shard, const struct lease_rules *rules,

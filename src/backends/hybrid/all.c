@@ -26,8 +26,7 @@ static struct member member_decide(struct hybrid *hybrid, const struct weir_back
         .asked_us = now_us,
         .order = { .cost = request->cost, .whole = true },
     };
-    lock_take(&shard->mutex);
-    struct account *account = request_account(hybrid, shard, request, true, now_us);
+    struct account *account = request_enter(hybrid, shard, request, now_us);
     if (account) {
         lease_count(&account->lease, now_us, request->cost);
         const bool spends = account->lease.plan.algorithm != WEIR_LEAKY_BUCKET;
@@ -69,7 +68,7 @@ static void member_lease(struct hybrid *hybrid, const struct weir_backend_reques
     struct lease_call *call = NULL;
     struct lease_order order = { .ahead = 0 };
     lock_take(&shard->mutex);
-    struct account *account = request_account(hybrid, shard, request, false, now_us);
+    struct account *account = request_account(hybrid, shard, request, now_us);
     if (account && account->lease.plan.algorithm != WEIR_LEAKY_BUCKET) {
         if (account->by_caller)
             order = request_make_order(hybrid, account, now_us, 0, 0);

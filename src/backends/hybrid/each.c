@@ -63,8 +63,7 @@ static struct step each_begin(struct hybrid *hybrid, const struct weir_backend_r
     const bool can_wait = waiter->kind == WAITER_OP || !hybrid_is_answer_thread(hybrid);
     struct step step = { .kind = STEP_DECIDED, .asked_us = now_us };
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
-    lock_take(&shard->mutex);
-    struct account *account = request_account(hybrid, shard, request, true, now_us);
+    struct account *account = request_enter(hybrid, shard, request, now_us);
     if (!account) {
         step.kind = STEP_ASK;
         step.order = (struct lease_order){ .cost = request->cost, .whole = true };
@@ -106,7 +105,7 @@ static int each_ask_until_decided(struct hybrid *hybrid, const struct weir_backe
         struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
         enum lease_answer answer = LEASE_UNDECIDED;
         lock_take(&shard->mutex);
-        struct account *account = request_account(hybrid, shard, request, false, now_us);
+        struct account *account = request_account(hybrid, shard, request, now_us);
         if (account && tries < LACKING_TRIES) {
             answer = request_decide(shard, account, now_us, request->cost, out);
             if (answer == LEASE_UNDECIDED)

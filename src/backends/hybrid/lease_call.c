@@ -13,14 +13,15 @@ struct lease_call {
     struct weir_op op; /* the op submitted to the remote */
     struct hybrid *hybrid;
     struct account_shard *shard;
-    struct account *account;             /* kept while the call is under way; NULL: a lone request */
-    struct weir_backend_request request; /* the first waiter's, or like it; its key is the account's if there is one */
+    bool is_lone; /* others cannot join; otherwise the account stays while the call is under way */
+    struct weir_backend_request request; /* the first waiter's, or like it; its key is a copy, below */
     struct lease_order order;
     int64_t asked_us, deadline_us;
     bool is_led; /* the order includes the first waiter's request */
     struct hybrid_waiter *first, **end;
     size_t present;          /* waiters that were queued when the call was sent: its answer holds for them */
     struct lease_call *next; /* the next call to be sent */
+    char key[];
 };
 
 /* NULL: a thread waits. */
@@ -97,12 +98,14 @@ static void lease_call_set_order(struct lease_call *call, const struct lease_ord
 static struct lease_call *lease_call_new(struct hybrid *hybrid, const struct weir_backend_request *request,
                                          int64_t deadline_us)
 {
-    struct lease_call *call = calloc(1, sizeof *call);
+    struct lease_call *call = calloc(1, sizeof *call + request->key.len);
     if (!call)
         return NULL;
     call->hybrid = hybrid;
     call->shard = account_shard(&hybrid->accounts, request->hash);
     call->request = *request;
+    call->request.key = weir_key(call->key, request->key.len);
+    memcpy(call->key, request->key.data, request->key.len);
     call->deadline_us = deadline_us;
     call->op.done = lease_call_answered;
     call->end = &call->first;
@@ -131,8 +134,6 @@ struct lease_call *lease_call_make_ahead(struct hybrid *hybrid, struct account_s
     assert(!account->call && shard == account_shard(&hybrid->accounts, request->hash));
     struct lease_call *call = lease_call_new(hybrid, request, deadline_us);
     if (call) {
-        call->account = account;
-        call->request.key = weir_key(account->key, account->hh.keylen);
         lease_call_set_order(call, order, asked_us);
         account->call = call;
     }
@@ -158,6 +159,7 @@ struct lease_call *lease_call_make_lone(struct hybrid *hybrid, const struct weir
     assert(order->whole);
     struct lease_call *call = lease_call_new(hybrid, request, waiter->deadline_us);
     if (call) {
+        call->is_lone = true;
         lease_call_set_order(call, order, asked_us);
         lease_call_lead(call, waiter);
     }
@@ -231,10 +233,9 @@ static void lease_call_end_leader(struct lease_call *call, struct account_shard 
 /* Serve the waiters in order. Once one of them needs Redis again, nothing more is spent, so that it is not
  * overtaken. Denials go on: by what is known, or, for waiters that were queued when the call was sent, by its
  * answer. */
-static void lease_call_serve(struct lease_call *call, struct account_shard *shard, int64_t now_us, struct ended *ended)
-    REQUIRES(shard->mutex)
+static void lease_call_serve(struct lease_call *call, struct account_shard *shard, struct lease *lease, int64_t now_us,
+                             struct ended *ended) REQUIRES(shard->mutex)
 {
-    struct lease *lease = &call->account->lease;
     struct hybrid_waiter *waiter = call->first;
     enum weir_verb verb = WEIR_TAKE;
     size_t present = call->present;
@@ -289,9 +290,8 @@ static struct lease_call *lease_call_split(struct lease_call *call, uint64_t era
 /* Ask again for the waiters that are left: with one order if it can include what all need, otherwise with a call
  * for each, sent together; one call after another would make the last waiter too late. Returns the additional
  * calls. */
-static struct lease_call *lease_call_ask_again(struct lease_call *call, int64_t now_us)
+static struct lease_call *lease_call_ask_again(struct lease_call *call, struct lease *lease, int64_t now_us)
 {
-    struct lease *lease = &call->account->lease;
     const struct lease_rules rules = hybrid_rules(call->hybrid);
     const int64_t trip_us = atomic_load_explicit(&call->hybrid->trip_us, memory_order_relaxed);
     int64_t waiting = 0;
@@ -357,7 +357,7 @@ static struct lease_call *lease_call_finish(struct lease_call *call, int status)
     struct ended ended = { .end = &ended.first };
     struct lease_call *leaving = NULL;
     lock_take(&shard->mutex);
-    struct account *account = call->account ? call->account : account_find(shard, &call->request);
+    struct account *account = account_find(shard, &call->request); /* a lone call's may be gone */
     const struct lease_rules rules = hybrid_rules(call->hybrid);
     if (account)
         account_keep_up(shard, account, &rules, &call->request);
@@ -367,8 +367,8 @@ static struct lease_call *lease_call_finish(struct lease_call *call, int status)
         account_answered(shard, account, &rules, &call->order, call->asked_us, now_us, &call->op.decision);
         if (call->is_led && (call->order.whole || !call->op.decision.allowed))
             lease_call_end_leader(call, shard, account, now_us, &ended);
-        if (call->account)
-            lease_call_serve(call, shard, now_us, &ended);
+        if (!call->is_lone)
+            lease_call_serve(call, shard, &account->lease, now_us, &ended);
     } else {
         if (account)
             lease_order_failed(&account->lease, &call->order);
@@ -376,10 +376,10 @@ static struct lease_call *lease_call_finish(struct lease_call *call, int status)
             ended_add(&ended, lease_call_take_first(call));
     }
     if (call->first) {
-        call->next = lease_call_ask_again(call, now_us);
+        call->next = lease_call_ask_again(call, &account->lease, now_us);
         leaving = call;
-    } else if (call->account) {
-        call->account->call = NULL;
+    } else if (!call->is_lone) {
+        account->call = NULL;
     }
     lock_give(&shard->mutex);
     lease_call_tell(shard, ended.first, status);

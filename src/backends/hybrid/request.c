@@ -8,20 +8,42 @@ int64_t hybrid_deadline_us(int64_t deadline_or_span_us)
     return deadline_or_span_us < 0 ? clock_monotonic_us() - deadline_or_span_us : deadline_or_span_us;
 }
 
+/* How often a new account makes some room before Redis decides without one. That is enough for an account of any size:
+ * before the slab can empty a page, at most 140 accounts must go (all but one slot of a page of each class that accounts
+ * have), and each of the 5 pages that the longest key needs takes at most 36 more. */
+#define ROOM_TRIES 400
+
 struct account *request_account(struct hybrid *hybrid, struct account_shard *shard,
-                                const struct weir_backend_request *request, bool make, int64_t now_us)
+                                const struct weir_backend_request *request, int64_t now_us)
 {
     const bool by_caller = request->now_us != WEIR_OWN_CLOCK;
     const struct lease_rules rules = hybrid_rules(hybrid);
     struct account *account = account_find(shard, request);
-    if (!account) {
-        return make ? account_add(&hybrid->accounts, shard, &rules, request, now_us) : NULL;
-    }
+    if (!account)
+        return NULL;
     if (account->lease.version < request->plan_version || account->by_caller != by_caller)
         account_keep_up(shard, account, &rules, request);
     if (lease_is_ahead(&account->lease, now_us)) /* the clock has stepped back */
         account_forget_times(shard, account);
     return account;
+}
+
+struct account *request_enter(struct hybrid *hybrid, struct account_shard *shard,
+                              const struct weir_backend_request *request, int64_t now_us)
+{
+    const bool by_caller = request->now_us != WEIR_OWN_CLOCK;
+    for (int tries = 0;; tries++) {
+        lock_take(&shard->mutex);
+        const struct lease_rules rules = hybrid_rules(hybrid);
+        struct account *account = request_account(hybrid, shard, request, now_us);
+        if (!account)
+            account = account_add(&hybrid->accounts, shard, &rules, request, now_us);
+        if (account || tries == ROOM_TRIES)
+            return account;
+        lock_give(&shard->mutex);
+        if (!accounts_make_room(&hybrid->accounts, request->key.len, now_us, by_caller))
+            tries = ROOM_TRIES - 1;
+    }
 }
 
 enum lease_answer request_decide(struct account_shard *shard, struct account *account, int64_t now_us, int64_t cost,
@@ -65,7 +87,7 @@ static struct account *request_take_answer(struct hybrid *hybrid, struct account
     *out = *decision;
     out->ahead = out->age_us = 0;
     const struct lease_rules rules = hybrid_rules(hybrid);
-    struct account *account = request_account(hybrid, shard, request, false, now_us);
+    struct account *account = request_account(hybrid, shard, request, now_us);
     if (account)
         account_keep_up(shard, account, &rules, request);
     account_answered(shard, account, &rules, order, asked_us, now_us, decision);

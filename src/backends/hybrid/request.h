@@ -10,11 +10,13 @@
  * only once they know that they must wait: reading the clock costs as much as a decision by a lease. */
 int64_t hybrid_deadline_us(int64_t deadline_or_span_us);
 
-/* Return the request's account, under the request's plan and clock. Without one, make it if `make`. NULL: none,
- * or no room for it. */
+/* Return the request's account, under the request's plan and clock, or NULL. */
 struct account *request_account(struct hybrid *hybrid, struct account_shard *shard,
-                                const struct weir_backend_request *request, bool make, int64_t now_us)
-    REQUIRES(shard->mutex);
+                                const struct weir_backend_request *request, int64_t now_us) REQUIRES(shard->mutex);
+
+/* The same after taking the shard's mutex. Make the account if there is none. NULL: there is no room for it. */
+struct account *request_enter(struct hybrid *hybrid, struct account_shard *shard,
+                              const struct weir_backend_request *request, int64_t now_us) TAKES(shard->mutex);
 
 /* Decide a take of `cost` by the lease, and count the result in the shard. */
 enum lease_answer request_decide(struct account_shard *shard, struct account *account, int64_t now_us, int64_t cost,
