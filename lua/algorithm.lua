@@ -1,5 +1,7 @@
 -- algorithm.lua - one algorithm as a function that takes `cost` permits, if they are there, from a state (false:
--- fresh).
+-- fresh), or gives permits back if `cost` is less than 0. If they are not there and `all` is set, it takes what is
+-- there and forgets the oldest for the rest: the state is then full. If `into` is set, it writes the state under that
+-- stamp instead, and no bytes if that can't be exact.
 --
 -- Returns nil if the state is foreign. Otherwise it returns:
 --     the permits used before, rounded up
@@ -7,7 +9,8 @@
 --     whether the state must be written in any case
 --     whether the cost was admitted
 --     the state afterwards (nil: fresh), and the microseconds until the key is idle
-local function ALGORITHM(stamp, state, now, cost, moved)
+--     how many a full state would take
+local function ALGORITHM(stamp, state, now, cost, moved, all, into, since)
   --@paste ALGORITHM plan
   --@paste ALGORITHM check
   if not sane then
@@ -17,15 +20,25 @@ local function ALGORITHM(stamp, state, now, cost, moved)
   if not ours then
     return nil
   end
+  if since then
+    cost = -cost
+    --@paste ALGORITHM back
+    cost = -cost
+  end
   local permits, held = ceil(used / unit), math.max(now, anchor * grain)
   local allowed, added = used + cost * unit <= most, 0
   if allowed then
-    used, added = used + cost * unit, cost
+    used, added = math.max(0, used + cost * unit), math.max(0, cost)
+  elseif all then
+    used, added = most, math.min(cost, size)
   end
-  if used == 0 then
-    return permits, held, moved, allowed
+  --@paste ALGORITHM fill
+  local alike, bytes, left = true
+  if into then
+    --@paste ALGORITHM carry
   end
-  local bytes, left
-  --@paste ALGORITHM write
-  return permits, held, moved, allowed, bytes, left
+  if used > 0 and alike then
+    --@paste ALGORITHM write
+  end
+  return permits, held, moved, allowed, bytes, left, fill
 end

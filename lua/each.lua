@@ -96,13 +96,17 @@ for i = 1, keys do
       end
       if moved then changed = true end
     elseif verb ~= PEEK then
+      if verb == RESET then
+        beside = nil
+      elseif beside then
+        beside(math.max(now, anchor * grain), charged - before, times * cost, since)
+      end
       if since then
         --@paste ALGORITHM back
         since = nil
       end
       used = verb == REFUND and math.max(0, used - times * cost * unit) or 0
       if used == 0 then anchor = fresh end
-      if verb == RESET then beside = nil end
       changed = true
     end
     if verb > RESET and verb ~= SINCE and (verb > SINCE or times == 0) or more > 1 then
@@ -117,7 +121,7 @@ for i = 1, keys do
     if used > 0 then
       --@paste ALGORITHM write
     end
-    if beside then bytes, left = beside(bytes, left, added) end
+    if beside then bytes, left = beside(math.max(now, anchor * grain), added, 0, nil, bytes, left) end
     if bytes then
       call('PSETEX', key, format('%d', ceil(left / 1000) + grace), bytes)
     elseif stored then

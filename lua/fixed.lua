@@ -21,6 +21,11 @@ if state then
 end
 --@part back
 if since < anchor then cost = 0 end
+--@part fill
+local fill = period
+--@part carry
+alike = sub(stamp, 1, 9) == sub(into, 1, 9)
+used, stamp = math.min(used, (parse('<I4', into, #into - 3))), into
 --@part write
 bytes = pack('<c13I4I7', stamp, used, anchor)
 left = period + align * (-anchor % period) + (anchor - now)

@@ -25,6 +25,14 @@ if state then
 end
 --@part back
 if since < anchor then cost = 0 end
+--@part fill
+local fill = ceil(size / limit) * period
+--@part carry
+alike = sub(stamp, 1, 2) == sub(into, 1, 2) and sub(stamp, 7, 13) == sub(into, 7, 13)
+if alike then
+  stamp, limit = into, parse('<I4', into, 3)
+  used = math.min(used, (parse('<I4', into, 14)))
+end
 --@part write
 bytes = pack('<c17I4I7', stamp, used, anchor)
 left = ceil(used / limit) * period + align * (-anchor % period) + (anchor - now)

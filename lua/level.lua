@@ -9,6 +9,9 @@
 --     read     in: state (nil: foreign, false: none), moved. Out: ours; used and anchor at now; moved, true if the
 --              clock has stepped back by more than the slack, so that the anchor was moved.
 --     back     in: cost, since. Out: cost, without the permits that have come back since then.
+--     fill     out: fill, the microseconds until nothing of a full state is used.
+--     carry    in: into (another stamp), used. Out: alike, true if this state can be under that stamp exactly; stamp and
+--              used, which are then of that plan.
 --     write    in: used, anchor, added (the permits just admitted); bytes and left, declared. Out: bytes; left, the
 --              microseconds until the key is idle.
 --@part plan
@@ -33,6 +36,17 @@ if state then
 end
 --@part back
 cost = math.max(0, cost - ceil(math.max(0, anchor - floor(since / tick)) * p / q))
+--@part fill
+local fill = ceil(most / p) * tick
+--@part carry
+local tag2, p2, q2, tick2, size2 = parse('<BI7I7I3I4', #into == 22 and into or string.rep('\0', 22))
+local divisor, rest = q, q2
+while rest > 0 do divisor, rest = rest, divisor % rest end
+alike = (tag2 == 84 or tag2 == 76) and tick2 == tick and q / divisor * q2 <= EXACT_MAX
+if alike then
+  used = math.min(size2 * q2, floor(used / q) * q2 + ceil(used % q * (q2 / divisor) / (q / divisor)))
+  stamp, p = into, p2
+end
 --@part write
 bytes = pack('<c22I7I7', stamp, used, anchor)
 left = ceil(used / p) * tick + (anchor * tick - now)

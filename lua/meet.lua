@@ -1,75 +1,84 @@
 -- meet.lua - the body of meet(stored, stamp, now), which handles each value that is not plainly a state under this
 -- stamp: it is under another plan, has a former state behind it, or is foreign.
 --
--- The former state is what a key had under an earlier plan. It is kept because its use is more than the new plan can
--- hold. It denies nothing. Permits charged to the state are also charged to the former state, as a take under its own
--- plan. If they do not fit, the former state becomes full. If nothing is used in it, it is forgotten. So a limit that
--- returns to that plan has forgotten nothing. Refunds and denials leave it unchanged. A key is idle when both states
--- are.
+-- A key has up to two states, under the two plans asked for last: its state and, behind it, its former state.
+-- src/core/algorithm/former.c defines what becomes of them:
 --
---     with a former state: '+', n I2, n bytes of the state (its stamp alone: nothing is used), the former state
+--     The plan of the former state asks: the two change places. A third plan: the state with more permits used, or the
+--     later one if both have the same, is carried over to it, exactly if its algorithm can; otherwise the permits used,
+--     rounded up, are charged to a fresh state. The state becomes the former one.
+--     What is charged to the state, or given back, is charged to the former one or given back, too. If it does not
+--     fit, the former state is full.
+--     The former state is forgotten at `drop`, when its plan has not been asked for as long as a full state lasts.
 --
--- If the state is under another plan, the permits used so far are charged to a fresh state. They are those of the state
--- or of the former one, whichever has more, rounded up. If they are more than the fresh state holds, the state that had
--- more becomes the former one; if both have the same, the former one stays. If they fit, the former one is dropped. One
--- case differs: if the former state has at least as much and is under the very plan in question, it becomes the state,
--- unchanged.
+--     with a former state: '+', drop I7 in us, n I2, n bytes of the state, the former state. Each is its stamp alone if
+--     nothing is used in it
 --
 -- Returns the state (false: fresh, nil: foreign), whether it must be written in any case and, if there is a former
--- state, beside(bytes, left, added). That function gets the state afterwards (nil: fresh), its microseconds left and
--- the permits charged. It returns the bytes to store and the microseconds until both states are idle.
-local function look(state, or_stamp) -- returns what the algorithms' functions return
+-- state, beside(at, added, given, since, bytes, left). That function gets the time, or the state's while a clock that stepped
+-- back is held; the permits charged by the call so far; the permits that are given back now, which were
+-- perhaps charged `since` then; and at the end the state
+-- (nil: fresh) and its microseconds left. It returns the bytes to store and the
+-- microseconds until the key is idle.
+local function look(state, or_stamp, into) -- returns what the algorithms' functions return
   local tag = sub(state, 1, 1)
   if algorithms[tag] then
     local own = sub(state, 1, stamp_len[tag])
-    return algorithms[tag](own, not (or_stamp and own == state) and state, now, 0)
+    return algorithms[tag](own, not (or_stamp and own == state) and state, now, 0, false, false, into)
   end
 end
 
-local state, former, before, since = stored, nil, 0, now
-if sub(stored, 1, 1) == '+' then
-  local n = #stored > 2 and parse('<I2', stored, 2) or 0
-  state, former = sub(stored, 4, 3 + n), sub(stored, 4 + n)
-  before, since = look(former)
-  if not before then
+local state, former, drop, before, since = stored, nil, 0, 0, now
+local pair = sub(stored, 1, 1) == '+'
+if pair then
+  local n = 0
+  if #stored > 10 then drop, n = parse('<I7I2', stored, 2) end
+  state, former = sub(stored, 11, 10 + n), sub(stored, 11 + n)
+  before, since = look(former, true)
+  if not before or drop > EXACT_MAX then
     return nil
   end
+  if drop <= now then former, before, since = nil, 0, now end
 end
 local moved = sub(state, 1, #stamp) ~= stamp
 if moved then
-  local permits, held = look(state, former)
+  local permits, held, _, _, _, _, fill = look(state, pair)
   if not permits then
     return nil
   end
-  local used, size = math.max(permits, before), parse('<I4', stamp, #stamp - 3)
-  if used == 0 then
+  local own, used, met = sub(state, 1, stamp_len[sub(state, 1, 1)]), math.max(permits, before)
+  if former and sub(former, 1, #stamp) == stamp then
+    state, former, drop = before > 0 and former or stamp, permits > 0 and state or own, now + fill
+  elseif used == 0 then
     return false, true
-  elseif former and before >= permits and sub(former, 1, #stamp) == stamp then
-    return former, true
-  elseif used <= size then
-    former = nil
-  elseif permits > before then
-    former = state
+  else
+    _, _, _, _, met = look(before > permits and former or state, pair, stamp)
+    if not met then
+      used = math.min(used, (parse('<I4', stamp, #stamp - 3)))
+      _, _, _, _, met = algorithms[sub(stamp, 1, 1)](stamp, false, math.max(held, since), used)
+    end
+    if permits > 0 then former, drop = state, now + fill end
+    state = met
   end
-  local _
-  _, _, _, _, state = algorithms[sub(stamp, 1, 1)](stamp, false, math.max(held, since), math.min(used, size))
-elseif state == stamp then
+  drop = math.min(drop, EXACT_MAX)
+end
+if state == stamp then
   state = false
 end
-if not former then
+if not former or drop <= now then
   return state, moved
 end
-return state, moved, function(bytes, left, added)
-  local tag = sub(former, 1, 1)
+
+local told = 0
+local function change(cost, at, since)
+  local tag, bytes, _ = sub(former, 1, 1)
   local own = sub(former, 1, stamp_len[tag])
-  local permits, held, _, allowed, after, life = algorithms[tag](own, former, now, added)
-  if permits == 0 and (added > 0 or not bytes) then
-    return bytes, left
-  elseif not allowed then
-    _, _, _, _, after, life = algorithms[tag](own, false, held, parse('<I4', own, #own - 3))
-    life = life + (held - now)
-  end
-  if added == 0 then after = former end
-  bytes = bytes or stamp
-  return pack('<c1I2c0c0', '+', #bytes, bytes, after), math.max(left or 0, life or 0)
+  _, _, _, _, bytes = algorithms[tag](own, former ~= own and former, at, cost, false, true, nil, since)
+  former = bytes or own
+end
+return state, moved, function(at, added, given, since, bytes, left)
+  if added > told then change(added - told, at) end
+  if given > 0 then change(-given, now, since) end
+  told, bytes = added, bytes or stamp
+  return pack('<c1I7I2c0c0', '+', drop, #bytes, bytes, former), math.max(left or 0, drop - now)
 end

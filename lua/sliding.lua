@@ -7,7 +7,7 @@
 --
 -- Permits behave as in a queue: they enter the newest block and leave the oldest one that counts. So after a sequence
 -- of takes and refunds the youngest permits remain. Only a take drops counts that are too old: after a small step back
--- of the clock they count again.
+-- of the clock they count again. (So does another plan, which may be unable to hold them.)
 --@part plan
 local tag, blocks, period, size = parse('<BI2I7I4', #stamp == 14 and stamp or string.rep('\0', 14))
 local most, unit, grain, fresh = size, 1, period, floor(now / period)
@@ -47,6 +47,11 @@ if state then
 end
 --@part back
 if anchor - floor(since / period) > blocks then cost = 0 end
+--@part fill
+local fill = (blocks + 1) * period
+--@part carry
+alike = sub(stamp, 1, 10) == sub(into, 1, 10)
+used, stamp, n, rebased = math.min(used, (parse('<I4', into, #into - 3))), into, kept, true
 --@part write
 local young = math.min(used, added)
 local rest, old = used - young, state and sub(state, 24) or ''

@@ -33,7 +33,7 @@ end
 
 local got = pcall('MGET', unpack(KEYS))
 if got.err then return got end
-local found, states, must, after, lives, besides = {}, {}, {}, {}, {}, {}
+local found, states, must, after, lives, besides, helds = {}, {}, {}, {}, {}, {}, {}
 local all_ours, all_allowed, charged = true, true, 0
 for i = 1, n do
   local key, stamp = KEYS[i], ARGV[i]
@@ -41,9 +41,9 @@ for i = 1, n do
   if state and not known then
     state, moved, besides[i] = meet(stored, stamp, now)
   end
-  local permits, allowed, _
+  local permits, allowed
   if state ~= nil then
-    permits, _, moved, allowed, after[i], lives[i] = deciders[i](stamp, state, now, costs[i], moved)
+    permits, helds[i], moved, allowed, after[i], lives[i] = deciders[i](stamp, state, now, costs[i], moved)
   end
   if not permits then all_ours = false end
   all_allowed = all_allowed and allowed
@@ -60,7 +60,7 @@ if all_ours then
     end
     if all_allowed or must[i] then -- denials leave the key untouched
       local bytes, left = after[i], lives[i]
-      if besides[i] then bytes, left = besides[i](bytes, left, all_allowed and costs[i] or 0) end
+      if besides[i] then bytes, left = besides[i](helds[i], all_allowed and costs[i] or 0, 0, nil, bytes, left) end
       if bytes then
         call('PSETEX', KEYS[i], format('%d', ceil(left / 1000) + grace), bytes)
       else

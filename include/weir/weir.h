@@ -184,10 +184,10 @@ WEIR_API void weir_close(weir *w);
  * policy (follow.h) has the same name, that one stays in force, and this one takes over when it goes.
  *
  * Redefining a limit never returns used permits early. At its next decision a key is charged under the new policy
- * with the permits it has in use, rounded up and clipped to the new size. They return at the new policy's rate, and
- * stay returned when a slower policy follows. If they were clipped, weir also keeps the key's use under the old policy:
+ * with the permits it has in use, clipped to the new size. They return at the new policy's rate and, in local mode, stay
+ * returned when a slower policy follows. If they were clipped, weir also keeps the key's use under the old policy:
  * there they return at the old rate, and later requests are charged as well. The next change begins with the larger of
- * the two uses. A state that must grow needs room: on a full table weir_options.on_full answers for the key, as for a new
+ * the two uses. Redis always keeps the use under two policies, so that instances may disagree for a while. A state that must grow needs room: on a full table weir_options.on_full answers for the key, as for a new
  * one, and the key keeps its old state. docs/operations.md lists when each change takes effect, in each mode and on other instances.
  *
  * A name `<limit>/<pattern>` overrides an existing limit for some of its keys: for the key that equals the pattern

@@ -89,11 +89,12 @@ bool plain_read(const unsigned char *bytes, size_t size, struct mirror *out)
     out->has_former = size > 0 && bytes[0] == '+';
     if (!out->has_former)
         return under_plan_read(bytes, size, false, &out->own);
-    if (size < 3)
+    if (size < 10)
         return false;
-    const size_t own_len = (size_t)min_of(plain_number(bytes + 1, 2), (int64_t)size - 3);
-    return under_plan_read(bytes + 3, own_len, true, &out->own) &&
-           under_plan_read(bytes + 3 + own_len, size - 3 - own_len, false, &out->former);
+    out->until_us = plain_number(bytes + 1, 7);
+    const size_t own_len = (size_t)min_of(plain_number(bytes + 8, 2), (int64_t)size - 10);
+    return out->until_us <= EXACT_MAX && under_plan_read(bytes + 10, own_len, true, &out->own) &&
+           under_plan_read(bytes + 10 + own_len, size - 10 - own_len, true, &out->former);
 }
 
 /* ---- Keys ---- */

@@ -95,6 +95,7 @@ static void store_by_feed(struct host_key *key)
     charge_by_feed(&made.own);
     if (made.has_former)
         charge_by_feed(&made.former);
+    made.until_us = min_of(EXACT_MAX, story.now_us + feed_magnitude(&story.feed, WEIR_HOUR));
     if (made.has_former && choice & 128)
         state_charge(&made.own.plan, made.own.state, 0, 0);
     key->len = mirror_bytes(&made, key->value);
@@ -220,7 +221,7 @@ static void expect_stored(struct subject *subject)
     if (!subject->mirror.stored)
         return;
     fuzz_must(key->len == len && memcmp(key->value, bytes, len) == 0, "the state that is stored is the mirror's");
-    const int64_t left_us = mirror_fresh_at_us(&subject->mirror, story.now_us) - story.now_us;
+    const int64_t left_us = mirror_fresh_at_us(&subject->mirror) - story.now_us;
     fuzz_must(key->writes == 0 || key->life_ms == div_up(left_us, 1000) + (story.told ? TOLD_GRACE_MS : GRACE_MS),
               "it lives %" PRId64 " ms, until it is fresh in %" PRId64 " us", key->life_ms, left_us);
 }

@@ -1,9 +1,9 @@
 /* test_redis_ahead.c - permits charged in advance in Redis give the same results as in memory, on every path of a
  * request. */
 #include "backends/redis/process.h"
+#include "core/api/verbs.h"
 #include "core/ground/arith.h"
 #include "core/limiter/limiter.h"
-#include "core/api/verbs.h"
 #include "lab/redis_server.h"
 #include "support.h"
 
@@ -181,8 +181,9 @@ TEST(memory_and_redis_charge_the_same_in_advance_on_every_path, 120)
             struct two two;
             two_open(&two, (enum way)way);
             two_define(&two, &chance, (enum kind)(round % KIND_COUNT));
+            const int64_t change = chance_between(&chance, 0, 39); /* once: the next could find another former state */
             for (int i = 0; i < 40; i++) {
-                if (chance_one_in(&chance, 6)) /* use beyond the new plan's size is kept as a former state */
+                if (i == change)
                     two_define(&two, &chance, (enum kind)chance_between(&chance, 0, KIND_COUNT - 1));
                 two_ask(&two, &chance);
                 two.memory.now_us += chance_magnitude(&chance, WEIR_MINUTE);

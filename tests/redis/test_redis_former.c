@@ -1,8 +1,10 @@
 /* test_redis_former.c - limits in Redis whose plan changes and changes back: no used permit is forgotten, and a
  * former state never makes the current plan deny. */
+#include "core/algorithm/algorithm.h"
+#include "core/api/verbs.h"
 #include "core/ground/arith.h"
 #include "core/limiter/limiter.h"
-#include "core/api/verbs.h"
+#include "core/policy/plan.h"
 #include "lab/redis_server.h"
 #include "support.h"
 
@@ -12,12 +14,11 @@
 
 static struct redis_server server;
 
-/* Open a limiter that runs on the test's clock. */
-static void redis_open(struct scene *scene)
+/* Open a limiter that runs on the test's clock and shares its keys with those of the same number. */
+static void redis_open_as(struct scene *scene, int number)
 {
-    static int opened;
     char prefix[WEIR_MAX_NAME_LEN];
-    snprintf(prefix, sizeof prefix, "weir:former-%d-%d:", (int)getpid(), opened++);
+    snprintf(prefix, sizeof prefix, "weir:former-%d-%d:", (int)getpid(), number);
     const struct weir_options options = { .size = sizeof options,
                                           .mode = WEIR_DISTRIBUTED,
                                           .redis_url = server.url,
@@ -26,6 +27,13 @@ static void redis_open(struct scene *scene)
                                           .timeout_us = 20 * WEIR_SECOND,
                                           .by_local_clock = true };
     scene_open(scene, &options);
+}
+
+static int opened;
+
+static void redis_open(struct scene *scene)
+{
+    redis_open_as(scene, opened++);
 }
 
 static void server_open(void)
@@ -108,7 +116,7 @@ static void take_20_and_give_them_back(struct lowered *lowered)
     must(peeked(lowered->limit, "key", 1).reset_after_us == 0, "it is as good as new, but for the former state");
 }
 
-static void take_20_after_all_was_given_back(struct lowered *lowered)
+static void take_20_after_50_were_given_back(struct lowered *lowered)
 {
     must_succeed(weir_refund(lowered->limit, weir_key_text("key"), 50));
     must(taken(lowered->limit, "key", 20).remaining == 30, "all was given back");
@@ -178,7 +186,7 @@ static void take_20_in_a_batch(struct lowered *lowered)
     must(decisions[2].allowed && decisions[2].remaining == 30, "both were admitted");
 }
 
-/* Switch to an even smaller plan: of two larger former states, the one with the greater use is kept. */
+/* Switch to an even smaller plan, when nothing is left in use under the small one. */
 static void be_lowered_once_more(struct lowered *lowered)
 {
     take_20(lowered);
@@ -222,13 +230,13 @@ TEST(a_limit_that_goes_back_has_forgotten_nothing, 60)
     redis_server_stop(&server);
 }
 
-TEST(a_denial_and_a_refund_leave_the_former_state_alone, 60)
+TEST(a_denial_leaves_the_former_state_alone_and_a_refund_goes_to_both, 60)
 {
     server_open();
     ASSERT_LEFT(be_denied, 40);
     ASSERT_LEFT(be_denied_by_another_limit, 40);
-    ASSERT_LEFT(take_20_and_give_them_back, 20);
-    ASSERT_LEFT(take_20_after_all_was_given_back, 20);
+    ASSERT_LEFT(take_20_and_give_them_back, 40);
+    ASSERT_LEFT(take_20_after_50_were_given_back, 70);
     redis_server_stop(&server);
 }
 
@@ -247,29 +255,26 @@ TEST(a_lease_charges_both_states, 60)
     redis_server_stop(&server);
 }
 
-TEST(of_several_plans_the_one_with_the_greatest_use_is_remembered, 60)
+TEST(a_third_plan_charges_both_states_too, 60)
 {
     server_open();
     ASSERT_LEFT(be_lowered_once_more, 15);
     redis_server_stop(&server);
 }
 
-/* The states differ in how long they last: a tenth of a second later both have 40 permits in use. */
-TEST(of_two_plans_with_equal_use_the_older_one_is_remembered, 60)
+TEST(of_three_plans_the_one_asked_least_recently_is_forgotten, 60)
 {
     struct scene scene;
     server_open();
     redis_open(&scene);
-    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=100 period=1s");
-    must(taken(limit, "key", 50).allowed, "it is fresh");
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=100 period=1d");
+    must(taken(limit, "key", 60).allowed, "it is fresh");
     scene_define_text(&scene, "limit", "fixed_window limit=40 period=1d");
     must(!taken(limit, "key", 1).allowed, "it is full");
-    scene.now_us += WEIR_SECOND / 10;
     scene_define_text(&scene, "limit", "fixed_window limit=5 period=1d");
     must(!taken(limit, "key", 1).allowed, "it is full");
-    scene.now_us += WEIR_SECOND;
     scene_define_text(&scene, "limit", "fixed_window limit=100 period=1d");
-    ck_assert_int_eq(peeked(limit, "key", 1).remaining, 95);
+    ck_assert_int_eq(peeked(limit, "key", 1).remaining, 60);
     scene_close(&scene);
     redis_server_stop(&server);
 }
@@ -332,6 +337,116 @@ TEST(a_limit_that_flips_admits_no_more_than_its_larger_plan, 120)
     server_open();
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
         flip(pairs[i][0], pairs[i][1], &chance);
+    redis_server_stop(&server);
+}
+
+/* ---- Instances that disagree ---- */
+
+/* Two instances of one limit, each with a plan. */
+struct pair {
+    struct scene scenes[2];
+    weir_limit *limits[2];
+};
+
+static void pair_open(struct pair *pair, const char *one, const char *other)
+{
+    const char *const texts[2] = { one, other };
+    const int number = opened++;
+    for (int i = 0; i < 2; i++) {
+        redis_open_as(&pair->scenes[i], number);
+        pair->limits[i] = scene_define_text(&pair->scenes[i], "limit", texts[i]);
+        pair->scenes[i].now_us = pair->scenes[0].now_us;
+    }
+}
+
+static void pair_pass(struct pair *pair, int64_t by_us)
+{
+    pair->scenes[1].now_us = pair->scenes[0].now_us += by_us;
+}
+
+static void pair_close(struct pair *pair)
+{
+    scene_close(&pair->scenes[0]);
+    scene_close(&pair->scenes[1]);
+}
+
+TEST(instances_that_disagree_admit_all_that_is_below_both_limits, 60)
+{
+    static const char *const plans[][2] = {
+        { "sliding_window limit=100 period=1s", "sliding_window limit=100 period=1s blocks=20" },
+        { "token_bucket limit=100 period=1s", "token_bucket limit=120 period=1s burst=100" },
+        { "leaky_bucket limit=100 period=1s", "token_bucket limit=100 period=1s" },
+        { "fixed_window limit=100 period=1s", "sliding_window limit=100 period=1s" },
+        { "fixed_window limit=6000 period=1m align=epoch", "token_bucket limit=100 period=1s" },
+        { "token_bucket limit=100 period=1s refill=interval", "fixed_window limit=100 period=1s" },
+    };
+    server_open();
+    for (size_t p = 0; p < sizeof plans / sizeof plans[0]; p++) {
+        for (int every = 2; every <= 10; every += 8) { /* half of the fleet, or a canary */
+            struct pair pair;
+            struct chance chance = chance_make(p);
+            pair_open(&pair, plans[p][0], plans[p][1]);
+            for (int i = 0; i < 423; i++) {
+                if (!taken(pair.limits[i % every == 0], "key", 1).allowed)
+                    ck_abort_msg("%s and %s, one in %d: request %d was denied at half the demand", plans[p][0],
+                                 plans[p][1], every, i);
+                pair_pass(&pair, chance_between(&chance, 10000, 30000));
+            }
+            pair_close(&pair);
+        }
+    }
+    redis_server_stop(&server);
+}
+
+/* Charge every permit that either plan admits to a state under each. In the test no window ends, and the demand is so
+ * high that no bucket drains: each plan stays known from its first request on. */
+static void disagree(const char *const texts[2], struct chance *chance)
+{
+    struct pair pair;
+    struct weir_plan plans[2];
+    int64_t states[2][STATE_MAX_WORDS], admitted[2] = { 0, 0 };
+    pair_open(&pair, texts[0], texts[1]);
+    for (int i = 0; i < 2; i++) {
+        const struct weir_policy policy = policy_of(texts[i]);
+        must_succeed(plan_make(&policy, &share_whole, &plans[i], (struct message){ NULL, 0 }));
+        state_charge(&plans[i], states[i], pair.scenes[0].now_us, 0);
+    }
+    for (int step = 0; step < 1500; step++) {
+        const int who = step < 2 || chance_one_in(chance, 4) ? step % 2 : (int)chance_between(chance, 0, 1);
+        const int64_t now_us = pair.scenes[0].now_us, cost = step < 2 ? 1 : chance_between(chance, 1, 12);
+        const struct weir_decision actual = taken(pair.limits[who], "key", cost);
+        struct weir_decision expected;
+        state_decide(&plans[who], states[who], now_us, cost, WEIR_TAKE, &expected);
+        expected.source = actual.source;
+        if (memcmp(&actual, &expected, sizeof actual) != 0) {
+            fprintf(stderr, "%s and %s, step %d\n", texts[0], texts[1], step);
+            assert_decision_is(&actual, &expected, texts[who]);
+        }
+        if (actual.allowed)
+            state_fill(&plans[1 - who], states[1 - who], now_us, cost);
+        admitted[who] += actual.allowed ? cost : 0;
+        if (step > 60)
+            pair_pass(&pair, chance_between(chance, 0, 40000));
+    }
+    must(admitted[0] > 0 && admitted[1] > 0, "each plan admitted something");
+    pair_close(&pair);
+}
+
+TEST(each_plan_decides_as_if_it_had_decided_all_requests, 120)
+{
+    static const char *const texts[] = {
+        "token_bucket limit=100 period=1s",    "token_bucket limit=120 period=1s burst=300 debt=7",
+        "leaky_bucket limit=90 period=1s",     "leaky_bucket limit=7000 period=1m capacity=30",
+        "fixed_window limit=3000 period=1h",   "token_bucket limit=2000 period=1h refill=interval",
+        "sliding_window limit=2500 period=1h", "sliding_window limit=3000 period=1h blocks=60",
+        "fixed_window limit=2500 period=1d",
+    };
+    enum { TEXTS = sizeof texts / sizeof texts[0] };
+    struct chance chance = chance_make(2);
+    server_open();
+    for (int i = 0; i < TEXTS; i++)
+        for (int j = i + 1; j < TEXTS; j++)
+            disagree((const char *const[2]){ texts[i], texts[j] }, &chance);
     redis_server_stop(&server);
 }
 

@@ -171,13 +171,30 @@ static size_t key_name(const struct walk *walk, int key, char name[32])
     return (size_t)snprintf(name, 32, "w%d:{%d}", walk->episode, key);
 }
 
+/* One of any kind, or one like `other` but for its numbers, whose states can be carried over exactly. */
+static struct weir_plan plan_beside(struct chance *chance, const struct weir_plan *other)
+{
+    struct weir_plan plan = *other;
+    if (chance_one_in(chance, 2))
+        return plan_by_chance(chance, (int)chance_between(chance, 0, KIND_COUNT - 1));
+    plan.size = max_of(1, plan.size + chance_between(chance, -plan.size / 2, plan.size / 2));
+    if (plan.p == 0 && plan.refill != WEIR_INTERVAL)
+        plan.limit = plan.size;
+    else if (plan.p == 0)
+        plan.limit = max_of(plan.limit, chance_magnitude(chance, plan.size));
+    else if (plan.size <= other->size) /* slower, in other units */
+        plan.p = max_of(1, plan.p - plan.p / 3), plan.q = max_of(1, plan.q - plan.q / 4);
+    const bool is_exact = mul_capped(plan.size, plan.q) <= EXACT_MAX;
+    return is_exact && plan_fill_us(&plan) <= WEIR_MAX_FILL_US ? plan : *other;
+}
+
 static void turn_by_chance(struct walk *walk, struct turn *turn)
 {
     struct chance *chance = &walk->chance;
     int slot = (int)chance_between(chance, 0, SLOTS - 1);
     if (chance_one_in(chance, 40))
-        walk->plans[slot][chance_between(chance, 0, PLANS - 1)] = plan_by_chance(
-            chance, (int)chance_between(chance, 0, KIND_COUNT - 1));
+        walk->plans[slot][chance_between(chance, 0, PLANS - 1)] = plan_beside(
+            chance, &walk->plans[slot][chance_between(chance, 0, PLANS - 1)]);
     if (chance_one_in(chance, 8))
         walk->current[slot] = (int)chance_between(chance, 0, PLANS - 1);
     turn->all = chance_one_in(chance, 4);
@@ -333,8 +350,7 @@ static void turn_expect(struct walk *walk, struct turn *turn)
         mirror_copy(&visit->after, &walk->mirrors[visit->key]);
         former_count(walk, turn, &visit->after);
         if (visit->after.stored && visit->written)
-            visit->life_ms = div_up(mirror_fresh_at_us(&visit->after, turn->now_us) - turn->now_us, 1000) +
-                             walk->grace_ms;
+            visit->life_ms = div_up(mirror_fresh_at_us(&visit->after) - turn->now_us, 1000) + walk->grace_ms;
     }
 }
 
@@ -419,7 +435,7 @@ static void episode_begin(struct walk *walk)
     for (int i = 0; i < SLOTS; i++) {
         walk->plans[i][0] = plan_by_chance(chance, (i + walk->episode) % KIND_COUNT);
         for (int j = 1; j < PLANS; j++)
-            walk->plans[i][j] = plan_by_chance(chance, (int)chance_between(chance, 0, KIND_COUNT - 1));
+            walk->plans[i][j] = plan_beside(chance, &walk->plans[i][j - 1]);
         walk->current[i] = 0;
     }
     for (int i = 0; i < KEYS; i++) {
@@ -463,8 +479,7 @@ static void forget_by_chance(struct walk *walk, const struct turn *turn)
     for (int i = 0; i < turn->n; i++) {
         const struct visit *visit = &turn->visits[i];
         struct mirror *mirror = &walk->mirrors[visit->key], kept, fresh = { .stored = false, .has_former = false };
-        if (!mirror->stored || !chance_one_in(&walk->chance, 4) ||
-            mirror_fresh_at_us(mirror, turn->now_us) > turn->now_us)
+        if (!mirror->stored || !chance_one_in(&walk->chance, 4) || mirror_fresh_at_us(mirror) > turn->now_us)
             continue;
         mirror_copy(&kept, mirror);
         mirror->stored = mirror->has_former = false;
@@ -540,8 +555,7 @@ static void forget_expired(struct walk *walk, const struct turn *turn, const red
     for (int i = 0; i < turn->n && at < answer_len(reply); i++) {
         const struct visit *visit = &turn->visits[i];
         struct mirror *mirror = &walk->mirrors[visit->key];
-        if (reply->str[at] == 0 && mirror->stored &&
-            mirror_fresh_at_us(mirror, turn->now_us) + WEIR_CLOCK_SLACK_US <= turn->now_us) {
+        if (reply->str[at] == 0 && mirror->stored && mirror_fresh_at_us(mirror) + WEIR_CLOCK_SLACK_US <= turn->now_us) {
             mirror->stored = mirror->has_former = false;
             walk->seen[visit->key].len = 0;
         }

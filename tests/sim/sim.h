@@ -192,7 +192,7 @@ struct cell {
     bool is_there, has_former;
     int64_t state[SIM_WORDS];
     struct weir_plan former_plan; /* of the former state */
-    int64_t former[SIM_WORDS];
+    int64_t former[SIM_WORDS], until_us;
 };
 struct store {
     struct cell cells[SIM_LIMITS][SIM_KEYS];

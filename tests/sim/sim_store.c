@@ -19,6 +19,13 @@ static void cell_begin(struct cell *cell, const struct weir_plan *plan, int64_t 
     cell->is_there = true;
 }
 
+static struct key_states cell_states(const struct cell *cell)
+{
+    return (struct key_states){ .own = { &cell->plan, cell->state },
+                                .former = { cell->has_former ? &cell->former_plan : NULL, cell->former },
+                                .until_us = cell->until_us };
+}
+
 /* Convert a state of another plan. */
 static void cell_prepare(struct cell *cell, const struct weir_plan *plan, int64_t now_us)
 {
@@ -27,13 +34,13 @@ static void cell_prepare(struct cell *cell, const struct weir_plan *plan, int64_
         cell_begin(cell, plan, now_us, 0);
     } else if (cell->plan.fingerprint != plan->fingerprint) {
         const struct cell old = *cell;
-        const struct written state = { &old.plan, old.state };
-        const struct written former = { old.has_former ? &old.former_plan : NULL, old.former };
-        const struct carried carried = carry_over(plan, &state, &former, now_us);
-        cell_begin(cell, plan, carried.at_us, carried.used);
-        if (carried.used > 0 && carried.resumes)
-            memcpy(cell->state, old.former, sizeof cell->state);
+        const struct key_states states = cell_states(&old);
+        const struct carried carried = carry_over(plan, &states, now_us);
+        cell_begin(cell, plan, now_us, 0);
+        if (carried.from.plan)
+            carry_write(plan, &carried, now_us, cell->state);
         cell->has_former = carried.former.plan != NULL;
+        cell->until_us = carried.until_us;
         if (cell->has_former) {
             cell->former_plan = *carried.former.plan;
             memcpy(cell->former, carried.former.state, sizeof cell->former);
@@ -41,26 +48,33 @@ static void cell_prepare(struct cell *cell, const struct weir_plan *plan, int64_
     }
 }
 
-static void cell_charged(struct cell *cell, int64_t now_us, int64_t permits)
+static void cell_charged(struct cell *cell, int64_t now_us, int64_t at_us, int64_t permits, int64_t since_us)
 {
-    if (!cell->has_former || permits == 0)
-        return;
-    former_take(&cell->former_plan, cell->former, now_us, permits);
-    cell->has_former = state_fresh_at_us(&cell->former_plan, cell->former) > 0;
+    const struct key_states states = cell_states(cell);
+    former_change(&states, cell->former, now_us, at_us, permits, since_us);
+    cell->has_former = former_counts(&states, now_us);
 }
 
 void cell_decide(struct cell *cell, const struct asked *asked, int64_t now_us, struct weir_decision *out)
 {
     const struct weir_plan *plan = &asked->plan;
+    int64_t at_us = now_us;
     cell_prepare(cell, plan, now_us);
+    state_used(plan, cell->state, &at_us);
     if (asked->verb == WEIR_RESET) {
         cell->is_there = false;
         *out = (struct weir_decision){ .allowed = true, .limit = plan->size, .remaining = plan->size };
     } else if (asked->verb == WEIR_REFUND && asked->ahead > 0) {
         state_return(plan, cell->state, now_us, asked->ahead, asked->cost, out);
+        cell_charged(cell, now_us, at_us, -asked->cost, asked->ahead);
     } else if (asked->cost > 0) {
         state_decide(plan, cell->state, now_us, asked->cost, asked->verb, out);
-        cell_charged(cell, now_us, asked->verb == WEIR_TAKE && out->allowed ? asked->cost : 0);
+        if (asked->verb != WEIR_PEEK)
+            cell_charged(cell, now_us, at_us,
+                         asked->verb == WEIR_REFUND ? -asked->cost
+                         : out->allowed             ? asked->cost
+                                                    : 0,
+                         0);
     } else {
         state_decide(plan, cell->state, now_us, 1, WEIR_PEEK, out);
         out->allowed = true;
@@ -79,7 +93,7 @@ void cell_decide(struct cell *cell, const struct asked *asked, int64_t now_us, s
                 out->delay_us = delay_us;
         }
         out->ahead = ahead;
-        cell_charged(cell, now_us, ahead);
+        cell_charged(cell, now_us, at_us, ahead, 0);
     }
     out->source = WEIR_BY_REDIS;
 }

@@ -50,6 +50,7 @@ void mirror_copy(struct mirror *to, const struct mirror *from)
 {
     to->stored = from->stored;
     to->has_former = from->has_former;
+    to->until_us = from->until_us;
     if (from->stored)
         under_plan_copy(&to->own, &from->own);
     if (from->has_former)
@@ -91,23 +92,15 @@ size_t mirror_bytes(const struct mirror *mirror, unsigned char out[MIRROR_BYTES_
         return 0;
     if (!mirror->has_former)
         return under_plan_bytes(&mirror->own, out);
-    size_t own_len = under_plan_bytes(&mirror->own, out + 3);
-    put(out, put(out, 0, 1, '+'), 2, (int64_t)own_len);
-    return 3 + own_len + under_plan_bytes(&mirror->former, out + 3 + own_len);
+    size_t own_len = under_plan_bytes(&mirror->own, out + 10);
+    put(out, put(out, put(out, 0, 1, '+'), 7, mirror->until_us), 2, (int64_t)own_len);
+    return 10 + own_len + under_plan_bytes(&mirror->former, out + 10 + own_len);
 }
 
-/* A state whose anchor will be rebased counts from the new anchor. */
-int64_t mirror_fresh_at_us(const struct mirror *mirror, int64_t now_us)
+int64_t mirror_fresh_at_us(const struct mirror *mirror)
 {
-    int64_t fresh_at_us = mirror->stored ? state_fresh_at_us(&mirror->own.plan, mirror->own.state) : 0;
-    if (mirror->has_former) {
-        struct under_plan former;
-        struct weir_decision decision;
-        under_plan_copy(&former, &mirror->former);
-        state_decide(&former.plan, former.state, now_us, former.plan.size + 1, WEIR_TAKE, &decision);
-        fresh_at_us = max_of(fresh_at_us, state_fresh_at_us(&former.plan, former.state));
-    }
-    return fresh_at_us;
+    const int64_t fresh_at_us = mirror->stored ? state_fresh_at_us(&mirror->own.plan, mirror->own.state) : 0;
+    return mirror->has_former ? max_of(fresh_at_us, mirror->until_us) : fresh_at_us;
 }
 
 /* ---- Another plan ---- */
@@ -128,26 +121,43 @@ static int64_t used_in(const struct under_plan *under, int64_t now_us, int64_t *
     return used;
 }
 
+/* True if there is a former state that is still kept. */
+static bool has_former(const struct mirror *mirror, int64_t now_us)
+{
+    return mirror->has_former && now_us < mirror->until_us;
+}
+
 /* True if the state was carried over, perhaps to a fresh one. */
 static bool mirror_carry(struct mirror *mirror, const struct weir_plan *plan, int64_t now_us)
 {
+    struct under_plan old;
     if (!mirror->stored || is_under(&mirror->own, plan))
         return false;
     int64_t at_us = now_us;
+    const bool returns = has_former(mirror, now_us) && is_under(&mirror->former, plan);
     const int64_t own_used = used_in(&mirror->own, now_us, &at_us);
-    const int64_t former_used = mirror->has_former ? used_in(&mirror->former, now_us, &at_us) : 0;
-    const int64_t used = max_of(own_used, former_used);
-    if (mirror->has_former && used > 0 && former_used >= own_used && is_under(&mirror->former, plan)) {
-        under_plan_copy(&mirror->own, &mirror->former);
-        mirror->has_former = false;
+    const int64_t former_used = has_former(mirror, now_us) ? used_in(&mirror->former, now_us, &at_us) : 0;
+    mirror->stored = mirror->has_former = returns || own_used > 0 || former_used > 0;
+    if (!mirror->stored)
         return true;
-    }
-    if (used > plan->size && own_used > former_used)
-        under_plan_copy(&mirror->former, &mirror->own);
-    mirror->has_former = used > plan->size;
-    mirror->stored = used > 0;
+    under_plan_copy(&old, &mirror->own);
     mirror->own.plan = *plan;
-    state_charge(plan, mirror->own.state, at_us, used);
+    if (returns) {
+        memcpy(mirror->own.state, mirror->former.state, state_words(plan) * sizeof(int64_t));
+        if (former_used == 0)
+            state_charge(plan, mirror->own.state, now_us, 0);
+    } else {
+        const struct under_plan *from = former_used > own_used ? &mirror->former : &old;
+        if (!state_convert(&from->plan, from->state, plan, now_us, mirror->own.state))
+            state_charge(plan, mirror->own.state, at_us, max_of(own_used, former_used));
+    }
+    if (own_used > 0 || returns) {
+        under_plan_copy(&mirror->former, &old);
+        mirror->until_us = min_of(now_us + plan_fill_us(&old.plan), EXACT_MAX);
+    }
+    if (own_used == 0 && returns)
+        state_charge(&old.plan, mirror->former.state, now_us, 0);
+    mirror->has_former = has_former(mirror, now_us);
     return true;
 }
 
@@ -172,20 +182,20 @@ static void refresh(struct mirror *mirror, const struct weir_plan *plan, int64_t
         state_decide(plan, mirror->own.state, now_us, 0, WEIR_TAKE, &decision);
 }
 
-/* The state was charged with `cost`. */
-static void former_charge(struct mirror *mirror, int64_t now_us, int64_t cost)
+/* The state was charged with `permits`, or less than 0 were given back. */
+static void former_charge(struct mirror *mirror, int64_t now_us, int64_t at_us, int64_t permits)
 {
     struct under_plan *former = &mirror->former;
     struct weir_decision decision;
-    int64_t at_us = now_us;
-    if (!mirror->has_former)
-        return;
-    mirror->has_former = used_in(former, now_us, &at_us) > 0;
-    if (!mirror->has_former)
-        return;
-    state_decide(&former->plan, former->state, now_us, cost, WEIR_TAKE, &decision);
-    if (!decision.allowed)
-        state_charge(&former->plan, former->state, at_us, former->plan.size);
+    mirror->has_former = has_former(mirror, now_us);
+    if (mirror->has_former && permits > 0)
+        state_fill(&former->plan, former->state, at_us, permits);
+    if (mirror->has_former && permits < 0) {
+        state_decide(&former->plan, former->state, now_us, -permits, WEIR_REFUND, &decision);
+        if (decision.reset_after_us == 0)
+            state_charge(&former->plan, former->state, now_us, 0);
+    }
+    mirror->has_former = has_former(mirror, now_us);
 }
 
 bool mirror_decide(struct mirror *mirror, const struct weir_plan *plan, enum weir_verb verb, int64_t cost,
@@ -214,14 +224,13 @@ bool mirror_decide(struct mirror *mirror, const struct weir_plan *plan, enum wei
         }
         return written;
     }
+    int64_t at_us = now_us;
+    used_in(&mirror->own, now_us, &at_us);
     if (state_decide(plan, mirror->own.state, now_us, cost, verb, out)) {
-        int64_t at_us = now_us;
         written = true;
-        if (verb == WEIR_TAKE && out->allowed)
-            former_charge(mirror, now_us, cost);
+        former_charge(mirror, now_us, at_us, verb == WEIR_REFUND ? -cost : out->allowed ? cost : 0);
         if (out->reset_after_us == 0) { /* refunded: expired blocks go as well */
             state_charge(plan, mirror->own.state, now_us, 0);
-            mirror->has_former = mirror->has_former && used_in(&mirror->former, now_us, &at_us) > 0;
             mirror->stored = mirror->has_former;
         }
     } else if (written) {

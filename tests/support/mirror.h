@@ -18,9 +18,10 @@ struct under_plan {
 struct mirror {
     bool stored, has_former; /* in `own` nothing may be used, if there is a former state */
     struct under_plan own, former;
+    int64_t until_us; /* the former one is kept */
 };
 
-enum { MIRROR_BYTES_MAX = 3 + 2 * REDIS_STATE_MAX };
+enum { MIRROR_BYTES_MAX = 10 + 2 * REDIS_STATE_MAX };
 
 /* One of `kind` (enum kind): every second one friendly, so that its limit binds and its periods end. */
 struct chance;
@@ -35,8 +36,8 @@ void mirror_copy(struct mirror *to, const struct mirror *from);
 /* The bytes that must be stored; returns their number, 0 if nothing is. */
 size_t mirror_bytes(const struct mirror *mirror, unsigned char out[MIRROR_BYTES_MAX]);
 
-/* When neither state has anything in use any more, as told at now_us. */
-int64_t mirror_fresh_at_us(const struct mirror *mirror, int64_t now_us);
+/* When nothing is in use in the state any more and the former one is forgotten. */
+int64_t mirror_fresh_at_us(const struct mirror *mirror);
 
 /* The state that requests under `plan` meet now: carried over if it is under another one. False: a fresh one. */
 bool mirror_found(const struct mirror *mirror, const struct weir_plan *plan, int64_t now_us, int64_t *state);

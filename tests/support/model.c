@@ -433,25 +433,61 @@ int64_t model_state_even_us(const struct model_state *state, int64_t now_us)
     return enough;
 }
 
-/* Carry a state over to a redefined limit. The larger of the own and the former use is charged to a fresh state of the
- * new rule. If that cannot hold all of it, the larger use stays as the former one. A former use that is larger and of
- * the new rule itself continues unchanged. */
+/* Return how many units of the library's are a permit: a fraction of the model's, because it counts in whole ticks. */
+static wide coarse_unit(const struct model_rule *rule)
+{
+    const wide permits_a_tick = rule->permits * rule->tick_us;
+    return rule->period_us / greatest_common_divisor(permits_a_tick, rule->period_us);
+}
+
+/* Write `use` as it is under another rule. False: that is not exact. */
+static bool convert(struct model_use *use, const struct model_rule *rule, int64_t now_us)
+{
+    const struct model_rule *from = &use->rule;
+    rebase(use, now_us);
+    if (is_greedy(from) && is_greedy(rule)) {
+        const wide from_unit = coarse_unit(from), to_unit = coarse_unit(rule);
+        const wide least_multiple = from_unit / greatest_common_divisor(from_unit, to_unit) * to_unit;
+        if (from->tick_us != rule->tick_us || least_multiple >= exact_bound)
+            return false;
+        roll(use, held_at(use, now_us));
+        const wide used = use->used / (from->period_us / from_unit);
+        use->used = (used * to_unit + from_unit - 1) / from_unit * (rule->period_us / to_unit);
+    } else if (from->algorithm != rule->algorithm || from->refill != rule->refill || from->align != rule->align ||
+               from->period_us != rule->period_us || from->blocks != rule->blocks) {
+        return false;
+    } else if (from->algorithm == WEIR_SLIDING_WINDOW) {
+        const wide excess = used_at(use, held_at(use, now_us)) - rule->size;
+        refund_blocks(use, excess > 0 ? (int64_t)excess : 0, held_at(use, now_us));
+    } else {
+        roll(use, held_at(use, now_us));
+    }
+    use->rule = *rule;
+    if (use->used > rule->size * units_of_a_permit(rule))
+        use->used = rule->size * units_of_a_permit(rule);
+    return true;
+}
+
+/* Carry a state over to a redefined limit. The larger of the own and the former use is carried over exactly, or charged
+ * to a fresh state of the new rule. If that cannot hold all of it, the larger use stays as the former one. A former use
+ * that is larger and of the new rule itself continues unchanged. */
 static void carry_over(struct model_state *state, const struct model_rule *rule, int64_t now_us)
 {
+    struct model_state old;
     if (model_rule_same(&state->own.rule, rule))
         return;
-    int64_t own = permits_used(&state->own, now_us), former = permits_used(&state->former, now_us);
-    int64_t own_us = held_at(&state->own, now_us), former_us = held_at(&state->former, now_us);
+    copy_state(&old, state);
+    const int64_t own = permits_used(&old.own, now_us), former = permits_used(&old.former, now_us);
+    const int64_t own_us = held_at(&old.own, now_us), former_us = held_at(&old.former, now_us);
+    const struct model_use *larger = former > 0 && former >= own ? &old.former : &old.own;
     int64_t used = own > former ? own : former;
-    if (!state->former.fresh && former > 0 && former >= own && model_rule_same(&state->former.rule, rule)) {
-        copy_use(&state->own, &state->former);
+    const bool returns = larger == &old.former && model_rule_same(&larger->rule, rule);
+    copy_use(&state->own, larger);
+    copy_use(&state->former, larger);
+    if (returns || used <= rule->size)
         use_init(&state->former);
+    if (returns || (used > 0 && convert(&state->own, rule, now_us)))
         return;
-    }
-    if (used <= rule->size)
-        use_init(&state->former);
-    else if (own > former)
-        copy_use(&state->former, &state->own);
     use_init(&state->own);
     state->own.rule = *rule;
     if (used > rule->size)
@@ -460,21 +496,30 @@ static void carry_over(struct model_state *state, const struct model_rule *rule,
         charge(&state->own, rule, used, own_us > former_us ? own_us : former_us);
 }
 
-/* Charge admitted permits to the former use, up to its size. It ends when no permit is used. */
-static void charge_former(struct model_use *former, int64_t cost, int64_t now_us)
+/* Charge admitted permits to the former use, up to its size: of a sliding window's the oldest go. Or give permits back,
+ * if there are less than 0. `time_us`: the own use's. */
+static void change_former(struct model_use *former, int64_t permits, int64_t now_us, int64_t time_us)
 {
-    if (former->fresh)
+    if (former->fresh || used_at(former, now_us) == 0) {
+        use_init(former);
         return;
-    rebase(former, now_us);
+    }
+    if (permits == 0)
+        return;
+    rebase(former, time_us);
+    time_us = held_at(former, time_us);
     const struct model_rule rule = former->rule;
-    int64_t time_us = held_at(former, now_us);
-    if (used_at(former, time_us) == 0) {
-        use_init(former);
-    } else if (cost <= rule.size && is_admitted_at(former, cost, time_us)) {
-        charge(former, &rule, cost, time_us);
+    if (permits < 0) {
+        refund(former, -permits, time_us);
+    } else if (rule.algorithm == WEIR_SLIDING_WINDOW) {
+        const int64_t most = permits < rule.size ? permits : rule.size;
+        const int64_t excess = (int64_t)used_at(former, time_us) + most - rule.size;
+        refund_blocks(former, excess > 0 ? excess : 0, time_us);
+        charge_block(former, (int64_t)(time_us / rule.period_us), most);
     } else {
-        use_init(former);
-        charge(former, &rule, rule.size, time_us);
+        charge(former, &rule, permits, time_us);
+        if (former->used > rule.size * units_of_a_permit(&rule))
+            former->used = rule.size * units_of_a_permit(&rule);
     }
 }
 
@@ -525,10 +570,12 @@ void model_decide(struct model_state *state, const struct model_rule *rule, enum
     if (verb == MODEL_TAKE || verb == MODEL_PEEK) {
         hold_against(&next.own, cost, verb == MODEL_TAKE, time_us, now_us, out);
         if (verb == MODEL_TAKE && out->allowed)
-            charge_former(&next.former, cost, now_us);
+            change_former(&next.former, cost, now_us, time_us);
     } else {
-        if (verb == MODEL_REFUND)
+        if (verb == MODEL_REFUND) {
             refund(&next.own, cost, time_us);
+            change_former(&next.former, -cost, now_us, now_us);
+        }
         if (next.own.fresh && used_at(&next.former, now_us) == 0)
             use_init(&next.former);
         next.own.rule = *rule;

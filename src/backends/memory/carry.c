@@ -1,24 +1,20 @@
-/* carry.c - brings entries under another plan of their limit, and charges former states.
+/* carry.c - brings entries under another plan of their limit, and changes former states.
  *
  * core/algorithm/former.c defines what a former state is and does. In memory it lies behind the entry's state,
  * under a special rule, until a take finds nothing used in it; the next decision then puts the entry back under
  * the ordinary rule. */
 #include "backends/memory/decide.h"
 
-#include <assert.h>
-
-/* The states of a claimed entry, in place. */
-struct entry_states {
-    struct written own, former;
-};
-
-static struct entry_states carry_states(const struct memory *memory, const struct entry *entry)
+/* Return the states of a claimed entry, in place. */
+static struct key_states carry_states(const struct memory *memory, const struct entry *entry)
 {
     const struct rule *rule = entry_rule(&memory->table, entry);
     const struct weir_plan *former = rule_former(rule);
-    return (struct entry_states){
+    return (struct key_states){
         .own = { &rule->plan, entry_state(entry, 0) },
         .former = { former, former ? entry_state(entry, state_words(&rule->plan)) : NULL },
+        .until_us = INT64_MAX,
+        .one_at_a_time = true,
     };
 }
 
@@ -48,14 +44,28 @@ static void carry_copy(struct entry *entry, size_t to, const int64_t *state, siz
     }
 }
 
-/* Put the claimed entry of the request's key under a plan that the limit has at `version`, with `own` as its state or
- * `former` behind it, which are states of the entry. If `own` is NULL, the caller writes the state. *entry moves if its
- * size changes, but without room an entry whose states shrink stays as large as it is. On an error nothing changed. */
+/* Write the state of a claimed entry under `plan`, after the former one. Not inline: its frame holds a copy. */
+__attribute__((noinline)) static void carry_state(struct entry *entry, const struct weir_plan *plan,
+                                                  struct carried carried, int64_t now_us)
+{
+    int64_t copy[ENTRY_COPIED_WORDS];
+    const size_t words = state_words(plan);
+    if (carried.former.plan) /* the same state, in its new place */
+        carried.from.state = entry_state(entry, words);
+    int64_t *state = entry_room(entry, 0, copy, words);
+    carry_write(plan, &carried, now_us, state);
+    entry_put(entry, 0, state, words);
+}
+
+/* Put the claimed entry of the request's key under a plan that the limit has at `version`, with what it takes along of
+ * its own states. *entry moves if its size changes, but without room an entry whose states shrink stays as large as it
+ * is. On an error nothing changed. */
 static enum table_error carry_put(struct table *table, struct shard *shard, const struct weir_backend_request *request,
-                                  const struct weir_plan *plan, uint64_t version, const int64_t *own,
-                                  const struct written *former, struct entry **entry) REQUIRES(shard->mutex)
+                                  const struct weir_plan *plan, uint64_t version, const struct carried *carried,
+                                  struct entry **entry) REQUIRES(shard->mutex)
 {
     struct entry *old = *entry;
+    const struct written *former = &carried->former;
     const size_t words = written_words(plan, former), old_words = entry_rule(table, old)->words;
     enum table_error error = TABLE_NO_ROOM;
     struct rule *rule;
@@ -69,15 +79,14 @@ static enum table_error carry_put(struct table *table, struct shard *shard, cons
         error = shard_rule(table, shard, request, plan, version, former->plan, old_words - words, &rule);
     if (error)
         return error;
-    assert(!own || !former->plan); /* one could be written over the other */
-    if (own)
-        carry_copy(*entry, 0, own, state_words(plan));
     if (former->plan)
         carry_copy(*entry, state_words(plan), former->state, state_words(former->plan));
+    carry_state(*entry, plan, *carried, request->now_us);
     if (stays)
         carry_put_under(table, *entry, rule);
     else
         entry_drop(table, shard, old);
+    shard_note(table, shard, *entry, entry_fresh_at_us(table, *entry));
     return TABLE_OK;
 }
 
@@ -95,64 +104,34 @@ static enum table_error carry_hand_over(struct table *table, struct shard *shard
     return error;
 }
 
-/* Drop a former state in which nothing is used. Without a rule for the smaller state, it stays. */
-static void carry_drop_former(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
-                              struct entry **entry) REQUIRES(shard->mutex)
-{
-    const struct written none = { NULL, NULL };
-    const struct rule *rule = entry_rule(&memory->table, *entry);
-    const struct weir_plan plan = rule->plan;
-    if (carry_put(&memory->table, shard, request, &plan, rule_version(rule) & ~RULE_ASIDE, entry_state(*entry, 0),
-                  &none, entry) == TABLE_OK)
-        shard_note(&memory->table, shard, *entry, entry_fresh_at_us(&memory->table, *entry));
-}
-
-/* Put the entry under `plan`, with the state that it takes with it. */
-static enum table_error carry_renew(struct memory *memory, struct shard *shard,
-                                    const struct weir_backend_request *request, const struct weir_plan *plan,
-                                    uint64_t version, const struct entry_states *states, const struct carried *carried,
-                                    struct entry **entry) REQUIRES(shard->mutex)
-{
-    const int64_t *resumed = carried->resumes ? states->former.state : NULL;
-    enum table_error error = carry_put(&memory->table, shard, request, plan, version, resumed, &carried->former, entry);
-    if (error)
-        return error;
-    if (!resumed) {
-        int64_t copy[ENTRY_COPIED_WORDS];
-        const size_t words = state_words(plan);
-        int64_t *state = entry_room(*entry, 0, copy, words);
-        state_charge(plan, state, carried->at_us, carried->used);
-        entry_put(*entry, 0, state, words);
-    }
-    shard_note(&memory->table, shard, *entry, entry_fresh_at_us(&memory->table, *entry));
-    return TABLE_OK;
-}
-
 enum table_error carry_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
                              struct entry **entry)
 {
     struct rule *rule = entry_rule(&memory->table, *entry);
-    const struct entry_states states = carry_states(memory, *entry);
-    const struct written *former = &states.former;
+    const struct key_states states = carry_states(memory, *entry);
     struct weir_plan plan;
     uint64_t version = weir_request_plan(request, &plan);
     if (carry_is_under(rule, request, &plan, version)) {
         const bool is_own = rule_is(rule, request, &plan);
         if (is_own)
             rule_raise(rule, rule_mark(rule, version));
-        if (is_own && former->plan && state_fresh_at_us(former->plan, former->state) == 0)
-            carry_drop_former(memory, shard, request, entry);
+        if (is_own && states.former.plan && state_fresh_at_us(states.former.plan, states.former.state) == 0) {
+            const struct carried alone = { .from = states.own };
+            version = rule_version(rule) & ~RULE_ASIDE;
+            carry_put(&memory->table, shard, request, &plan, version, &alone,
+                      entry); /* without a rule for it, it stays */
+        }
         return TABLE_OK;
     }
     if (rule->key.fingerprint == plan.fingerprint)
         return carry_hand_over(&memory->table, shard, request, version, *entry);
-    const struct carried carried = carry_over(&plan, &states.own, former, request->now_us);
-    if (carried.used == 0) {
+    const struct carried carried = carry_over(&plan, &states, request->now_us);
+    if (!carried.from.plan) {
         shard_remove(&memory->table, shard, *entry);
         *entry = NULL;
         return TABLE_OK;
     }
-    return carry_renew(memory, shard, request, &plan, version, &states, &carried, entry);
+    return carry_put(&memory->table, shard, request, &plan, version, &carried, entry);
 }
 
 enum table_error peek_carried(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
@@ -164,29 +143,16 @@ enum table_error peek_carried(struct memory *memory, struct shard *shard, const 
         peek_entry(memory, request, entry, out);
         return TABLE_OK;
     }
-    const struct entry_states states = carry_states(memory, entry);
-    const struct carried carried = carry_over(plan, &states.own, &states.former, request->now_us);
+    const struct key_states states = carry_states(memory, entry);
+    const struct carried carried = carry_over(plan, &states, request->now_us);
     const size_t words = written_words(plan, &carried.former);
     const bool has_room = words <= rule->words || shard_has_bytes(&memory->table, shard, words, request->key.len);
-    if (carried.used == 0)
-        missing_state(request, plan, state);
-    else if (carried.resumes)
-        state = (int64_t *)states.former.state; /* a peek does not write to it */
+    if (carried.from.plan)
+        carry_write(plan, &carried, request->now_us, state);
     else
-        state_charge(plan, state, carried.at_us, carried.used);
+        missing_state(request, plan, state);
     state_decide(plan, state, request->now_us, request->cost, WEIR_PEEK, out);
     return has_room || !out->allowed ? TABLE_OK : TABLE_NO_ROOM;
-}
-
-/* Charge the former state for an admitted take. */
-static void former_charge(struct entry *entry, const struct weir_plan *former, size_t from, int64_t now_us,
-                          int64_t permits)
-{
-    int64_t copy[ENTRY_COPIED_WORDS];
-    const size_t words = state_words(former);
-    int64_t *state = entry_get(entry, from, copy, words);
-    former_take(former, state, now_us, permits);
-    entry_put(entry, from, state, words);
 }
 
 /* Drop blocks of the entry's state that are too old to count. */
@@ -200,15 +166,19 @@ static void carry_empty(struct entry *entry, const struct weir_plan *plan, int64
 }
 
 bool former_changed(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
-                    struct entry *entry, const struct weir_decision *decision)
+                    struct entry *entry, int64_t at_us, const struct weir_decision *decision)
 {
-    const struct entry_states states = carry_states(memory, entry);
-    const struct weir_plan *plan = states.former.plan;
-    int64_t at_us = request->now_us;
-    const int64_t charged = request->verb == WEIR_TAKE && decision->allowed ? request->cost + decision->ahead : 0;
-    if (charged > 0)
-        former_charge(entry, plan, state_words(states.own.plan), request->now_us, charged);
-    if (decision->reset_after_us == 0 && state_used(plan, states.former.state, &at_us) == 0) {
+    int64_t copy[ENTRY_COPIED_WORDS];
+    const struct key_states states = carry_states(memory, entry);
+    const size_t from = state_words(states.own.plan), words = state_words(states.former.plan);
+    int64_t *former = entry_get(entry, from, copy, words);
+    const int64_t since_us = request->verb == WEIR_REFUND ? request->ahead : 0;
+    const int64_t permits = request->verb == WEIR_REFUND ? -request->cost
+                            : decision->allowed          ? request->cost + decision->ahead
+                                                         : 0;
+    former_change(&states, former, request->now_us, at_us, permits, since_us);
+    entry_put(entry, from, former, words);
+    if (decision->reset_after_us == 0 && !former_counts(&states, request->now_us)) {
         shard_remove(&memory->table, shard, entry);
         return false;
     }

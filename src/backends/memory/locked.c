@@ -68,11 +68,14 @@ bool decide_entry(struct memory *memory, struct shard *shard, const struct weir_
     const size_t words = state_words(&rule->plan);
     int64_t *state = entry_get(entry, 0, copy, words);
     const int64_t time_us = state[state_time_at(&rule->plan)];
+    int64_t at_us = request->now_us;
+    if (rule_former(rule))
+        state_used(&rule->plan, state, &at_us);
     if (!state_decide_request(&rule->plan, state, request->now_us, request->verb, request, out))
         return true;
     entry_put(entry, 0, state, words);
     if (rule_former(rule))
-        return former_changed(memory, shard, request, entry, out);
+        return former_changed(memory, shard, request, entry, at_us, out);
     /* A fresh key needs no entry. This holds in an outage, too: permits are taken on top of the cold state, so that
      * has drained as well. */
     if (out->reset_after_us == 0) {

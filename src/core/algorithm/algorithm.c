@@ -5,6 +5,8 @@
 #include "core/algorithm/sliding_window.h"
 #include "core/ground/arith.h"
 
+#include <string.h>
+
 struct algorithm {
     void (*charge)(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used);
     int64_t (*used)(const struct weir_plan *plan, const int64_t *state, int64_t *now_us);
@@ -49,6 +51,67 @@ int64_t state_used(const struct weir_plan *plan, const int64_t *state, int64_t *
 int64_t state_fresh_at_us(const struct weir_plan *plan, const int64_t *state)
 {
     return algorithm_of(plan)->fresh_at_us(plan, state);
+}
+
+int64_t state_drain_us(const struct weir_plan *plan)
+{
+    if (plan->p > 0)
+        return div_up(plan->size * plan->q, plan->p) * plan->tick_us;
+    if (plan->refill == WEIR_INTERVAL)
+        return div_up(plan->size, plan->limit) * plan->period_us;
+    return plan->period_us * (plan->blocks + 1);
+}
+
+/* Return the greatest common divisor. */
+static int64_t divisor_of(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Put used units of one plan's level into those of another, rounded up and clipped to its size. False: not exact. */
+static bool level_convert(const struct weir_plan *from, const struct weir_plan *to, int64_t *used)
+{
+    const int64_t divisor = divisor_of(from->q, to->q), whole = *used / from->q;
+    if (from->tick_us != to->tick_us || mul_capped(from->q / divisor, to->q) > EXACT_MAX)
+        return false;
+    const int64_t part = div_up(*used % from->q * (to->q / divisor), from->q / divisor);
+    *used = whole < to->size ? whole * to->q + part : to->size * to->q;
+    return true;
+}
+
+bool state_convert(const struct weir_plan *from, const int64_t *old, const struct weir_plan *to, int64_t now_us,
+                   int64_t *state)
+{
+    struct weir_decision unused;
+    if (algorithm_of(from)->charge == sliding_window_charge)
+        return sliding_window_convert(from, old, to, now_us, state);
+    memmove(state, old, 2 * sizeof *state);
+    state_decide(from, state, now_us, 0, WEIR_TAKE, &unused);
+    if (from->p > 0 && to->p > 0)
+        return level_convert(from, to, &state[0]);
+    state[0] = min_of(state[0], to->size);
+    return from->p == 0 && from->algorithm == to->algorithm && from->refill == to->refill && from->align == to->align &&
+           from->period_us == to->period_us;
+}
+
+void state_fill(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t permits)
+{
+    struct weir_decision decision;
+    if (plan->algorithm == WEIR_SLIDING_WINDOW) {
+        sliding_window_fill(plan, state, now_us, permits);
+        return;
+    }
+    state_decide(plan, state, now_us, permits, WEIR_TAKE, &decision);
+    if (decision.allowed)
+        return;
+    state_decide(plan, state, now_us, decision.remaining, WEIR_TAKE, &decision);
+    if (plan->p > 0)
+        state[0] = plan->size * plan->q;
 }
 
 bool state_take_ahead(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost, int64_t ahead,

@@ -38,6 +38,18 @@ int64_t state_used(const struct weir_plan *plan, const int64_t *state, int64_t *
 /* Return when the key will be idle if no request touches it; 0 if nothing is used. */
 int64_t state_fresh_at_us(const struct weir_plan *plan, const int64_t *state);
 
+/* Return how long it takes until nothing of a full state is in use. */
+int64_t state_drain_us(const struct weir_plan *plan);
+
+/* Write as `state` what `old`, in which something is used, is under the plan `to`: the anchor stays, levels keep their
+ * fractions of a permit, and what `to` cannot hold is clipped. False: that is not exact, because the algorithms, the
+ * periods or blocks, or the ticks differ; then *state means nothing. */
+bool state_convert(const struct weir_plan *from, const int64_t *old, const struct weir_plan *to, int64_t now_us,
+                   int64_t *state);
+
+/* Charge permits that may not fit: the state is then full. Of a sliding window's, the youngest count. */
+void state_fill(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t permits);
+
 /* Each algorithm defines these, in <algorithm>.c. */
 #define ALGORITHM_STATE(name)                                                                       \
     void name##_charge(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used); \

@@ -1,61 +1,99 @@
-/* former.c - carries a key's use over when its limit gets another plan: a new policy, or another share.
+/* former.c - the two states of a key whose limit has several plans, one after the other or at the same time.
  *
- * The permits in use, rounded up, are charged to a fresh state of the new plan, clipped to its size. So a limit that is
- * lowered admits again as soon as the new plan alone would. But clipped permits must not be lost: a limit that goes
- * from 100 to 50 and back would forget 50 of them each time. So the key keeps the state that it comes from, with the
- * plan that wrote it, beside the new one: its former state.
+ * A limit gets another plan when its policy or its share changes, and in Redis instances disagree on it for as long as
+ * a rollout takes. So a key has up to two states, under the two plans asked for last: its state, under the later one,
+ * and its former state. Both are charged. So each plan decides its requests as if it had decided all of them: a request
+ * below both limits is never denied, and going back and forth admits nothing twice.
  *
- *     carry over: u = the greater of used(state) and used(former), both now
- *         u = used(former), and the former state was written under this very plan: it becomes the key's state as it is,
- *                   and no window begins anew. Otherwise
- *         the new state is charged min(u, size), at the later of the times at which the two were read
- *         u > size: the former state from now on is the one with the greater use, or the former one if both are equal.
- *                   It is kept as it is. Its size is larger than the new plan's
- *         u = 0:    the key is idle
- *         otherwise there is no former state any more
+ *     the plan of the former state asks: the two change places.
+ *     a third plan asks: the state with more permits in use is carried over to it; if both have the same, the later
+ *         one. state_convert() does that exactly. If it can't, the permits in use, rounded up, are charged to a fresh
+ *         state, at the later of the times at which the two were read. It holds at most the new plan's size. Then the
+ *         state takes the former one's place, unless nothing is used in it.
  *     decide: every field by the state alone; the former state denies nothing
- *         take:     what is charged to the state is also charged to the former one, as a take under its own plan if
- *                   that fits; otherwise the former one is full from now on. If nothing was used in it, it is forgotten
- *         refund:   does not change the former state: it forgets late, never early
- *         a denial, a peek: change neither, except for a rebase of the state
+ *         take:     charged to both. If the former one can't hold it, it is full from then on (state_fill())
+ *         refund:   given back to both
+ *         a denial, a peek: change neither, except for a rebase of the state; but a take by another plan is written
+ *                   even if it is denied
  *         reset:    forgets both
- *     idle: when both are
+ *     the former state is forgotten when its plan has not been asked for as long as a full state takes to drain
+ *     idle: when nothing is used in the state, and the former one is forgotten
+ *
+ * In local mode a limit has one plan at a time, and memory is scarce (one_at_a_time). There the former state is kept
+ * only where the new one could not hold all, and until nothing is used in it:
+ *
+ *     u = the greater of used(state) and used(former)
+ *         u = used(former), and the former state is under the very plan that asks: it becomes the key's state
+ *         u > size of the new plan: the state that has u is the former one from now on (if both have, it stays)
+ *         otherwise there is no former state any more
  *
  * Some plans differ only in their numbers, not in algorithm or period, as the plans of one policy at several shares do.
  * A limit may switch between them any number of times and never admits more than the plan with the largest numbers
  * alone would: the state of that plan sees every permit, has room for it, and is the one charged when the key comes
  * back. Between other plans the smaller one may admit while the former state is full. Its own rate bounds the excess,
- * and no change adds a burst. A change to a plan other than the former one's rounds up the use and begins windows anew,
- * so a limit that keeps changing to new plans admits less. A key whose plan does not change has no former state.
+ * and no change adds a burst. A key whose plan does not change has no former state.
  */
 #include "core/algorithm/former.h"
 
 #include "core/ground/arith.h"
 
-struct carried carry_over(const struct weir_plan *to, const struct written *state, const struct written *former,
-                          int64_t now_us)
+#include <string.h>
+
+static int64_t former_used(const struct key_states *key, int64_t *at_us)
 {
-    int64_t at_us = now_us, former_at_us = now_us;
-    const int64_t used = state_used(state->plan, state->state, &at_us);
-    const int64_t former_used = former->plan ? state_used(former->plan, former->state, &former_at_us) : 0;
-    struct carried carried = { .used = max_of(used, former_used), .at_us = max_of(at_us, former_at_us) };
-    carried.resumes = former->plan && former_used >= used && former->plan->fingerprint == to->fingerprint;
-    if (carried.used > to->size)
-        carried.former = former_used >= used ? *former : *state;
-    assert(!carried.former.plan || carried.former.plan->size > to->size);
+    return key->former.plan ? state_used(key->former.plan, key->former.state, at_us) : 0;
+}
+
+bool former_counts(const struct key_states *key, int64_t now_us)
+{
+    int64_t at_us = now_us;
+    return key->former.plan && now_us < key->until_us && (!key->one_at_a_time || former_used(key, &at_us) > 0);
+}
+
+struct carried carry_over(const struct weir_plan *to, const struct key_states *key, int64_t now_us)
+{
+    struct carried carried = { .at_us = now_us };
+    int64_t at_us = now_us;
+    const bool has_former = former_counts(key, now_us);
+    const int64_t used = state_used(key->own.plan, key->own.state, &carried.at_us);
+    const int64_t used_former = has_former ? former_used(key, &at_us) : 0;
+    const bool returns = has_former && key->former.plan->fingerprint == to->fingerprint &&
+                         (!key->one_at_a_time || used_former >= used);
+    const bool stays = !returns && used_former > 0 && (key->one_at_a_time ? used_former >= used : used == 0);
+    carried.used = max_of(used, used_former);
+    carried.at_us = max_of(carried.at_us, at_us);
+    if (carried.used == 0 && !returns)
+        return carried;
+    carried.from = returns || stays || used_former > used ? key->former : key->own;
+    if (key->one_at_a_time && (returns || carried.used <= to->size))
+        return carried;
+    carried.former = stays ? key->former : key->own;
+    carried.until_us = stays ? key->until_us : min_of(now_us + state_drain_us(key->own.plan), EXACT_MAX);
     return carried;
 }
 
-void former_take(const struct weir_plan *plan, int64_t *former, int64_t now_us, int64_t permits)
+void carry_write(const struct weir_plan *to, const struct carried *carried, int64_t now_us, int64_t *state)
+{
+    const struct written *from = &carried->from;
+    if (from->plan->fingerprint == to->fingerprint)
+        memmove(state, from->state, state_words(to) * sizeof *state);
+    else if (!state_convert(from->plan, from->state, to, now_us, state))
+        state_charge(to, state, carried->at_us, carried->used);
+}
+
+void former_change(const struct key_states *key, int64_t *former, int64_t now_us, int64_t at_us, int64_t permits,
+                   int64_t since_us)
 {
     struct weir_decision decision;
-    int64_t at_us = now_us;
-    assert(permits > 0);
-    if (state_used(plan, former, &at_us) == 0) {
-        state_charge(plan, former, now_us, 0);
+    const bool counts = former_counts(key, now_us);
+    if (!key->former.plan)
         return;
-    }
-    state_decide(plan, former, now_us, permits, WEIR_TAKE, &decision);
-    if (!decision.allowed)
-        state_charge(plan, former, at_us, plan->size);
+    if (counts && permits > 0)
+        state_fill(key->former.plan, former, at_us, permits);
+    if (counts && permits < 0 && since_us > 0)
+        state_return(key->former.plan, former, now_us, since_us, -permits, &decision);
+    else if (counts && permits < 0)
+        state_decide(key->former.plan, former, now_us, -permits, WEIR_REFUND, &decision);
+    if (!counts || (permits < 0 && decision.reset_after_us == 0))
+        state_charge(key->former.plan, former, now_us, 0); /* blocks that are too old go as well */
 }

@@ -1,4 +1,4 @@
-/* former.h - carries a key's use over to another plan: pure functions, specified in former.c. */
+/* former.h - the two states of a key whose requests come under two plans: pure functions, specified in former.c. */
 #ifndef CORE_ALGORITHM_FORMER_H
 #define CORE_ALGORITHM_FORMER_H
 
@@ -16,20 +16,34 @@ static inline size_t written_words(const struct weir_plan *plan, const struct wr
     return state_words(plan) + (former->plan ? state_words(former->plan) : 0);
 }
 
-/* What a key takes along to another plan. */
-struct carried {
-    int64_t used;  /* permits to charge to a fresh state, which clips them; 0: the key is idle */
-    int64_t at_us; /* when that state begins: now, or later while a clock that stepped back is held */
-    bool resumes; /* there is no fresh state: the former state was written under this very plan and becomes the key's */
-    struct written former; /* one of the two states, kept as it is; or none */
+/* A key's two states. */
+struct key_states {
+    struct written own, former;
+    int64_t until_us;   /* the former one is kept */
+    bool one_at_a_time; /* plans only follow one another, see former.c */
 };
 
-/* Carry a key with `state`, and perhaps `former`, over to the plan `to`. Nothing is written. */
-struct carried carry_over(const struct weir_plan *to, const struct written *state, const struct written *former,
-                          int64_t now_us);
+/* The states that a key takes along when a request comes under another plan than its state. */
+struct carried {
+    struct written from; /* the state that carry_write() makes the new one of; none: nothing is used, the key is idle */
+    int64_t used, at_us; /* the permits to charge if it has to begin anew, and when it then begins */
+    struct written former; /* the state to be kept beside the new one, as it is; or none */
+    int64_t until_us;      /* and until when */
+};
 
-/* Charge `permits`, 1 or more, to the former state too, after a take has charged them to the state. If nothing was in
- * use in the former state, forget it instead; state_fresh_at_us() then returns 0 for it. */
-void former_take(const struct weir_plan *plan, int64_t *former, int64_t now_us, int64_t permits);
+/* True if the former state is still to be kept. */
+bool former_counts(const struct key_states *key, int64_t now_us);
+
+/* Carry a key over to the plan `to`. Nothing is written. */
+struct carried carry_over(const struct weir_plan *to, const struct key_states *key, int64_t now_us);
+
+/* Write the new state of a key that is not idle. It may be written over carried->from. */
+void carry_write(const struct weir_plan *to, const struct carried *carried, int64_t now_us, int64_t *state);
+
+/* Charge the permits that were charged to the state to the former one as well, if it is still kept. If there are less
+ * than 0, give them back: by state_return() if since_us is not 0. `former` is the key's former state, to be written. Permits are charged at `at_us`: now or,
+ * while a clock that stepped back is held, the state's time, as state_used() told it before. */
+void former_change(const struct key_states *key, int64_t *former, int64_t now_us, int64_t at_us, int64_t permits,
+                   int64_t since_us);
 
 #endif

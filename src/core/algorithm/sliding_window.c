@@ -139,6 +139,32 @@ void sliding_window_charge(const struct weir_plan *plan, int64_t *state, int64_t
     counts_in(state)[0] = (uint32_t)min_of(used, plan->size);
 }
 
+bool sliding_window_convert(const struct weir_plan *from, const int64_t *old, const struct weir_plan *to,
+                            int64_t now_us, int64_t *state)
+{
+    if (to->algorithm != WEIR_SLIDING_WINDOW || from->blocks != to->blocks || from->period_us != to->period_us)
+        return false;
+    struct sliding window = sliding_read(from, old, now_us);
+    memmove(state, old, sliding_window_words(from->blocks) * sizeof *state);
+    if (window.rebased)
+        sliding_rebase(from, state, &window);
+    for (int64_t i = max_of(0, from->blocks - window.age + 1); i <= from->blocks; i++)
+        counts_in(state)[i] = 0; /* a smaller plan may not be able to hold them */
+    sliding_refund(from, state, &window, max_of(0, window.sum - to->size));
+    return true;
+}
+
+void sliding_window_fill(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t permits)
+{
+    struct sliding window = sliding_read(plan, state, now_us);
+    const int64_t most = min_of(permits, plan->size);
+    if (window.rebased)
+        sliding_rebase(plan, state, &window);
+    sliding_advance(plan, state, &window);
+    sliding_refund(plan, state, &window, max_of(0, window.sum + most - plan->size));
+    sliding_take(state, &window, most);
+}
+
 int64_t sliding_window_used(const struct weir_plan *plan, const int64_t *state, int64_t *now_us)
 {
     struct sliding window = sliding_read(plan, state, *now_us);
