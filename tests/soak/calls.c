@@ -61,7 +61,7 @@ static void note_decision(struct worker *worker, const struct weir_decision *dec
     atomic_fetch_add(&tally->by_store, decision->source >= WEIR_BY_REDIS && !stood_in ? times : 0);
     atomic_fetch_add(&tally->fallbacks, stood_in ? times : 0);
     atomic_fetch_add(&seat->fallbacks, stood_in ? times : 0);
-    if (decision->source == WEIR_BY_LEASE && decision->age_us >= 100000)
+    if (decision->source == WEIR_BY_LEASE && decision->age_us >= LEASE_LIFE_US)
         atomic_fetch_add(&tally->late_leases, 1);
     if (seat->ledger->planted & PLANT_STATS && seat->process == 0 &&
         draw_below(&worker->chance, PLANTED_WRONG_ONE_IN) == 0)

@@ -121,7 +121,7 @@ void judge_take(void *user, int process, const struct record *record)
     const bool gone = judge->gone_modes >> record->mode & 1 && record->start_us >= judge->gone_from_us;
     if (stood_in)
         meter_add(judge, meter_of(judge, process, record, true), record);
-    if (stood_in && !gone)
+    if (stood_in && (!gone || !policy_flows(&soak_policies[record->limit]))) /* a window may be passed by its share */
         return;
     struct meter *meter = meter_of(judge, process, record, false);
     if (record->kind == RECORD_ADMITTED) {
@@ -212,9 +212,10 @@ static struct bound bound_of(const struct judge *judge, const struct meter *mete
     bound.allowances = or_die(malloc((judge->allowances_n + meter->own_n + 1) * sizeof *bound.allowances));
     bound.size = (double)policy_size(&bound.policy);
     if (meter->of_fallback) {
-        /* Only its share. It starts cold in each outage, so no fault allows more. */
-        bound.size = (double)part_of(policy_size(&bound.policy));
-        bound.policy.period_us *= policy_flows(&bound.policy) ? PROCESSES : 1;
+        /* Only its share, as a bucket whatever the algorithm. It starts cold in each outage, so no fault allows more. */
+        const struct weir_policy *policy = &soak_policies[meter->limit];
+        bound.size = (double)part_of(policy_size(policy));
+        bound.policy = (struct weir_policy){ .limit = policy->limit, .period_us = policy->period_us * PROCESSES };
         over_max = 0;
     }
     if (policy_flows(&bound.policy))

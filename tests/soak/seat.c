@@ -70,6 +70,7 @@ static struct weir_options options_of(struct seat *seat)
         options.redis_url = mode->place == PLACE_REDIS ? seat->ledger->redis_url : seat->ledger->cluster_url;
         options.on_failure = mode->on_failure;
         options.strict = mode->strict;
+        options.lease_life_us = mode->mode == WEIR_HYBRID ? LEASE_LIFE_US : 0;
         options.instances = PROCESSES;
         options.rank = seat->process;
     }

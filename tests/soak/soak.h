@@ -33,7 +33,8 @@ enum {
     MODES = 8,
     RING = 1 << 15, /* records of a process that have not been taken yet */
     SOURCES = WEIR_BY_FAIL_CLOSED + 1,
-    ERRORS = -WEIR_ECLOSED + 1
+    ERRORS = -WEIR_ECLOSED + 1,
+    LEASE_LIFE_US = 100000 /* at most, of hybrid mode */
 };
 
 /* ---- Modes ---- */
