@@ -78,7 +78,8 @@ enum trouble {
     TROUBLE_REDEFINE = 512, /* policies change */
     TROUBLE_REFUND = 1024,  /* permits are refunded, keys reset */
     TROUBLE_FLAP = 2048,    /* many short outages for all instances */
-    TROUBLE_DRIFT = 4096    /* the instances' clocks run at different speeds */
+    TROUBLE_DRIFT = 4096,   /* the instances' clocks run at different speeds */
+    TROUBLE_CANARY = 8192   /* every other instance has another policy: sliding windows of other blocks */
 };
 #define TROUBLES_CUTTING \
     (TROUBLE_LOSS | TROUBLE_OUTAGE | TROUBLE_PARTITION | TROUBLE_SLOW | TROUBLE_PAUSE | TROUBLE_FLAP)

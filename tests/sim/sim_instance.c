@@ -81,7 +81,10 @@ void instance_define(struct sim *sim, struct instance *instance, int limit)
 {
     struct sim_limit *known = &sim->limits[limit];
     struct weir_limit_info info = { .size = sizeof info };
-    must(weir_limit_define(instance->limiter, known->name, &known->policy, &instance->limits[limit]), "define");
+    struct weir_policy policy = known->policy;
+    if (sim->scenario->troubles & TROUBLE_CANARY)
+        policy.blocks += instance->number % 2;
+    must(weir_limit_define(instance->limiter, known->name, &policy, &instance->limits[limit]), "define");
     must(weir_limit_info(instance->limits[limit], &info), "weir_limit_info");
     known->over_max = max_of(known->over_max, info.over_max);
     known->lease_max = max_of(known->lease_max, info.lease_max);

@@ -11,6 +11,7 @@ enum { TRACE_LINES = 60, TRACE_WIDTH = 200, STEPS_MOST = 4000000, RATE_MOST = 30
 const struct scenario scenarios[] = {
     { "calm", 0, LOAD_MIXED, "moving skews, crowds" },
     { "steady", 0, LOAD_STEADY, "hot keys below their limits" },
+    { "canary", TROUBLE_CANARY, LOAD_STEADY, "instances that disagree on a policy, below its limit" },
     { "weights", 0, LOAD_WEIGHTS, "costs of all sizes" },
     { "hoard", 0, LOAD_HOARD, "leases built up and used at their last moment" },
     { "drift", TROUBLE_DRIFT, LOAD_HOARD, "hoarders whose clocks drift" },
@@ -93,7 +94,7 @@ static void limit_draw(struct sim *sim, struct sim_limit *limit, int number)
                                                        : periods_us[random_in(sim, 0, 3)] };
     const int64_t rate_most = is_long ? RATE_MOST / 10 : RATE_MOST, second = policy.period_us / WEIR_SECOND;
     policy.limit = random_size(sim, is_long ? second : 4, policy.period_us * rate_most / WEIR_SECOND);
-    switch (random_in(sim, 0, 6)) {
+    switch (sim->scenario->troubles & TROUBLE_CANARY ? 4 : random_in(sim, 0, 6)) {
     case 0:
     case 1: break;
     case 2: policy.refill = WEIR_INTERVAL; break;
@@ -316,6 +317,9 @@ struct run_result run_seed(const struct scenario *scenario, uint64_t seed, const
             violation(sim, "liveness: the run does not end");
     if (!sim->failed && scenario->load == LOAD_STEADY)
         check_calls(sim, ran_us);
+    if (!sim->failed && (scenario->troubles & TROUBLE_CANARY) && sim->denied > sim->asked / 20)
+        violation(sim, "starved: %lld of %lld were denied below the limit", (long long)sim->denied,
+                  (long long)sim->asked);
     heal(sim);
     if (!sim->failed)
         check_liveness(sim);
