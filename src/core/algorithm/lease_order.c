@@ -77,20 +77,21 @@ static bool order_has_plenty(const struct lease *lease, int64_t now_us)
 }
 
 /* Return the permits to order ahead of requests that want `want`, without those that wait for them. A greedy bucket
- * never regains what ends unused, so it gets less: half the load where little remains, otherwise what a life asks for at
- * most. A key that was last asked for more than a life ago gets none beyond its load: they would end unused. */
+ * never regains what ends unused, and a sliding window regains it late. So they get less: half the load where little
+ * remains, otherwise what a life asks for at most. A key that was last asked for more than a life ago gets none beyond
+ * its load: they would end unused. */
 static int64_t order_ahead(const struct lease *lease, int64_t now_us, int64_t want)
 {
     const struct weir_plan *plan = &lease->plan;
     const int64_t load = want + want / 8, part = plan->size / PLENTY_SPREAD;
+    const bool is_scant = is_greedy(plan) || plan->algorithm == WEIR_SLIDING_WINDOW;
     if (plan->algorithm == WEIR_LEAKY_BUCKET)
         return load;
     if (!order_has_plenty(lease, now_us))
-        return is_greedy(plan) ? want / 2 : load;
+        return is_scant ? want / 2 : load;
     if (part < PLENTY_LEAST || (lease->is_known && now_us - lease->known_us >= lease->life_us))
         return load;
-    const int64_t more = is_greedy(plan) ? div_up(lease->average * TURNS_IN_LIFE, LOAD_AVERAGE_ONE)
-                                         : 2 * want + PLENTY_AHEAD;
+    const int64_t more = is_scant ? div_up(lease->average * TURNS_IN_LIFE, LOAD_AVERAGE_ONE) : 2 * want + PLENTY_AHEAD;
     return max_of(load, min_of(more, part));
 }
 
