@@ -34,8 +34,8 @@ static inline void inside_count(struct weir *limiter, uint64_t calls)
     _Atomic uint64_t *inside = &limiter->stats.stripes[stripe].inside;
     if (stripe == STATS_SHARED_STRIPE || limiter->inside.needs_fences)
         atomic_fetch_add(inside, calls);
-    else
-        atomic_store_explicit(inside, atomic_load_explicit(inside, memory_order_relaxed) + calls, memory_order_release);
+    else /* acquire: weir_close() sees through this thread what the stripe's former owner did */
+        atomic_store_explicit(inside, atomic_load_explicit(inside, memory_order_acquire) + calls, memory_order_release);
 }
 
 /* Remove calls from the count. The limiter may be freed right after this. */
