@@ -4,7 +4,8 @@
 
 #include "core/algorithm/lease.h"
 
-#define LOAD_PACE_US 5000    /* a busy key with rivals asks no more often for permits that have come back */
+#define LOAD_PACE_US 5000 /* a busy key with rivals asks no more often for permits that have come back */
+#define LOAD_TURNS_IN_LIFE 2
 #define LOAD_AVERAGE_ONE 16  /* the average is kept in 16ths ... */
 #define LOAD_AVERAGE_TURNS 4 /* ... and moves by a quarter of the difference each turn */
 

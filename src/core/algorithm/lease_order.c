@@ -1,52 +1,12 @@
-/* lease_order.c - how busy a key is, and what to ask Redis for. */
+/* lease_order.c - what to ask Redis for. */
 #include "core/algorithm/lease_load.h"
 #include "core/ground/arith.h"
 
 #define TRIPS_IN_LIFE 10 /* a life must last this many round trips; otherwise a lease would end before it is of use */
-#define TURNS_IN_LIFE 2
-#define TURN_MAX_US WEIR_SECOND /* a lease need not last longer: one call a second is cheap */
-#define TURN_MAX_LEAKY_US 50000 /* slots pass: those ordered for a later time would be lost */
-#define LOW_PART 8              /* order ahead when this part of the permits requested in a turn is left */
-#define PLENTY_AHEAD 8          /* ordered beyond the load while plenty remains ... */
-#define PLENTY_SPREAD 16        /* ... of which it is this part at most; */
-#define PLENTY_LEAST 4          /* if that is fewer, nothing is */
-#define COUNT_MAX (INT64_C(1) << 40)
-
-/* ---- Load ---- */
-
-int64_t load_turn_len_us(const struct weir_plan *plan, int64_t life_us)
-{
-    const int64_t most_us = plan->algorithm == WEIR_LEAKY_BUCKET ? TURN_MAX_LEAKY_US : TURN_MAX_US;
-    return life_us > 0 ? min_of(life_us / TURNS_IN_LIFE, most_us) : most_us;
-}
-
-void load_turn_over(struct lease *lease, int64_t now_us)
-{
-    const int64_t len_us = lease->turn_len_us;
-    if (lease->turn_us == 0 || now_us < lease->turn_us - len_us) { /* new, or the caller's clock has stepped back */
-        lease->count = 0;
-        lease->turn_us = now_us + len_us;
-        return;
-    }
-    int64_t turns = 1 + (now_us - lease->turn_us) / len_us;
-    lease->turn_us += turns * len_us;
-    for (; turns > 0 && (lease->count > 0 || lease->average > 0); turns--) {
-        const int64_t seen = lease->count * LOAD_AVERAGE_ONE;
-        lease->average += (seen - lease->average) / LOAD_AVERAGE_TURNS;
-        if (seen == 0 && lease->average < LOAD_AVERAGE_TURNS)
-            lease->average = 0;
-        lease->count = 0;
-    }
-}
-
-void lease_count(struct lease *lease, int64_t now_us, int64_t cost)
-{
-    load_turn(lease, now_us);
-    lease->count = min_of(lease->count + cost, COUNT_MAX);
-    lease->used_us = now_us;
-}
-
-/* ---- Orders ---- */
+#define LOW_PART 8       /* order ahead when this part of the permits requested in a turn is left */
+#define PLENTY_AHEAD 8   /* ordered beyond the load while plenty remains ... */
+#define PLENTY_SPREAD 16 /* ... of which it is this part at most; */
+#define PLENTY_LEAST 4   /* if that is fewer, nothing is */
 
 /* Return how long a grant asked for now is expected to stay useful: until the next edge. */
 static int64_t order_useful_us(const struct lease *lease, int64_t now_us)
@@ -91,7 +51,8 @@ static int64_t order_ahead(const struct lease *lease, int64_t now_us, int64_t wa
         return is_scant ? want / 2 : load;
     if (part < PLENTY_LEAST || (lease->is_known && now_us - lease->known_us >= lease->life_us))
         return load;
-    const int64_t more = is_scant ? div_up(lease->average * TURNS_IN_LIFE, LOAD_AVERAGE_ONE) : 2 * want + PLENTY_AHEAD;
+    const int64_t more = is_scant ? div_up(lease->average * LOAD_TURNS_IN_LIFE, LOAD_AVERAGE_ONE)
+                                  : 2 * want + PLENTY_AHEAD;
     return max_of(load, min_of(more, part));
 }
 
