@@ -15,11 +15,10 @@
 --     nothing is used in it
 --
 -- Returns the state (false: fresh, nil: foreign), whether it must be written in any case and, if there is a former
--- state, beside(at, added, given, since, bytes, left). That function gets the time, or the state's while a clock that stepped
--- back is held; the permits charged by the call so far; the permits that are given back now, which were
--- perhaps charged `since` then; and at the end the state
--- (nil: fresh) and its microseconds left. It returns the bytes to store and the
--- microseconds until the key is idle.
+-- state, beside(at, added, given, since, bytes, left). That function gets the time, or the state's while a clock that
+-- stepped back is held; the permits charged by the call so far; the permits that are given back now, which were perhaps
+-- charged `since` then; and at the end the state (nil: fresh) and its microseconds left. It returns the bytes to store
+-- and the microseconds until the key is idle.
 local function look(state, or_stamp, into) -- returns what the algorithms' functions return
   local tag = sub(state, 1, 1)
   if algorithms[tag] then

@@ -1,8 +1,8 @@
 /* full.c - what a new key costs that a full table of live keys turns away, next to a decision for a known key.
  *
- * The attacker of the last row knows how the table looks for room. It uses each of its keys a moment before that becomes
- * idle, and requests a new key after each use. Times are the benchmark's, so that keys return at the same pace on any
- * machine.
+ * The attacker of the last row knows how the table looks for room. It uses each of its keys a moment before that
+ * becomes idle, and requests a new key after each use. Times are the benchmark's, so that keys return at the same pace
+ * on any machine.
  */
 #include <stdio.h>
 

@@ -13,8 +13,8 @@
 
 #include <weir/backend.h>
 
-#include "backends/redis/wire/scripts.h"
 #include "backends/redis/flight/state.h"
+#include "backends/redis/wire/scripts.h"
 #include "core/policy/plan.h"
 #include "core/policy/share.h"
 #include "measure/say.h"

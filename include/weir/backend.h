@@ -10,8 +10,8 @@
  * weir validates every plan, key, cost and time before it calls the backend. The backend asserts; it does not check
  * again. It does not count decisions or sleep either: weir does both.
  *
- * While a thread is in a backend that has submit() or shut(), weir disables its cancellation. Without them decide() must
- * contain no cancellation point.
+ * While a thread is in a backend that has submit() or shut(), weir disables its cancellation. Without them decide()
+ * must contain no cancellation point.
  */
 #ifndef WEIR_BACKEND_H
 #define WEIR_BACKEND_H

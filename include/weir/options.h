@@ -38,8 +38,9 @@ enum weir_on_failure {
      * share is the whole limit. Whatever the algorithm, a key then gets permits at this share of the limit's rate, one
      * after the other: 100 seconds of an outage admit 100 seconds' worth, on a window of a day too. A key
      * begins with this share of the permits that Redis last reported as left, if weir remembers that (it does for the
-     * last 16,384 keys, roughly), and otherwise with none: an outage is never a second burst. After the outage weir charges the admitted permits of a key to Redis before Redis decides for that
-     * key again. Source WEIR_BY_FALLBACK. */
+     * last 16,384 keys, roughly), and otherwise with none: an outage is never a second burst. After the outage weir
+     * charges the admitted permits of a key to Redis before Redis decides for that key again. Source
+     * WEIR_BY_FALLBACK. */
     WEIR_FAIL_LOCAL,
     /* Allowed and not counted, for open_for_us; a cost that can never be admitted is denied. Source
      * WEIR_BY_FAIL_OPEN. */

@@ -184,11 +184,12 @@ WEIR_API void weir_close(weir *w);
  * policy (follow.h) has the same name, that one stays in force, and this one takes over when it goes.
  *
  * Redefining a limit never returns used permits early. At its next decision a key is charged under the new policy
- * with the permits it has in use, clipped to the new size. They return at the new policy's rate and, in local mode, stay
- * returned when a slower policy follows. If they were clipped, weir also keeps the key's use under the old policy:
+ * with the permits it has in use, clipped to the new size. They return at the new policy's rate and, in local mode,
+ * stay returned when a slower policy follows. If they were clipped, weir also keeps the key's use under the old policy:
  * there they return at the old rate, and later requests are charged as well. The next change begins with the larger of
- * the two uses. Redis always keeps the use under two policies, so that instances may disagree for a while. A state that must grow needs room: on a full table weir_options.on_full answers for the key, as for a new
- * one, and the key keeps its old state. docs/operations.md lists when each change takes effect, in each mode and on other instances.
+ * the two uses. Redis always keeps the use under two policies, so that instances may disagree for a while. A state that
+ * must grow needs room: on a full table weir_options.on_full answers for the key, as for a new one, and the key keeps
+ * its old state. docs/operations.md lists when each change takes effect, in each mode and on other instances.
  *
  * A name `<limit>/<pattern>` overrides an existing limit for some of its keys: for the key that equals the pattern
  * or, if the pattern ends in '*', for all keys that begin with the bytes before it. An exact match wins, then the
@@ -223,7 +224,7 @@ struct weir_limit_info {
     int64_t lease_life_us; /* how long a lease may be spent at most; 0: this limit is not leased. After that a greedy
                             * token bucket's lease shrinks by what the bucket refills, until nothing is left of it */
     int64_t lease_max;     /* most permits of a key that this instance leases in advance */
-    int64_t over_max; /* most permits of a key that all instances together, however many, admit beyond the limit in
+    int64_t over_max;      /* most permits of a key that all instances together, however many, admit beyond the limit in
                        * any stretch of time, as long as Redis is available and keeps its data */
 };
 

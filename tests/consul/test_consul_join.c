@@ -140,8 +140,9 @@ TEST(list_is_asked_for_even_if_the_registration_fails, 60)
     fake_consul_page(stage.fake, REGISTER, 403, 0, "Permission denied");
     stage_start(&stage);
     told_await(PEERS, "peers", 1);
-    ck_assert_ptr_nonnull(strstr(told_at(PEERS, "failed", 0).text,
-                                 "registering this instance: it answered with status 403: the token lacks the permission"));
+    ck_assert_ptr_nonnull(
+        strstr(told_at(PEERS, "failed", 0).text,
+               "registering this instance: it answered with status 403: the token lacks the permission"));
     ck_assert(fake_consul_await(stage.fake, PUT_REGISTER, 2));
     ck_assert_int_ge(asked_at(PUT_REGISTER, 1).at_us - asked_at(PUT_REGISTER, 0).at_us, WEIR_SECOND);
     stage_end(&stage);

@@ -7,9 +7,9 @@
 
 #include "remote.h"
 
+#include "core/api/verbs.h"
 #include "core/limiter/inside.h"
 #include "core/limiter/limiter.h"
-#include "core/api/verbs.h"
 
 /* An instance at the end of its cable. The first of a test also owns the store. */
 struct place {

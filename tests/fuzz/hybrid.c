@@ -18,10 +18,10 @@
 #include "backends/hybrid/accounts.h"
 #include "backends/hybrid/hybrid.h"
 #include "backends/hybrid/lease_call.h"
+#include "core/api/life.h"
 #include "core/ground/arith.h"
 #include "core/limiter/limiter.h"
 #include "core/limiter/options.h"
-#include "core/api/life.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -15,8 +15,8 @@
 
 #include "backends/redis/flight/flight.h"
 #include "core/algorithm/algorithm.h"
-#include "core/ground/arith.h"
 #include "core/api/verbs.h"
+#include "core/ground/arith.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -35,8 +35,8 @@ static struct weir_decision take(weir_limit *limit, int64_t number, size_t len, 
 
 /* ---- Lock-out ---- */
 
-/* Fill the table with keys of `len` bytes, let all but one in `live_one_in` become idle, and assert that `others` keys of
- * another size all find room and none of the live keys is lost. */
+/* Fill the table with keys of `len` bytes, let all but one in `live_one_in` become idle, and assert that `others` keys
+ * of another size all find room and none of the live keys is lost. */
 static void assert_others_find_room(const struct weir_options *options, size_t len, int live_one_in, size_t other_len,
                                     int64_t others)
 {
@@ -107,8 +107,8 @@ TEST(keys_that_need_room_together_find_it_among_others, 60)
 
 /* ---- The invariant ---- */
 
-/* Assert that little is free in a table that has refused a key with an entry of up to `entry_bytes`. Return how many keys
- * are idle. */
+/* Assert that little is free in a table that has refused a key with an entry of up to `entry_bytes`. Return how many
+ * keys are idle. */
 static int64_t idle_keys_of_full_table(const struct scene *scene, int64_t max_bytes, int64_t entry_bytes)
 {
     struct table *table = table_of(scene->limiter);

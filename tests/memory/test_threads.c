@@ -3,8 +3,8 @@
  * No test depends on a thread's speed. The threads move the clock themselves, so little that no key of a counted limit
  * gets a permit back, and each test ends when its permits are used up.
  */
-#include "support.h"
 #include "set_share.h"
+#include "support.h"
 
 #include "core/limiter/inside.h"
 #include "core/limiter/limiter.h"

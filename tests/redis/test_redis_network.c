@@ -319,7 +319,8 @@ static const struct {
 
 enum { KEYS = 8, APART = 10000 };
 
-/* Keys that only this thread takes from. It takes until it has some answers, because calls in an outage get none. Their counts differ by so much that another thread's answer would show. */
+/* Keys that only this thread takes from. It takes until it has some answers, because calls in an outage get none. Their
+ * counts differ by so much that another thread's answer would show. */
 struct counted {
     weir_limit *limit;
     char prefix;

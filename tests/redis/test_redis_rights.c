@@ -358,8 +358,7 @@ TEST(a_server_that_a_sentinel_names_needs_role, 60)
     ask_user(&place.asker, &fewer);
     struct served served = guarded_served(&place, &trio, NULL);
     ck_assert_int_eq(ask_everything(&served), WEIR_EIO);
-    ck_assert_msg(place_logged(&place, "redis cannot be used: the server answers NOPERM to ROLE"), "%s",
-                  place.log);
+    ck_assert_msg(place_logged(&place, "redis cannot be used: the server answers NOPERM to ROLE"), "%s", place.log);
     ask_user(&place.asker, &all);
     ask_until_all_is_well(&served);
     weir_close(served.limiter);

@@ -173,8 +173,7 @@ TEST(a_server_is_used_only_if_its_role_is_a_primarys, 60)
         { "$6\r\nmaster\r\n", "the server does not speak Redis' protocol" },
         { "*-1\r\n", "the server does not speak Redis' protocol" },
         { "*32769\r\n", "the server does not speak Redis' protocol" },
-        { "-NOPERM this user has no permissions to run the 'role' command\r\n",
-          "the server answers NOPERM to ROLE" },
+        { "-NOPERM this user has no permissions to run the 'role' command\r\n", "the server answers NOPERM to ROLE" },
         { NULL, "the server does not speak Redis' protocol" }, /* the next answer is mistaken for PING's */
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -294,7 +293,8 @@ TEST(a_sentinel_that_refuses_or_falls_silent_is_left_without_an_error, 120)
     static const struct {
         const char *subscribed, *pong, *says;
     } rows[] = {
-        { "-NOPERM it may not read 's3cret'\r\n", PONG, "sentinel 1 of 2 cannot be used: the server answers NOPERM to SUBSCRIBE" },
+        { "-NOPERM it may not read 's3cret'\r\n", PONG,
+          "sentinel 1 of 2 cannot be used: the server answers NOPERM to SUBSCRIBE" },
         { "+OK\r\n", PONG, "sentinel 1 of 2 cannot be used: an answer did not fit its question" },
         { "*32769\r\n", PONG, "sentinel 1 of 2 cannot be used: the server does not speak Redis' protocol" },
         { "", PONG, "sentinel 1 of 2 cannot be used: no answer in time" },

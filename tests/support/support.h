@@ -144,8 +144,8 @@ struct crew {
 void crew_start(struct crew *crew, int n, void *(*work)(void *), void *argument);
 void crew_join(struct crew *crew);
 
-/* Start a thread that has been cancelled and calls `work` before it reaches a cancellation point of its own. Return true
- * if `work` returned, which it does if it reaches none. */
+/* Start a thread that has been cancelled and calls `work` before it reaches a cancellation point of its own. Return
+ * true if `work` returned, which it does if it reaches none. */
 bool ends_uncancelled(void (*work)(void *), void *argument);
 
 /* Wait for the child, which must exit with status 0. */

@@ -3,8 +3,8 @@
  *
  * An account may be dropped at any time, because Redis has the truth: at worst the permits that it holds are
  * lost. So each new account sweeps a few others and drops idle ones; without room it takes the room of any. Only
- * an account whose lease call is under way stays. Accounts of all sizes share the memory (backends/shared/slab.h), so an
- * account moves when it is in the way of another size.
+ * an account whose lease call is under way stays. Accounts of all sizes share the memory (backends/shared/slab.h), so
+ * an account moves when it is in the way of another size.
  *
  * All overrides of a limit share one account per key. So a reset finds everything that is known about the key, and
  * its leases are all of one plan. Plans have versions (core/limiter/limits.c says why). While a policy changes,
@@ -75,9 +75,9 @@ _Static_assert(HYBRID_SHARDS == 32, "the upper five bits of a hash are its shard
 struct account *account_find(struct account_shard *shard, const struct weir_backend_request *request)
     REQUIRES(shard->mutex);
 
-/* Unless there is room for a key of `key_len` bytes, make some: empty a page of the slab, or else drop an account of the
- * next shard in turn, one that is idle if a few steps lead to one. False: every account has a call under way. The caller
- * holds no lock. */
+/* Unless there is room for a key of `key_len` bytes, make some: empty a page of the slab, or else drop an account of
+ * the next shard in turn, one that is idle if a few steps lead to one. False: every account has a call under way. The
+ * caller holds no lock. */
 bool accounts_make_room(struct accounts *accounts, size_t key_len, int64_t now_us, bool by_caller);
 
 /* Add an account under the request's plan. NULL: no room, or out of memory. */

@@ -9,8 +9,8 @@ int64_t hybrid_deadline_us(int64_t deadline_or_span_us)
 }
 
 /* How often a new account makes some room before Redis decides without one. That is enough for an account of any size:
- * before the slab can empty a page, at most 140 accounts must go (all but one slot of a page of each class that accounts
- * have), and each of the 5 pages that the longest key needs takes at most 36 more. */
+ * before the slab can empty a page, at most 140 accounts must go (all but one slot of a page of each class that
+ * accounts have), and each of the 5 pages that the longest key needs takes at most 36 more. */
 #define ROOM_TRIES 400
 
 struct account *request_account(struct hybrid *hybrid, struct account_shard *shard,

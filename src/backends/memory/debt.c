@@ -11,8 +11,8 @@
 #define PLACE_BITS 32 /* bits of a place for the bit-reversed bucket; the shard's index is above them */
 
 /* Return the permits used beyond the cold state, which is made from the permits that were left when the entry began.
- * Both levels are read at one time, even if the entry's clock is ahead. A fallback's plans are all buckets that count in
- * units. */
+ * Both levels are read at one time, even if the entry's clock is ahead. A fallback's plans are all buckets that count
+ * in units. */
 static int64_t entry_debt(const struct memory *memory, const struct entry *entry,
                           const struct weir_backend_request *request)
 {

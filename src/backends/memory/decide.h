@@ -21,8 +21,8 @@
 
 #define SWEEP_STEPS 2 /* entries swept by an insertion, and by each request of a group */
 /* How often a new key makes some room before on_full decides. With ROOM_DROPS a time, that is enough for a key of any
- * size among keys of any sizes: before the slab can empty a page, at most 833 keys must go (all but one slot of a page of
- * each class), and each of the 5 pages that the longest key needs takes at most 166 more. */
+ * size among keys of any sizes: before the slab can empty a page, at most 833 keys must go (all but one slot of a page
+ * of each class), and each of the 5 pages that the longest key needs takes at most 166 more. */
 #define ROOM_TRIES 128
 
 struct memory {
@@ -69,9 +69,9 @@ void peek_entry(struct memory *memory, const struct weir_backend_request *reques
 enum table_error carry_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
                              struct entry **entry) REQUIRES(shard->mutex);
 
-/* Peek at an entry that may be under another plan than the request's, as if it had been carried over to `plan`, which the
- * limit has at `version`. `state` has room for a state under that. TABLE_NO_ROOM: it would admit, but carry_entry() would
- * find no room. */
+/* Peek at an entry that may be under another plan than the request's, as if it had been carried over to `plan`, which
+ * the limit has at `version`. `state` has room for a state under that. TABLE_NO_ROOM: it would admit, but carry_entry()
+ * would find no room. */
 enum table_error peek_carried(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
                               const struct weir_plan *plan, uint64_t version, struct entry *entry, int64_t *state,
                               struct weir_decision *out) REQUIRES(shard->mutex);

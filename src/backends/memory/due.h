@@ -5,10 +5,10 @@
  *
  * A slot is a list of entries whose times differ from `base_us` first in the same octal digit, and agree in that one.
  * So all times of a slot are earlier than those of the slots after it. When the first slot is due, its earliest time
- * becomes the base, and its entries move to slot 0, from which the sweep takes them one by one. An entry that is not idle
- * and was not used goes to a slot before the old one. So a sweep looks at an entry at most once for each digit, and three
- * or four times as a rule, before a take or the end of the entry. Filing takes constant time. (Ahuja, Mehlhorn, Orlin and
- * Tarjan, "Faster algorithms for the shortest path problem", 1990.)
+ * becomes the base, and its entries move to slot 0, from which the sweep takes them one by one. An entry that is not
+ * idle and was not used goes to a slot before the old one. So a sweep looks at an entry at most once for each digit,
+ * and three or four times as a rule, before a take or the end of the entry. Filing takes constant time. (Ahuja,
+ * Mehlhorn, Orlin and Tarjan, "Faster algorithms for the shortest path problem", 1990.)
  *
  * The links are the two pointers of the handle with which uthash keeps the order of insertion, which nothing needs:
  * `next`, and in `prev` the address of the pointer that leads to the entry.

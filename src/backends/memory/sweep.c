@@ -3,8 +3,8 @@
 #include "backends/memory/table.h"
 #include "core/ground/arith.h"
 
-/* A new key that finds the table full tries up to ROOM_STEPS entries that are due, ROOM_SHARD_STEPS under a mutex, before
- * it is turned away. Those that are not fresh are filed anew, so the next one finds them out of the way. */
+/* A new key that finds the table full tries up to ROOM_STEPS entries that are due, ROOM_SHARD_STEPS under a mutex,
+ * before it is turned away. Those that are not fresh are filed anew, so the next one finds them out of the way. */
 #define ROOM_STEPS 512
 #define ROOM_SHARD_STEPS 64
 #define ROOM_DROPS 16 /* keys of a shard that it drops at a time if max_bytes is reached */
@@ -48,8 +48,8 @@ void shard_note(struct table *table, struct shard *shard, struct entry *entry, i
         shard_note_soonest(table, shard, fresh_at_us);
 }
 
-/* Return an entry that has been fresh since `at_us`, claimed. NULL: none of *steps was. Filing the others anew may leave
- * the shard's soonest time too early. */
+/* Return an entry that has been fresh since `at_us`, claimed. NULL: none of *steps was. Filing the others anew may
+ * leave the shard's soonest time too early. */
 static struct entry *shard_find_fresh(struct table *table, struct shard *shard, int64_t at_us, unsigned *steps)
     REQUIRES(shard->mutex)
 {
@@ -140,8 +140,8 @@ static void table_pack_entry(void *user, unsigned owner, void *memory)
     lock_give(&shard->mutex);
 }
 
-/* Empty a page of the slab. Its entries move to others of their size; fresh ones are evicted. False: no size has a page's
- * worth of free slots. The caller holds no lock. */
+/* Empty a page of the slab. Its entries move to others of their size; fresh ones are evicted. False: no size has a
+ * page's worth of free slots. The caller holds no lock. */
 static bool table_pack(struct table *table, int64_t now_us)
 {
     struct packing packing = { table, now_us };

@@ -156,17 +156,17 @@ static inline int64_t shard_soonest_us(const struct table *table, const struct s
     return atomic_load_explicit(&table->soonest_us[table->shard_count + shard->number], memory_order_relaxed);
 }
 
-/* sweep.c: file an entry that becomes fresh at `fresh_at_us`, not earlier. Only a new entry and one that may become fresh
- * earlier than before need it. */
+/* sweep.c: file an entry that becomes fresh at `fresh_at_us`, not earlier. Only a new entry and one that may become
+ * fresh earlier than before need it. */
 void shard_note(struct table *table, struct shard *shard, struct entry *entry, int64_t fresh_at_us)
     REQUIRES(shard->mutex);
 
 /* Try up to `steps` entries, and drop those that have been fresh since `at_us`. */
 void shard_sweep(struct table *table, struct shard *shard, int64_t at_us, unsigned steps) REQUIRES(shard->mutex);
 
-/* Make some room for new keys, of which there are `keys`: empty a page of the slab, or else drop a few fresh keys. Without
- * `drop`, only look whether there is such a page or key. False: none of the keys tried was fresh, and *soonest_us is a
- * time before which none is. The caller holds no lock. */
+/* Make some room for new keys, of which there are `keys`: empty a page of the slab, or else drop a few fresh keys.
+ * Without `drop`, only look whether there is such a page or key. False: none of the keys tried was fresh, and
+ * *soonest_us is a time before which none is. The caller holds no lock. */
 bool table_make_room(struct table *table, int64_t now_us, int64_t keys, bool drop, int64_t *soonest_us);
 
 /* Return the bytes of all keys, tables and rules. */

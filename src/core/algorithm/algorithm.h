@@ -85,8 +85,8 @@ static inline bool state_decide(const struct weir_plan *plan, int64_t *state, in
     }
 }
 
-/* Do what a request asks of a state: any verb but a reset. The return value and *out are as above; WEIR_TAKE with `ahead`
- * is state_take_ahead(), WEIR_REFUND with `ahead` state_return(). */
+/* Do what a request asks of a state: any verb but a reset. The return value and *out are as above; WEIR_TAKE with
+ * `ahead` is state_take_ahead(), WEIR_REFUND with `ahead` state_return(). */
 bool state_decide_request(const struct weir_plan *plan, int64_t *state, int64_t now_us, enum weir_verb verb,
                           const struct weir_backend_request *request, struct weir_decision *out);
 

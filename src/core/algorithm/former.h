@@ -41,8 +41,9 @@ struct carried carry_over(const struct weir_plan *to, const struct key_states *k
 void carry_write(const struct weir_plan *to, const struct carried *carried, int64_t now_us, int64_t *state);
 
 /* Charge the permits that were charged to the state to the former one as well, if it is still kept. If there are less
- * than 0, give them back: by state_return() if since_us is not 0. `former` is the key's former state, to be written. Permits are charged at `at_us`: now or,
- * while a clock that stepped back is held, the state's time, as state_used() told it before. */
+ * than 0, give them back: by state_return() if since_us is not 0. `former` is the key's former state, to be written.
+ * Permits are charged at `at_us`: now or, while a clock that stepped back is held, the state's time, as state_used()
+ * told it before. */
 void former_change(const struct key_states *key, int64_t *former, int64_t now_us, int64_t at_us, int64_t permits,
                    int64_t since_us);
 

@@ -7,8 +7,8 @@
  *
  *     time = the last reading + ticks since then * pace
  *
- * The pace is the slowest that fits the last two readings, less one part in TICKS_BEHIND, so that the computed time does
- * not run ahead of the clock.
+ * The pace is the slowest that fits the last two readings, less one part in TICKS_BEHIND, so that the computed time
+ * does not run ahead of the clock.
  *
  * ticks_are_steady() tells whether the kernel derives its clock from this counter ("tsc" is its clock source) and the
  * counter keeps its pace in all idle states. Only then is the counter used. The two then differ in one case: NTP slews

@@ -4,8 +4,8 @@
  * may see no success for a long time. So a failure also begins a new outage if the backend says that, to its knowledge,
  * it was in reach more than OUTAGE_GAP_US after the last failure. During an outage the fallback treats every key as if
  * all its permits had been taken when the outage began, except its share of those known to be left (known.h). That time
- * is set once, so a later failure gives no permits back. Each outage has a number, and the fallback keeps its keys apart from those of the outage before. What the
- * fallback admitted is settled afterwards (settle.c).
+ * is set once, so a later failure gives no permits back. Each outage has a number, and the fallback keeps its keys
+ * apart from those of the outage before. What the fallback admitted is settled afterwards (settle.c).
  *
  * A backend may have parts that fail separately, as a cluster has. While it says that one of them is out of reach, the
  * outage lasts, whatever the others answer. When one part returns, or another fails, the outage ends and a new one

@@ -1,7 +1,7 @@
 /* known.h - remembers how many permits the backend last reported as left of a key.
  *
- * Keys share slots by their hash. A slot is one word, so it needs no lock: the upper 33 bits of the key's hash, then the
- * permits. A key whose slot another one has taken is unknown. That two keys in a slot have the same 33 bits is
+ * Keys share slots by their hash. A slot is one word, so it needs no lock: the upper 33 bits of the key's hash, then
+ * the permits. A key whose slot another one has taken is unknown. That two keys in a slot have the same 33 bits is
  * improbable, and their hashes are secret; then one is taken for the other.
  */
 #ifndef CORE_OUTAGE_KNOWN_H

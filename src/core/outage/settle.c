@@ -5,8 +5,8 @@
  * minus what would be in use if the fallback had admitted nothing. docs/design/outages.md has the rules of settling and
  * the proof that outages do not add up.
  *
- * An outage that lasts is settled too, by the first request that gets through. That ends it, before its state of the key
- * is forgotten.
+ * An outage that lasts is settled too, by the first request that gets through. That ends it, before its state of the
+ * key is forgotten.
  *
  * When an outage ends, its record is made under the mutex if the count of admitted permits is not 0. A thread in the
  * fallback adds to the count first and then checks whether the outage lasts; the thread that ends the outage does these

@@ -213,8 +213,8 @@ static void mark_foreign(struct redis_flight_key *key)
         aboard->decision.source = FOREIGN_SOURCE;
 }
 
-/* Decide each request of a call from the states in the reply: with `verb` or, if that is NULL, its own. Return false if the
- * reply is malformed; clear *allowed if any request is denied or any value is foreign. */
+/* Decide each request of a call from the states in the reply: with `verb` or, if that is NULL, its own. Return false if
+ * the reply is malformed; clear *allowed if any request is denied or any value is foreign. */
 static bool read_states(struct redis_flight *flight, const struct redis_flight_call *call, struct reading *reading,
                         const enum weir_verb *verb, bool *allowed)
 {

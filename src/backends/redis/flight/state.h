@@ -13,8 +13,8 @@
  * lua/<algorithm>.lua has the same. A key with nothing used has no state. A state takes at most 36 bytes, except with
  * sliding windows; up to 44 Redis stores a value in one piece with its header.
  *
- * A former state (lua/meet.lua) is stored behind the state: '+', I7 the time in us until which it is kept, I2 the length
- * of the state, the state (its stamp alone if nothing is used), the former state. An answer never holds one.
+ * A former state (lua/meet.lua) is stored behind the state: '+', I7 the time in us until which it is kept, I2 the
+ * length of the state, the state (its stamp alone if nothing is used), the former state. An answer never holds one.
  */
 #ifndef BACKENDS_REDIS_FLIGHT_STATE_H
 #define BACKENDS_REDIS_FLIGHT_STATE_H

@@ -8,8 +8,8 @@
  *
  * The header is the first row with a field of a name that the user chose, or with the usual name of a time. Rows before
  * it are bad. Otherwise it is the first row of several fields of which none is a number or a date, unless the first row
- * of data has a different number of fields. A header is searched for in the first CSV_SEARCHED rows, and only before the
- * first row of data.
+ * of data has a different number of fields. A header is searched for in the first CSV_SEARCHED rows, and only before
+ * the first row of data.
  */
 #ifndef WEIR_CLI_CSV_H
 #define WEIR_CLI_CSV_H
