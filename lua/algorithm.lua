@@ -28,7 +28,8 @@ local function ALGORITHM(stamp, state, now, cost, moved, all, into, since)
   local permits, held = ceil(used / unit), math.max(now, anchor * grain)
   local allowed, added = used + cost * unit <= most, 0
   if allowed then
-    used, added = math.max(0, used + cost * unit), math.max(0, cost)
+    used, added = used + cost * unit, cost
+    if cost < 0 then used, added = math.max(0, used), 0 end
   elseif all then
     used, added = most, math.min(cost, size)
   end
