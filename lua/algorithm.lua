@@ -21,7 +21,7 @@ local function ALGORITHM(stamp, state, now, cost, moved, all, into, since)
     return nil
   end
   if since then
-    cost = -cost
+    cost = math.min(-cost, size)
     --@paste ALGORITHM back
     cost = -cost
   end

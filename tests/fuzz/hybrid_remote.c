@@ -26,7 +26,9 @@ static void execute(const struct weir_backend_request *request, struct weir_deci
     struct weir_plan plan;
     weir_request_plan(request, &plan);
     fuzz_must(request->cost > 0 || request->ahead > 0, "something is asked for");
-    if (request->ahead > 0)
+    if (request->ahead > 0 && request->verb == WEIR_REFUND)
+        mirror_return(mirror, &plan, request->cost, request->ahead, world.now_us, out);
+    else if (request->ahead > 0)
         mirror_take_ahead(mirror, &plan, request->cost, request->ahead, request->spread, world.now_us, out);
     else
         mirror_decide(mirror, &plan, request->verb, request->cost, world.now_us, out);

@@ -21,10 +21,11 @@ enum { SLOTS = 5, SLOT_KEYS = 4, KEYS = SLOTS * SLOT_KEYS, ALL_MOST = 8, ITEMS_M
 #define WEEK_MS (7 * WEIR_DAY / 1000)
 #define GRACE_MS (WEIR_CLOCK_SLACK_US / 1000)
 
-/* `times` equal requests; or one that charges in advance, sent as an item for its cost and another for the rest. */
+/* `times` equal requests; or one that charges in advance, sent as an item for its cost and another for the rest; or a
+ * refund of what was charged at `since_us`. */
 struct item {
     enum weir_verb verb;
-    int64_t cost, times, ahead;
+    int64_t cost, times, ahead, since_us;
     uint32_t spread;
 };
 
@@ -116,7 +117,7 @@ static struct item ahead_by_chance(struct chance *chance, const struct weir_plan
                                                              : (uint32_t)chance_between(chance, 1, 6) };
 }
 
-static struct item item_by_chance(struct chance *chance, const struct weir_plan *plan)
+static struct item item_by_chance(struct chance *chance, const struct weir_plan *plan, int64_t now_us)
 {
     struct item item = { .verb = WEIR_TAKE, .cost = cost_by_chance(chance, plan, WEIR_MAX_PERMITS), .times = 1 };
     if (chance_one_in(chance, 5))
@@ -126,6 +127,11 @@ static struct item item_by_chance(struct chance *chance, const struct weir_plan 
     case 1: item.verb = WEIR_PEEK; break;
     case 2:
     case 3: item.verb = WEIR_REFUND; break;
+    case 5:
+        item.verb = WEIR_REFUND;
+        item.cost = min_of(item.cost, plan->size); /* more was never charged */
+        item.since_us = max_of(1, now_us - chance_magnitude(chance, 2 * plan_fill_us(plan)));
+        return item;
     case 4: item.verb = chance_one_in(chance, 3) ? WEIR_RESET : WEIR_TAKE; break;
     default: break;
     }
@@ -206,7 +212,7 @@ static void turn_by_chance(struct walk *walk, struct turn *turn)
         visit->plan = walk->plans[visit->key / SLOT_KEYS][walk->current[visit->key / SLOT_KEYS]];
         visit->n_items = turn->all ? 1 : (int)chance_between(chance, 1, ITEMS_MOST);
         for (int j = 0; j < visit->n_items; j++)
-            visit->items[j] = item_by_chance(chance, &visit->plan);
+            visit->items[j] = item_by_chance(chance, &visit->plan, walk->now_us);
         if (turn->all)
             visit->items[0] = (struct item){
                 .cost = cost_by_chance(chance, &visit->plan, WEIR_MAX_ALL * WEIR_MAX_PERMITS), .times = 1
@@ -217,8 +223,12 @@ static void turn_by_chance(struct walk *walk, struct turn *turn)
 static size_t item_write(const struct item *item, bool more, unsigned char *out)
 {
     size_t len = 0;
+    if (item->since_us > 0) {
+        redis_item_write(out, REDIS_SINCE, true, item->since_us & ((INT64_C(1) << 40) - 1), item->since_us >> 40);
+        len += REDIS_ITEM_SIZE;
+    }
     if (item->ahead == 0 || item->cost > 0) {
-        redis_item_write(out, (int)item->verb, more || item->ahead > 0, item->cost, item->times);
+        redis_item_write(out + len, (int)item->verb, more || item->ahead > 0, item->cost, item->times);
         len += REDIS_ITEM_SIZE;
     }
     if (item->ahead > 0) {
@@ -266,6 +276,8 @@ static bool item_in_mirror(struct mirror *mirror, const struct weir_plan *plan, 
 {
     if (item->ahead > 0)
         return mirror_take_ahead(mirror, plan, item->cost, item->ahead, item->spread, now_us, out);
+    if (item->since_us > 0)
+        return mirror_return(mirror, plan, item->cost, item->since_us, now_us, out);
     return mirror_decide(mirror, plan, item->verb, item->cost, now_us, out);
 }
 
@@ -274,6 +286,8 @@ static void item_in_library(const struct weir_plan *plan, int64_t *state, const 
 {
     if (item->ahead > 0)
         state_take_ahead(plan, state, now_us, item->cost, item->ahead, item->spread, out);
+    else if (item->since_us > 0)
+        state_return(plan, state, now_us, item->since_us, item->cost, out);
     else
         library_decide(plan, state, item->verb, item->cost, now_us, out);
 }

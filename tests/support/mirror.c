@@ -182,8 +182,16 @@ static void refresh(struct mirror *mirror, const struct weir_plan *plan, int64_t
         state_decide(plan, mirror->own.state, now_us, 0, WEIR_TAKE, &decision);
 }
 
+/* Give permits back that were charged at `since_us` and never used, or any if that is 0. */
+static bool refund(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t since_us, int64_t cost,
+                   struct weir_decision *out)
+{
+    return since_us > 0 ? state_return(plan, state, now_us, since_us, min_of(cost, plan->size), out)
+                        : state_decide(plan, state, now_us, cost, WEIR_REFUND, out);
+}
+
 /* The state was charged with `permits`, or less than 0 were given back. */
-static void former_charge(struct mirror *mirror, int64_t now_us, int64_t at_us, int64_t permits)
+static void former_charge(struct mirror *mirror, int64_t now_us, int64_t at_us, int64_t permits, int64_t since_us)
 {
     struct under_plan *former = &mirror->former;
     struct weir_decision decision;
@@ -191,15 +199,15 @@ static void former_charge(struct mirror *mirror, int64_t now_us, int64_t at_us, 
     if (mirror->has_former && permits > 0)
         state_fill(&former->plan, former->state, at_us, permits);
     if (mirror->has_former && permits < 0) {
-        state_decide(&former->plan, former->state, now_us, -permits, WEIR_REFUND, &decision);
+        refund(&former->plan, former->state, now_us, since_us, -permits, &decision);
         if (decision.reset_after_us == 0)
             state_charge(&former->plan, former->state, now_us, 0);
     }
     mirror->has_former = has_former(mirror, now_us);
 }
 
-bool mirror_decide(struct mirror *mirror, const struct weir_plan *plan, enum weir_verb verb, int64_t cost,
-                   int64_t now_us, struct weir_decision *out)
+static bool mirror_ask(struct mirror *mirror, const struct weir_plan *plan, enum weir_verb verb, int64_t cost,
+                       int64_t since_us, int64_t now_us, struct weir_decision *out)
 {
     int64_t state[STATE_MAX_WORDS];
     if (verb == WEIR_PEEK) {
@@ -226,9 +234,11 @@ bool mirror_decide(struct mirror *mirror, const struct weir_plan *plan, enum wei
     }
     int64_t at_us = now_us;
     used_in(&mirror->own, now_us, &at_us);
-    if (state_decide(plan, mirror->own.state, now_us, cost, verb, out)) {
+    int64_t *own = mirror->own.state;
+    if (verb == WEIR_REFUND ? refund(plan, own, now_us, since_us, cost, out)
+                            : state_decide(plan, own, now_us, cost, verb, out)) {
         written = true;
-        former_charge(mirror, now_us, at_us, verb == WEIR_REFUND ? -cost : out->allowed ? cost : 0);
+        former_charge(mirror, now_us, at_us, verb == WEIR_REFUND ? -cost : out->allowed ? cost : 0, since_us);
         if (out->reset_after_us == 0) { /* refunded: expired blocks go as well */
             state_charge(plan, mirror->own.state, now_us, 0);
             mirror->stored = mirror->has_former;
@@ -237,6 +247,18 @@ bool mirror_decide(struct mirror *mirror, const struct weir_plan *plan, enum wei
         refresh(mirror, plan, now_us);
     }
     return written;
+}
+
+bool mirror_decide(struct mirror *mirror, const struct weir_plan *plan, enum weir_verb verb, int64_t cost,
+                   int64_t now_us, struct weir_decision *out)
+{
+    return mirror_ask(mirror, plan, verb, cost, 0, now_us, out);
+}
+
+bool mirror_return(struct mirror *mirror, const struct weir_plan *plan, int64_t cost, int64_t since_us, int64_t now_us,
+                   struct weir_decision *out)
+{
+    return mirror_ask(mirror, plan, WEIR_REFUND, cost, since_us, now_us, out);
 }
 
 bool mirror_take_ahead(struct mirror *mirror, const struct weir_plan *plan, int64_t cost, int64_t ahead,

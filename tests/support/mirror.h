@@ -50,6 +50,10 @@ bool mirror_decide(struct mirror *mirror, const struct weir_plan *plan, enum wei
 bool mirror_take_ahead(struct mirror *mirror, const struct weir_plan *plan, int64_t cost, int64_t ahead,
                        uint32_t spread, int64_t now_us, struct weir_decision *out);
 
+/* Give back permits that were charged at `since_us`, above 0, and never used: state_return(). */
+bool mirror_return(struct mirror *mirror, const struct weir_plan *plan, int64_t cost, int64_t since_us, int64_t now_us,
+                   struct weir_decision *out);
+
 /* All or nothing; written[i] as above. Returns whether all admit. */
 bool mirror_try_all(struct mirror *const *mirrors, const struct weir_plan *plans, const int64_t *costs, size_t n,
                     int64_t now_us, bool *written);

@@ -91,7 +91,7 @@ void former_change(const struct key_states *key, int64_t *former, int64_t now_us
     if (counts && permits > 0)
         state_fill(key->former.plan, former, at_us, permits);
     if (counts && permits < 0 && since_us > 0)
-        state_return(key->former.plan, former, now_us, since_us, -permits, &decision);
+        state_return(key->former.plan, former, now_us, since_us, min_of(-permits, key->former.plan->size), &decision);
     else if (counts && permits < 0)
         state_decide(key->former.plan, former, now_us, -permits, WEIR_REFUND, &decision);
     if (!counts || (permits < 0 && decision.reset_after_us == 0))
