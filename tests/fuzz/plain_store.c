@@ -177,19 +177,28 @@ static void charge(struct call *call, int i, int64_t permits)
     call->charged += permits;
 }
 
-/* Execute one item; true if another item of its key follows. */
-static bool item_run(struct call *call, int i, bool *admitted)
+/* Execute one item; true if another item of its key follows. `since_us`: of a REDIS_SINCE before it; 0: none. */
+static bool item_run(struct call *call, int i, bool *admitted, int64_t *since_us)
 {
     const unsigned char *item = call->items;
     const int verb = item[0];
     const int64_t cost = plain_number(item + 2, 5), times = plain_number(item + 7, 2);
     struct mirror *mirror = &call->keys[i]->mirror;
     struct weir_decision decision;
-    fuzz_must(item[1] <= 1 && verb <= REDIS_LEASE_IF_TAKEN && times >= 1, "an item is one");
+    fuzz_must(item[1] <= 1 && verb <= REDIS_SINCE, "an item is one");
+    fuzz_must(times >= 1 || verb == REDIS_SINCE, "only a time may be in the low bits alone");
+    fuzz_must(*since_us == 0 || (verb == WEIR_REFUND && times == 1), "what was charged ahead returns in one refund");
     fuzz_must(call->items + REDIS_ITEM_SIZE <= call->echo, "and is there");
     call->items += REDIS_ITEM_SIZE;
-    if (call->keys[i]->foreign)
+    const int64_t charged_us = *since_us;
+    *since_us = verb == REDIS_SINCE ? cost + (times << 40) : 0;
+    fuzz_must(verb != REDIS_SINCE || (*since_us > 0 && item[1]), "a refund follows the time of its charge");
+    if (call->keys[i]->foreign || verb == REDIS_SINCE)
         return item[1];
+    if (charged_us > 0) {
+        mirror_return(mirror, &call->plans[i], cost, charged_us, call->store->now_us, &decision);
+        return item[1];
+    }
     if (verb == REDIS_LEASE || (verb == REDIS_LEASE_IF_TAKEN && *admitted)) {
         mirror_take_ahead(mirror, &call->plans[i], 0, cost, (uint32_t)times, call->store->now_us, &decision);
         charge(call, i, decision.ahead);
@@ -237,8 +246,9 @@ size_t plain_store_call(struct plain_store *store, const char *const *words, con
         run_all(&call);
     for (int i = 0; !call.all && i < call.n; i++) {
         bool admitted = false;
+        int64_t since_us = 0;
         put_found(&call, i);
-        while (item_run(&call, i, &admitted))
+        while (item_run(&call, i, &admitted, &since_us))
             ;
     }
     fuzz_must(call.items == call.echo, "all items are those of the keys");

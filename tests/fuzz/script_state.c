@@ -159,7 +159,20 @@ static void begin_call(int n, const struct weir_plan *plan)
     }
 }
 
-/* Add one item of a key, or the two of a charge in advance; return what it charges. */
+/* Add the two items of a return. */
+static void return_by_feed(struct tail *tail, struct subject *subject, bool more, int64_t cost)
+{
+    struct weir_decision decision;
+    const int64_t since_us = feed_byte(&story.feed) & 1
+                                 ? feed_between(&story.feed, 1, WEIR_MAX_TIME_US)
+                                 : max_of(1, story.now_us - feed_magnitude(&story.feed, WEIR_HOUR));
+    put_item(tail, REDIS_SINCE, true, since_us & ((INT64_C(1) << 40) - 1), since_us >> 40);
+    put_item(tail, WEIR_REFUND, more, cost, 1);
+    if (subject->ours)
+        subject->written |= mirror_return(&subject->mirror, subject->plan, cost, since_us, story.now_us, &decision);
+}
+
+/* Add one item of a key, or the two of a return or a charge in advance; return what it charges. */
 static int64_t item_by_feed(struct tail *tail, struct subject *subject, bool more)
 {
     static const enum weir_verb verbs[] = { WEIR_TAKE, WEIR_TAKE, WEIR_TAKE, WEIR_PEEK, WEIR_REFUND, WEIR_RESET };
@@ -178,6 +191,10 @@ static int64_t item_by_feed(struct tail *tail, struct subject *subject, bool mor
         subject->written |= mirror_take_ahead(&subject->mirror, subject->plan, cost, ahead, (uint32_t)spread,
                                               story.now_us, &decision);
         return decision.allowed ? cost + decision.ahead : 0;
+    }
+    if (verb == WEIR_REFUND && choice & 32) {
+        return_by_feed(tail, subject, more, min_of(cost, subject->plan->size)); /* more was never leased */
+        return 0;
     }
     if (verb == WEIR_RESET)
         cost = 1;
