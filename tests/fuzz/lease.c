@@ -1,7 +1,7 @@
 /* lease.c - the rules of leases: requests, clock and loss, over a store that decides by the core.
  *
  * The input is a policy, the rules and a story: requests arrive, others take from the same key, answers are late or
- * lost, permits are refunded, the limit redefined, and the clock moves, in some stories also back.
+ * lost, permits are refunded, idle ones returned, the limit redefined, and the clock moves, in some stories also back.
  * Properties:
  *
  *     - no permit is used twice or forgotten: granted = used + held + lost, after every step
@@ -225,6 +225,17 @@ static void refund(void)
     lease_refunded(&story.lease, story.now_us, story.now_us, &decision);
 }
 
+/* What is idle goes back to the store. */
+static void return_rest(void)
+{
+    struct weir_decision unused;
+    int64_t charged_us;
+    const int64_t permits = lease_take_rest(&story.lease, story.now_us, &charged_us);
+    fuzz_must(permits >= 0 && (permits == 0 || charged_us > 0), "a return has the time of its charge");
+    if (permits > 0)
+        state_return(&story.plan, story.state, story.now_us, charged_us, permits, &unused);
+}
+
 static bool make_plan(void)
 {
     struct weir_policy policy = feed_policy(&story.feed);
@@ -277,6 +288,8 @@ static void step(void)
     case 6:
         if (choice / 16 == 15)
             make_plan();
+        else if (choice / 16 >= 8)
+            return_rest();
         else
             lease_recall(&story.lease, story.now_us, &unused);
         break;

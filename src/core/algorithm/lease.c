@@ -373,13 +373,15 @@ void lease_give_back(struct lease *lease, const struct lease_rules *rules, uint6
 }
 
 /* True if nothing of this batch has been used for so long that others should have it. What another instance would
- * hardly miss stays, since giving it back costs a call. */
+ * hardly miss stays, since giving it back costs a call. So does all while an order is under way, which may be for what
+ * this lacks. */
 static bool batch_is_idle(const struct lease *lease, const struct lease_batch *batch, int64_t now_us)
 {
     const struct weir_plan *plan = &lease->plan;
     const bool is_short = is_greedy(plan) || plan->algorithm == WEIR_SLIDING_WINDOW;
     const int64_t idle_us = now_us - lease->used_us, since_us = now_us - batch->asked_us;
-    if (batch->charged_us == 0 || plan->algorithm == WEIR_LEAKY_BUCKET || batch->left * IDLE_LEAST_PART < plan->size ||
+    if (lease->is_asked || batch->charged_us == 0 || plan->algorithm == WEIR_LEAKY_BUCKET ||
+        batch->left * IDLE_LEAST_PART < plan->size ||
         idle_us < lease->life_us / (is_short ? IDLE_SHORT_PART : IDLE_PART))
         return false;
     return !is_greedy(plan) || since_us / plan->tick_us < batch->left * plan->q / plan->p;
@@ -399,6 +401,10 @@ int64_t lease_take_rest(struct lease *lease, int64_t now_us, int64_t *charged_us
     const int64_t permits = lease->rest.left;
     *charged_us = lease->rest.charged_us;
     lease->rest.left = 0;
+    if (permits > 0) { /* a cost that was denied may be admitted soon */
+        lease->denied_cost = 0;
+        lease->refunded_us = now_us;
+    }
     return permits;
 }
 
