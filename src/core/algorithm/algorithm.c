@@ -160,7 +160,7 @@ bool state_return(const struct weir_plan *plan, int64_t *state, int64_t now_us, 
         gone = since_us < last_edge_us(plan, state, now_us) ? cost : 0;
     } else {
         const int64_t ticks = max_of(0, level_read(plan, state, now_us).tick - since_us / plan->tick_us);
-        gone = ticks > cost * plan->q / plan->p ? cost : div_up(ticks * plan->p, plan->q);
+        gone = ticks > mul_capped(cost, plan->q) / plan->p ? cost : div_up(ticks * plan->p, plan->q);
     }
     return state_decide(plan, state, now_us, max_of(0, cost - gone), WEIR_REFUND, out);
 }

@@ -75,38 +75,33 @@ static int ping_until(struct weir *limiter, int64_t until_us, struct message why
     }
 }
 
-static int check_max_wait(const struct weir *limiter, int64_t max_wait_us)
+/* Wait until Redis can be used, and before that for the sources if `follows`. */
+static int ready_wait(struct weir *limiter, int64_t max_wait_us, bool follows, struct message why)
 {
-    return max_wait_us < 0 || max_wait_us > WEIR_HOUR ? refuse_range(limiter, "max_wait_us", max_wait_us, 0, WEIR_HOUR)
-                                                      : WEIR_OK;
-}
-
-int weir_ping(weir *limiter, int64_t max_wait_us, char *message, size_t message_size)
-{
-    if (!limiter || check_max_wait(limiter, max_wait_us) != WEIR_OK)
+    if (!limiter)
         return WEIR_EINVAL;
-    CANCEL_DISABLED;
-    int error = inside_add(limiter, 1);
-    if (error)
-        return error;
-    error = ping_until(limiter, clock_monotonic_us() + max_wait_us, (struct message){ message, message_size });
-    inside_remove(limiter, 1);
-    return error;
-}
-
-int weir_await_ready(weir *limiter, int64_t max_wait_us)
-{
-    if (!limiter || check_max_wait(limiter, max_wait_us) != WEIR_OK)
-        return WEIR_EINVAL;
+    if (max_wait_us < 0 || max_wait_us > WEIR_HOUR)
+        return refuse_range(limiter, "max_wait_us", max_wait_us, 0, WEIR_HOUR);
     CANCEL_DISABLED;
     int error = inside_add(limiter, 1);
     if (error)
         return error;
     const int64_t until_us = clock_monotonic_us() + max_wait_us;
-    if (limiter->follow)
+    if (follows && limiter->follow)
         error = follow_await_ready(limiter, until_us);
     if (!error)
-        error = ping_until(limiter, until_us, (struct message){ NULL, 0 });
+        error = ping_until(limiter, until_us, why);
     inside_remove(limiter, 1);
+    return error;
+}
+
+int weir_ping(weir *limiter, int64_t max_wait_us, char *message, size_t message_size)
+{
+    return ready_wait(limiter, max_wait_us, false, (struct message){ message, message_size });
+}
+
+int weir_await_ready(weir *limiter, int64_t max_wait_us)
+{
+    const int error = ready_wait(limiter, max_wait_us, true, (struct message){ NULL, 0 });
     return error == WEIR_EIO ? WEIR_ETIME : error;
 }
