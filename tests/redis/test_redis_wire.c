@@ -343,6 +343,57 @@ TEST(a_reader_without_memory_stays_broken_until_it_is_restarted, 30)
     redis_wire_free(&wire);
 }
 
+/* ---- What is repeated of an error ---- */
+
+TEST(an_error_is_repeated_without_the_password_of_its_connection, 10)
+{
+    static const char secret[] = "swordfish";
+    static const struct {
+        const char *error, *sentence, *word;
+    } rows[] = {
+        { "NOAUTH swordfish is wrong", "NOAUTH ... is wrong", "NOAUTH" },
+        { "ERR no user has 'swordfish'", "ERR no user has '...'", "ERR" },
+        { "ERR a:swordfish,swordfish.", "ERR a:...,....", "ERR" },
+        { "ERR cut after sword", "ERR cut after ...", "ERR" },
+        { "ERR of swo", "ERR of swo", "ERR" },
+        { "swordfish", "...", "ERR" },
+        { "ERR unknown 'get' command, with args beginning with: swordfish", "ERR unknown 'get' command", "ERR" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct redis_reply reply = {
+            .kind = REDIS_REPLY_IS_ERROR, .text = rows[i].error, .len = strlen(rows[i].error), .secret = secret
+        };
+        char sentence[REDIS_SENTENCE_SIZE], word[REDIS_WORD_SIZE];
+        redis_reply_sentence(&reply, sentence);
+        redis_reply_word(&reply, word);
+        ck_assert_str_eq(sentence, rows[i].sentence);
+        ck_assert_str_eq(word, rows[i].word);
+    }
+}
+
+TEST(a_password_of_capitals_is_no_code, 10)
+{
+    const struct redis_reply reply = {
+        .kind = REDIS_REPLY_IS_ERROR, .text = "SWORDFISH", .len = 9, .secret = "SWORDFISH"
+    };
+    char word[REDIS_WORD_SIZE];
+    redis_reply_word(&reply, word);
+    ck_assert_str_eq(word, "ERR");
+}
+
+TEST(a_reply_names_the_password_that_its_connection_sent, 10)
+{
+    struct redis_wire wire = { 0 };
+    struct redis_reply reply;
+    static const char secret[] = "swordfish";
+    ck_assert_int_eq(redis_wire_init(&wire), 0);
+    wire.secret = secret;
+    ck_assert_int_eq(redis_wire_feed(&wire, "-ERR swordfish\r\n", 16), 0);
+    ck_assert_int_eq(redis_wire_next(&wire, &reply), 1);
+    ck_assert_ptr_eq(reply.secret, secret);
+    redis_wire_free(&wire);
+}
+
 /* Write two parts that fit into the initial buffer and one that does not. */
 static void write_command(struct redis_bytes *bytes)
 {

@@ -95,7 +95,7 @@ static struct redis_reply innermost(const struct redis_flight_call *call, const 
         const int used = is_nameless
                              ? snprintf(room, REDIS_SENTENCE_SIZE, "NOPERM the user can't run '%s'", command)
                              : snprintf(room, REDIS_SENTENCE_SIZE, "NOPERM %.*s", (int)min_of(128, (int)left), mark);
-        return (struct redis_reply){ .kind = error->kind, .text = room, .len = (size_t)used };
+        return (struct redis_reply){ .kind = error->kind, .text = room, .len = (size_t)used, .secret = error->secret };
     }
     if (error->len < len || memcmp(error->text, outer, len) != 0)
         return *error;
@@ -106,6 +106,7 @@ static struct redis_reply innermost(const struct redis_flight_call *call, const 
         .kind = error->kind,
         .text = mark + 3,
         .len = (size_t)(error->text + error->len - (mark + 3)),
+        .secret = error->secret,
     };
 }
 

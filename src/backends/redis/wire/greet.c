@@ -13,8 +13,10 @@ void redis_script_load(const struct redis_script *script, struct redis_bytes *ou
 }
 
 /* True if there is a password. */
-static bool write_auth(struct redis_greeting *greeting, const char *user, const char *password, struct redis_bytes *out)
+static bool write_auth(struct redis_greeting *greeting, const char *user, const char *password, struct redis_wire *wire,
+                       struct redis_bytes *out)
 {
+    wire->secret = password;
     if (!password)
         return false;
     redis_bytes_words(out, user ? 2 : 1, "AUTH", NULL);
@@ -42,10 +44,10 @@ bool redis_greet_write(struct redis_greeting *greeting, const struct redis_targe
     if (greeting->asks_role)
         redis_wire_show_lists(wire, hear_role, greeting);
     if (guest == REDIS_GREET_SENTINEL) /* it has no db, and the question that follows serves as a PING */
-        return write_auth(greeting, target->sentinel_user, target->sentinel_password, out);
+        return write_auth(greeting, target->sentinel_user, target->sentinel_password, wire, out);
     if (guest == REDIS_GREET_WITH_SCRIPTS)
         redis_bytes_room(out, GREETING_ROOM); /* the buffer must not move: it would leave a copy of the password */
-    const bool secret = write_auth(greeting, target->user, target->password, out);
+    const bool secret = write_auth(greeting, target->user, target->password, wire, out);
     if (target->db != 0) {
         redis_bytes_words(out, 1, "SELECT", NULL);
         redis_bytes_number(out, target->db);

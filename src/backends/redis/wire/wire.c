@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define SECRET_CUT 4 /* bytes of a password at the end of a text that has been cut */
+
 /* hiredis calls these functions for each part of a reply; NULL means an error. The wire itself serves as the object
  * that stands for a reply. */
 
@@ -166,7 +168,11 @@ int redis_wire_next(struct redis_wire *wire, struct redis_reply *out)
         return 0;
     wire->pending = wire->reader->len - wire->reader->pos;
     *out = (struct redis_reply){
-        .kind = wire->kind, .text = wire->text.data, .len = wire->text.len, .number = wire->number
+        .kind = wire->kind,
+        .text = wire->text.data,
+        .len = wire->text.len,
+        .number = wire->number,
+        .secret = wire->secret,
     };
     return 1;
 }
@@ -183,6 +189,14 @@ bool redis_reply_is_error(const struct redis_reply *reply, const char *word)
            (reply->len == len || reply->text[len] == ' ');
 }
 
+/* Return how many bytes at `at` are the password, or its first bytes, SECRET_CUT or more, where the text ends; or 0. */
+static size_t secret_len(const char *secret, const char *at, size_t left)
+{
+    const size_t len = secret ? strlen(secret) : 0, seen = len < left ? len : left;
+    const bool is_whole = seen == len || seen >= SECRET_CUT;
+    return is_whole && seen > 0 && memcmp(at, secret, seen) == 0 ? seen : 0;
+}
+
 void redis_reply_word(const struct redis_reply *error, char out[REDIS_WORD_SIZE])
 {
     size_t len = 0;
@@ -193,7 +207,7 @@ void redis_reply_word(const struct redis_reply *error, char out[REDIS_WORD_SIZE]
         out[len] = c;
     }
     out[len] = '\0';
-    if (len == 0)
+    if (len == 0 || secret_len(error->secret, error->text, error->len) > 0)
         memcpy(out, "ERR", sizeof "ERR");
 }
 
@@ -216,11 +230,13 @@ void redis_reply_sentence(const struct redis_reply *error, char out[REDIS_SENTEN
             left = (size_t)(end - error->text);
     }
     for (const char *at = error->text, *end = at + left; at < end && len + 1 < REDIS_SENTENCE_SIZE;) {
+        const size_t hidden = secret_len(error->secret, at, (size_t)(error->text + error->len - at));
         const bool opens = *at == '\'' && (at == error->text || at[-1] == ' ');
         const char *close = opens ? memchr(at + 1, '\'', (size_t)(end - at - 1)) : NULL;
-        if (opens && quoted_len(at, (size_t)(end - at)) == 0) {
-            len += (size_t)snprintf(out + len, REDIS_SENTENCE_SIZE - len, "'...'");
-            at = close ? close + 1 : end;
+        const bool is_quote = opens && quoted_len(at, (size_t)(end - at)) == 0;
+        if (is_quote || hidden > 0) {
+            len += (size_t)snprintf(out + len, REDIS_SENTENCE_SIZE - len, is_quote ? "'...'" : "...");
+            at = !is_quote ? at + hidden : close ? close + 1 : end;
             len = len < REDIS_SENTENCE_SIZE ? len : REDIS_SENTENCE_SIZE - 1;
         } else {
             out[len++] = *at++;

@@ -34,7 +34,8 @@ struct redis_reply {
     enum redis_reply_kind kind;
     const char *text; /* no NUL at the end; valid until the next reply is read */
     size_t len;
-    long long number; /* 0 unless it is a number */
+    long long number;   /* 0 unless it is a number */
+    const char *secret; /* the password that this connection sent; NULL: none */
 };
 
 /* An element of a list, other than a list. If it is neither a number nor nil nor has text, it is of another type. */
@@ -59,6 +60,7 @@ struct redis_wire {
     size_t pending;          /* bytes since the last whole reply */
     redis_wire_visit *visit; /* NULL: lists are refused */
     void *user;
+    const char *secret; /* see redis_reply; the caller keeps it */
 };
 
 /* 0, or -1: out of memory. */
@@ -84,11 +86,11 @@ bool redis_wire_is_text(const struct redis_wire_scalar *scalar, const char *text
 /* True if the reply is an error whose first word is this one. */
 bool redis_reply_is_error(const struct redis_reply *reply, const char *word);
 
-/* Copy an error's first word, which is a code; "ERR" if it has none. */
+/* Copy an error's first word, which is a code; "ERR" if it has none, or if the text begins with the password. */
 void redis_reply_word(const struct redis_reply *error, char out[REDIS_WORD_SIZE]);
 
 /* Copy an error's sentence, its first word included, without what may hold a key or a secret: quoted text other than
- * the name of a command or an option, a command's arguments, and the script's digest. */
+ * the name of a command or an option, a command's arguments, the script's digest, and the connection's password. */
 void redis_reply_sentence(const struct redis_reply *error, char out[REDIS_SENTENCE_SIZE]);
 
 /* Write the reason for closing a connection whose server answers the command `what` with this error. */
