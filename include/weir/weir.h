@@ -85,6 +85,11 @@ enum weir_error {
 /* Return the meaning of `error` in a few lower-case words. Never NULL; static storage; any thread. */
 WEIR_API const char *weir_strerror(int error);
 
+/* Return why the calling thread's latest weir_open(), weir_open_backend() or weir_limit_define() failed, in a line that
+ * names the option or field and its range. Every later warning or error of this thread replaces it. Empty before the
+ * first. Never NULL; valid until the thread calls weir again. */
+WEIR_API const char *weir_last_message(void);
+
 /* Return the library's version, "MAJOR.MINOR.PATCH". Static storage. */
 WEIR_API const char *weir_version(void);
 
@@ -165,7 +170,7 @@ WEIR_API int weir_policy_file_read(const char *path, int (*visit)(void *user, co
 /* Open a limiter. `opts` may be NULL for all defaults: local mode. Does not wait for Redis: a request made before the
  * connection is ready waits for it, up to timeout_us.
  *
- * WEIR_EINVAL (the log hook gets the option's name and range), WEIR_ENOMEM, WEIR_EIO (no random numbers from the
+ * WEIR_EINVAL (weir_last_message() and the log hook name the option and its range), WEIR_ENOMEM, WEIR_EIO (no random numbers from the
  * system, an unreadable policy or password file, or no thread could be started).
  *
  * After fork(), only the process that opened a limiter in local mode may use it. In the other modes the child closes

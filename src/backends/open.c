@@ -132,9 +132,8 @@ static int open_mode(const struct weir_options *options, struct weir_backend **o
     }
 }
 
-int weir_open(const struct weir_options *options, weir **out)
+static int open_own(const struct weir_options *options, weir **out)
 {
-    CANCEL_DISABLED;
     struct checked checked;
     struct weir_backend *backend;
     int error = open_check(options, &checked);
@@ -154,9 +153,15 @@ int weir_open(const struct weir_options *options, weir **out)
     return error;
 }
 
-int weir_open_backend(const struct weir_options *options, struct weir_backend *backend, weir **out)
+int weir_open(const struct weir_options *options, weir **out)
 {
     CANCEL_DISABLED;
+    log_forget();
+    return log_conclude(open_own(options, out));
+}
+
+static int open_foreign(const struct weir_options *options, struct weir_backend *backend, weir **out)
+{
     struct checked checked;
     int error = open_check(options, &checked);
     if (error)
@@ -178,4 +183,11 @@ int weir_open_backend(const struct weir_options *options, struct weir_backend *b
         return WEIR_EINVAL;
     }
     return open_over(read, backend, out);
+}
+
+int weir_open_backend(const struct weir_options *options, struct weir_backend *backend, weir **out)
+{
+    CANCEL_DISABLED;
+    log_forget();
+    return log_conclude(open_foreign(options, backend, out));
 }

@@ -1,4 +1,4 @@
-/* check.c - weir check: validates policy files and prints their limits. */
+/* check.c - weir check: validates policy files and prints their limits; says whether Redis can be used. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,17 +7,33 @@
 #include <weir/weir.h>
 
 #include "cli/cli.h"
+#include "cli/store.h"
 
 const char CHECK_HELP[] =
     "Usage: weir check FILE...\n"
+    "       weir check --redis URL [FILE...]\n"
     "\n"
     "Validate policy files. Each line is `name = policy`, or `name/pattern = policy` for some keys of a limit; # begins\n"
     "a comment. Each bad line is reported as FILE:LINE: and the reason. If a file has no bad line, its limits are\n"
     "printed in their shortest form. FILE may be - for the standard input.\n"
     "\n"
-    "  -h, --help   print this text\n"
+    "With --redis, charge and reset two keys of a limit that no program can name, as weir_ping() does. If that fails,\n"
+    "the reason is printed: no connection, no right, a read-only replica and so on.\n"
     "\n"
-    "Exit status: 0 all lines are good, 1 a line is bad, 2 wrong usage or a file cannot be read.\n";
+    "      --redis URL   redis[s]://[user@]host[:port][/db], unix://[user@]/path[?db=N],\n"
+    "                    redis[s]-sentinel://[user@]host[:port][,host[:port]...]/service[?db=N] or\n"
+    "                    redis[s]-cluster://[user@]host[:port][,host[:port]...]\n"
+    "      --redis-password-file FILE\n"
+    "                    a file whose first line is the password; without it, the environment variable\n"
+    "                    WEIR_REDIS_PASSWORD\n"
+    "      --redis-prefix PREFIX\n"
+    "                    the beginning of all keys in Redis (default: weir:)\n"
+    "      --redis-replicas N\n"
+    "                    how many replicas must acknowledge a charge, 0 to 16 (default: 0)\n"
+    "  -h, --help        print this text\n"
+    "\n"
+    "Exit status: 0 all lines are good and Redis can be used, 1 a line is bad or Redis cannot be used, 2 wrong usage,\n"
+    "or a file cannot be read.\n";
 
 struct check {
     const char *path;
@@ -25,27 +41,74 @@ struct check {
     size_t limit_count, bad_count;
 };
 
+enum { REDIS_MESSAGE_SIZE = 512 };
+
 static int check_file(const char *path);
+static int check_redis(const struct store *store);
 
 int command_check(int argc, char **argv)
 {
-    static const struct option options[] = { { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 } };
+    static const struct option options[] = {
+        { "redis", required_argument, NULL, STORE_REDIS },
+        { "redis-password-file", required_argument, NULL, STORE_PASSWORD_FILE },
+        { "redis-prefix", required_argument, NULL, STORE_PREFIX },
+        { "redis-replicas", required_argument, NULL, STORE_REPLICAS },
+        { "help", no_argument, NULL, 'h' },
+        { NULL, 0, NULL, 0 },
+    };
+    struct store store = { .mode = WEIR_LOCAL };
     int code, worst = EXIT_OK;
     opterr = 0;
     while ((code = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-        if (code != 'h')
+        if (code == '?' || code == ':')
             return option_error("check", code, argv);
-        fputs(CHECK_HELP, stdout);
-        return output_finish(EXIT_OK, EXIT_ERROR);
+        if (code == 'h') {
+            fputs(CHECK_HELP, stdout);
+            return output_finish(EXIT_OK, EXIT_ERROR);
+        }
+        if (store_read_option(&store, "check", code, optarg) != EXIT_OK)
+            return EXIT_ERROR;
+        store.mode = WEIR_DISTRIBUTED;
     }
-    if (optind == argc)
+    if (store.mode == WEIR_DISTRIBUTED && !store.redis_url)
+        return usage_error("check", "options of Redis need --redis URL");
+    if (optind == argc && !store.redis_url)
         return usage_error("check", "no FILE is given");
     for (int i = optind; i < argc; i++) {
         code = check_file(argv[i]);
         worst = code > worst ? code : worst;
     }
+    if (store.redis_url) {
+        code = check_redis(&store);
+        worst = code > worst ? code : worst;
+    }
     return output_finish(worst, EXIT_ERROR);
 }
+
+/* ---- Redis ---- */
+
+static int check_redis(const struct store *store)
+{
+    char message[REDIS_MESSAGE_SIZE] = "";
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    weir *limiter;
+    store_options(store, &options);
+    options.log = NULL; /* the reason is printed once */
+    options.quiet = true;
+    if (weir_open(&options, &limiter) != WEIR_OK) {
+        complain("%s", weir_last_message());
+        return EXIT_ERROR;
+    }
+    const int error = weir_ping(limiter, 0, message, sizeof message);
+    weir_close(limiter);
+    if (error == WEIR_OK)
+        puts("Redis can be used");
+    else
+        complain("Redis cannot be used: %s", *message ? message : weir_strerror(error));
+    return error == WEIR_OK ? EXIT_OK : EXIT_FAILED;
+}
+
+/* ---- Files ---- */
 
 static int check_visit(void *user, const struct weir_policy_line *line)
 {

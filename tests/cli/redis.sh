@@ -206,6 +206,20 @@ asked flushall >/dev/null
 
 # ---- Passwords and errors ----
 
+run 0 check --redis "$url" && is out 'Redis can be used' && [ ! -s err ] && no_keys
+verdict 'check says that Redis can be used, and leaves no key' $?
+printf 'api = nonsense\n' >limits.conf
+run 1 check --redis "$url" limits.conf && has err 'limits.conf:1: ' && has out 'Redis can be used'
+verdict 'check checks Redis and files in one run' $?
+asked acl setuser weir -psetex >/dev/null
+run 1 check --redis "$url" && has err 'Redis cannot be used: ' NOPERM psetex && [ ! -s out ] && no_keys
+verdict 'check names the right that Redis lacks' $?
+asked acl setuser weir +psetex >/dev/null
+run 1 check --redis "unix://:marker-wrong@$socket" && has err 'Redis cannot be used: ' 'WRONGPASS' && ! grep -q marker err
+verdict 'check says that the password is wrong, not which' $?
+run 1 check --redis "unix://$scratch/none" && has err 'Redis cannot be used: ' 'No such file'
+verdict 'check says that no server is there' $?
+
 # wrong STATUS NAME [WORD]...: test that both commands fail (replay with STATUS), say why, and print nothing and no secret.
 wrong() {
     status=$1

@@ -593,3 +593,18 @@ TEST(what_cannot_be_asked_for_ahead_for_want_of_memory_is_asked_for_by_who_needs
     ck_assert(alloc_failed() && decision.allowed && decision.source == WEIR_BY_REDIS);
     ck_assert_int_gt(leased_by(&stage, 300), 100);
 }
+
+TEST(an_error_without_a_line_replaces_an_older_message, 30)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    weir *limiter;
+    options.quiet = true;
+    options.max_keys = -1;
+    ck_assert_int_eq(weir_open(&options, &limiter), WEIR_EINVAL);
+    options.max_keys = 10;
+    alloc_watch(1, false);
+    const int error = weir_open(&options, &limiter);
+    alloc_pause();
+    ck_assert_int_eq(error, WEIR_ENOMEM);
+    ck_assert_str_eq(weir_last_message(), weir_strerror(WEIR_ENOMEM));
+}

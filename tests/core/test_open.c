@@ -21,6 +21,7 @@ static void assert_refused(struct weir_options options, int error, const char *s
     ck_assert_ptr_null(scene.limiter);
     ck_assert_msg(scene.log_lines == 1 && strstr(scene.last_line, says), "\"%s\" does not say \"%s\"", scene.last_line,
                   says);
+    ck_assert_str_eq(weir_last_message(), scene.last_line);
 }
 
 /* These options are taken, and one line says `says`. */
@@ -959,4 +960,40 @@ TEST(a_backend_that_can_block_is_told_how_long, 30)
     ck_assert(taken(limit, "key", 1).allowed);
     ck_assert_int_ge(tiny.last_deadline_us, before_us + WEIR_HOUR);
     ck_assert_int_le(tiny.last_deadline_us, clock_monotonic_us() + WEIR_HOUR);
+}
+
+/* ---- The last message ---- */
+
+static void *read_last_message(void *user)
+{
+    (void)user;
+    ck_assert_str_eq(weir_last_message(), ""); /* another thread's failure is not this one's */
+    return NULL;
+}
+
+TEST(a_failed_call_leaves_its_reason_to_its_thread, 30)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    const struct weir_policy none = { .limit = 0, .period_us = WEIR_SECOND };
+    const struct weir_policy good = { .limit = 1, .period_us = WEIR_SECOND };
+    pthread_t thread;
+    weir *limiter;
+    options.quiet = true; /* no hook, and nothing on stderr */
+    options.max_keys = -1;
+    ck_assert_str_eq(weir_last_message(), "");
+    ck_assert_int_eq(weir_open(&options, &limiter), WEIR_EINVAL);
+    ck_assert_str_eq(weir_last_message(), "option max_keys must be 1 to 2147483648, not -1");
+    ck_assert_int_eq(pthread_create(&thread, NULL, read_last_message, NULL), 0);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+
+    options.max_keys = 10;
+    must_succeed(weir_open(&options, &limiter));
+    ck_assert_int_eq(weir_limit_define(limiter, "api", &none, NULL), WEIR_EINVAL);
+    ck_assert_msg(strstr(weir_last_message(), "limit api: ") && strstr(weir_last_message(), "1 to 1000000000"), "%s",
+                  weir_last_message());
+    ck_assert_int_eq(weir_limit_define(limiter, "a b", &good, NULL), WEIR_EINVAL);
+    ck_assert_msg(strstr(weir_last_message(), "limit a: ") != NULL, "%s", weir_last_message());
+    ck_assert_int_eq(weir_limit_define(NULL, "api", &good, NULL), WEIR_EINVAL);
+    ck_assert_str_eq(weir_last_message(), "limit api: w must not be NULL");
+    weir_close(limiter);
 }

@@ -66,14 +66,16 @@ static int printable_len(const char *name)
 
 int weir_limit_define(weir *limiter, const char *name, const struct weir_policy *policy, weir_limit **out)
 {
-    if (!limiter)
-        return WEIR_EINVAL;
     char sentence[LOG_LINE_SIZE - WEIR_MAX_NAME_LEN - 16] = "";
     struct message message = { sentence, sizeof sentence };
-    int error = name ? define(limiter, name, policy, out, message) : message_refuse(message, "name must not be NULL");
+    int error = !limiter ? message_refuse(message, "w must not be NULL")
+                : name   ? define(limiter, name, policy, out, message)
+                         : message_refuse(message, "name must not be NULL");
     if (error) {
+        const struct log log = limiter ? limiter->log : (struct log){ NULL, NULL };
         const char *shown = name ? name : "(none)";
-        log_line(&limiter->log, WEIR_LOG_ERROR, "limit %.*s: %s", printable_len(shown), shown, sentence);
+        log_line(&log, WEIR_LOG_ERROR, "limit %.*s: %s", printable_len(shown), shown,
+                 *sentence ? sentence : weir_strerror(error));
     }
     return error;
 }

@@ -46,17 +46,37 @@ __attribute__((format(printf, 3, 0))) static void write_clean(char *out, size_t 
     out[len] = '\0';
 }
 
+static _Thread_local char last_message[LOG_LINE_SIZE];
+
+const char *weir_last_message(void)
+{
+    return last_message;
+}
+
+void log_forget(void)
+{
+    last_message[0] = '\0';
+}
+
+int log_conclude(int error)
+{
+    if (error && !*last_message)
+        log_line(&(struct log){ NULL, NULL }, WEIR_LOG_ERROR, "%s", weir_strerror(error));
+    return error;
+}
+
 void log_line(const struct log *log, enum weir_log_level level, const char *format, ...)
 {
-    if (!log->line)
-        return;
-    CANCEL_DISABLED; /* the hook may write to a file */
-    char line[LOG_LINE_SIZE];
+    CANCEL_DISABLED;          /* the hook may write to a file */
+    char line[LOG_LINE_SIZE]; /* the arguments may be the last message, and the hook may call weir */
     va_list arguments;
     va_start(arguments, format);
     write_clean(line, sizeof line, format, arguments);
     va_end(arguments);
-    log->line(log->user, level, line);
+    if (level != WEIR_LOG_INFO)
+        memcpy(last_message, line, strlen(line) + 1);
+    if (log->line)
+        log->line(log->user, level, line);
 }
 
 /* ---- Without a hook ---- */

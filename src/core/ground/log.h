@@ -15,8 +15,14 @@ struct log {
     void *user;                                                            /* (c) */
 };
 
+/* Give the hook a line. weir_last_message() returns a warning or an error to this thread, even without a hook. */
 void log_line(const struct log *log, enum weir_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Around what may fail without a line: make weir_last_message() empty, and give it the words of the error if it still
+ * is. log_conclude() returns the error. */
+void log_forget(void);
+int log_conclude(int error);
 
 /* The hook of a limiter that has none: write warnings and errors to stderr, one of a kind a minute. */
 void log_to_stderr(void *user, enum weir_log_level level, const char *line);

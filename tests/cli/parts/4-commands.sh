@@ -80,6 +80,8 @@ misuse '--key has 0 bytes' try -p "$once" --key ''
 misuse '--key has 65537 bytes' try -p "$once" --key "$(printf '%065537d' 0)"
 misuse "'1000000001'" try -p "$once" --cost 1000000001
 misuse 'no FILE' check
+misuse '--redis URL' check --redis-prefix p: good.conf
+misuse "'17'" check --redis redis://localhost --redis-replicas 17
 misuse 'no limit' try
 misuse "'0'" try -p "$once" --cost 0
 misuse "'word'" try -p "$once" word
