@@ -20,13 +20,14 @@ local function ALGORITHM(stamp, state, now, cost, moved, all, into, since)
   if not ours then
     return nil
   end
+  local added = 0
   if since then
     cost = math.min(-cost, size)
     --@paste ALGORITHM back
     cost = -cost
   end
   local permits, held = ceil(used / unit), math.max(now, anchor * grain)
-  local allowed, added = used + cost * unit <= most, 0
+  local allowed = used + cost * unit <= most
   if allowed then
     used, added = used + cost * unit, cost
     if cost < 0 then used, added = math.max(0, used), 0 end

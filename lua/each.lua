@@ -102,6 +102,7 @@ for i = 1, keys do
         beside(math.max(now, anchor * grain), charged - before, times * cost, since)
       end
       if since then
+        local added = charged - before
         --@paste ALGORITHM back
         since = nil
       end

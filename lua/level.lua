@@ -8,7 +8,8 @@
 --     check    out: sane, true if the stamp is a valid plan. The stamp of a stored state has been checked before.
 --     read     in: state (nil: foreign, false: none), moved. Out: ours; used and anchor at now; moved, true if the
 --              clock has stepped back by more than the slack, so that the anchor was moved.
---     back     in: cost, since. Out: cost, without the permits that have come back since then.
+--     back     in: cost, since, added (the permits admitted so far). Out: cost, without the permits that have come back
+--              since then.
 --     fill     out: fill, the microseconds until nothing of a full state is used.
 --     carry    in: into (another stamp), used. Out: alike, true if this state can be under that stamp exactly; stamp and
 --              used, which are then of that plan.

@@ -6,7 +6,7 @@
 --            not 0
 --
 -- Permits behave as in a queue: they enter the newest block and leave the oldest one that counts. So after a sequence
--- of takes and refunds the youngest permits remain. Only a take drops counts that are too old: after a small step back
+-- of takes and refunds the youngest permits remain. A return takes from the block of `since` and older ones. Only a take drops counts that are too old: after a small step back
 -- of the clock they count again. (So does another plan, which may be unable to hold them.)
 --@part plan
 local tag, blocks, period, size = parse('<BI2I7I4', #stamp == 14 and stamp or string.rep('\0', 14))
@@ -18,6 +18,7 @@ local sane = tag == 83 and blocks > 0 and blocks <= 1024 and period > 0 and (blo
 local used, anchor, ours = 0, fresh, state ~= nil
 -- counts[1 .. kept] are young enough to count; their sum is `had`.
 local newest, counts, n, kept, age, had, rebased = fresh, nil, 0, 0, 0, 0, false
+local gone = 0 -- permits admitted by this call and returned by it
 if state then
   if #state >= 27 then newest, n = parse('<I7I2', state, 15) end
   ours = n > 0 and n <= blocks + 1 and #state == 23 + 4 * n and newest * period <= EXACT_MAX
@@ -46,14 +47,30 @@ if state then
   end
 end
 --@part back
-if anchor - floor(since / period) > blocks then cost = 0 end
+local block, young, wanted = floor(since / period), math.min(used, added - gone), cost
+local rest = used - young
+for k = 1, kept do -- what was given back before came from the oldest blocks
+  if counts[k] > rest then counts[k] = rest end
+  rest = rest - counts[k]
+end
+had, rebased, cost = used - young, counts ~= nil, 0
+if block == anchor then
+  cost = math.min(wanted, young)
+  gone = gone + cost
+end
+if block <= newest or added > 0 and block <= anchor then
+  for k = math.max(1, newest - block + 1), kept do
+    local part = math.min(wanted - cost, counts[k])
+    counts[k], cost, had = counts[k] - part, cost + part, had - part
+  end
+end
 --@part fill
 local fill = (blocks + 1) * period
 --@part carry
 alike = sub(stamp, 1, 10) == sub(into, 1, 10)
 used, stamp, n, rebased = math.min(used, (parse('<I4', into, #into - 3))), into, kept, true
 --@part write
-local young = math.min(used, added)
+local young = math.min(used, added - gone)
 local rest, old = used - young, state and sub(state, 24) or ''
 if rest < had or rebased then
   for k = 1, kept do
@@ -61,6 +78,12 @@ if rest < had or rebased then
     rest = rest - counts[k]
   end
   old = pack(string.rep('<I4', n), unpack(counts, 1, n))
+end
+local youngest = anchor -- the block of the youngest permit, which leaves last
+if young == 0 then
+  local k = 1
+  while counts[k] == 0 do k = k + 1 end
+  youngest = newest - k + 1
 end
 if added > 0 then
   local first, empty = young, 0
@@ -78,4 +101,4 @@ else
   while counts[n] == 0 do n = n - 1 end
   bytes = pack('<c14I7I2c0', stamp, newest, n, sub(old, 1, 4 * n))
 end
-left = (blocks + 1) * period + (newest * period - now) -- the newest block leaves last
+left = (blocks + 1) * period + (youngest * period - now)

@@ -726,3 +726,60 @@ TEST(a_clock_that_stepped_back_by_the_slack_is_held_and_by_more_is_not, 10)
         }
     }
 }
+
+/* Two keys get the same takes. One of them also leases permits and returns them while their block counts: afterwards
+ * no request can tell it from the other. */
+TEST(a_sliding_window_that_got_a_lease_back_is_as_if_it_had_never_been_charged, 30)
+{
+    enum { EPISODES = 300, ACTS = 12 };
+    struct chance chance = chance_make(31);
+    for (int episode = 0; episode < EPISODES; episode++) {
+        const struct weir_policy policy = { .algorithm = WEIR_SLIDING_WINDOW,
+                                            .limit = 1000,
+                                            .period_us = 1000,
+                                            .blocks = (int32_t)chance_between(&chance, 1, 10) };
+        int64_t leased[STATE_MAX_WORDS], plain[STATE_MAX_WORDS], now_us = 1000000, at_us[ACTS], permits[ACTS];
+        struct weir_decision out;
+        struct weir_plan plan;
+        must_succeed(plan_make(&policy, &share_whole, &plan, (struct message){ NULL, 0 }));
+        state_charge(&plan, leased, now_us, 0);
+        state_charge(&plan, plain, now_us, 0);
+        for (int i = 0; i < ACTS; i++) {
+            now_us += chance_between(&chance, 0, plan.period_us / 2);
+            const int64_t cost = chance_between(&chance, 1, 20);
+            state_decide(&plan, leased, now_us, cost, WEIR_TAKE, &out);
+            state_decide(&plan, plain, now_us, cost, WEIR_TAKE, &out);
+            at_us[i] = now_us;
+            permits[i] = chance_between(&chance, 0, 20);
+            state_decide(&plan, leased, now_us, permits[i], WEIR_TAKE, &out);
+        }
+        for (int i = 0; i < ACTS; i++)
+            state_return(&plan, leased, now_us, at_us[i], permits[i], &out);
+        for (int i = 0; i < 50; i++, now_us += plan.period_us / 3) {
+            int64_t held_us = now_us;
+            ck_assert_int_eq(state_used(&plan, leased, &held_us), state_used(&plan, plain, &held_us));
+            ck_assert_int_eq(state_fresh_at_us(&plan, leased), state_fresh_at_us(&plan, plain));
+        }
+    }
+}
+
+/* A return whose block has fewer permits than it brings, or counts no longer, gives back no permit of a newer block. */
+TEST(a_sliding_window_gives_a_lease_back_from_its_block_and_older_ones, 10)
+{
+    const struct weir_policy policy = policy_of("sliding_window limit=100 period=1s blocks=4");
+    int64_t state[STATE_MAX_WORDS], block_us = 250 * 1000, start_us = 1000 * WEIR_SECOND;
+    struct weir_plan plan;
+    struct weir_decision out;
+    must_succeed(plan_make(&policy, &share_whole, &plan, (struct message){ NULL, 0 }));
+    state_charge(&plan, state, start_us, 10);
+    state_decide(&plan, state, start_us + block_us, 20, WEIR_TAKE, &out);
+    state_decide(&plan, state, start_us + 2 * block_us, 30, WEIR_TAKE, &out);
+    ck_assert(state_return(&plan, state, start_us + 2 * block_us, start_us + block_us, 25, &out));
+    ck_assert_int_eq(out.remaining, 100 - (10 - 5) - 30);
+    state_return(&plan, state, start_us + 2 * block_us, start_us + 3 * block_us, 25, &out); /* a clock that went back */
+    ck_assert_int_eq(out.remaining, 100 - (10 - 5) - 30);
+    state_return(&plan, state, start_us + 5 * block_us, start_us, 25, &out); /* come back by themselves */
+    ck_assert_int_eq(out.remaining, 100 - 30);
+    state_return(&plan, state, start_us + 6 * block_us, start_us + 2 * block_us, 30, &out);
+    ck_assert(out.allowed && out.remaining == 100 && out.reset_after_us == 0);
+}

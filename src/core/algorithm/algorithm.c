@@ -152,11 +152,12 @@ static int64_t last_edge_us(const struct weir_plan *plan, const int64_t *state, 
 bool state_return(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t since_us, int64_t cost,
                   struct weir_decision *out)
 {
-    int64_t at_us = now_us, gone = 0;
+    int64_t gone = 0;
     if (plan->algorithm == WEIR_SLIDING_WINDOW) {
-        state_used(plan, state, &at_us);
-        gone = at_us / plan->period_us - since_us / plan->period_us > plan->blocks ? cost : 0;
-    } else if (plan->algorithm == WEIR_FIXED_WINDOW || plan->refill == WEIR_INTERVAL) {
+        sliding_window_return(plan, state, now_us, since_us, cost, out);
+        return true;
+    }
+    if (plan->algorithm == WEIR_FIXED_WINDOW || plan->refill == WEIR_INTERVAL) {
         gone = since_us < last_edge_us(plan, state, now_us) ? cost : 0;
     } else {
         const int64_t ticks = max_of(0, level_read(plan, state, now_us).tick - since_us / plan->tick_us);

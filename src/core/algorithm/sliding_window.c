@@ -9,7 +9,8 @@
  *     retry_after = (cur + k)*b - now, k least with s - (the k oldest counts) + cost <= limit
  *
  * A refund takes from the oldest block that counts. Whichever permits it was for, those that remain stay in use at
- * least as long as they must, so the promise holds.
+ * least as long as they must, so the promise holds. A return knows when its permits were charged. It takes from that
+ * block and, if refunds have left too few there, from older ones.
  *
  * State: id of the newest block that was charged, then blocks+1 counts: counts[i] is that of block newest - i.
  */
@@ -97,16 +98,31 @@ static void sliding_take(int64_t *state, struct sliding *window, int64_t cost)
     window->sum += cost;
 }
 
-static void sliding_refund(const struct weir_plan *plan, int64_t *state, struct sliding *window, int64_t cost)
+/* Take up to `cost` permits out of counts[i], and return how many are left to take. */
+static int64_t sliding_drop(int64_t *state, struct sliding *window, int64_t i, int64_t cost)
 {
     count *counts = counts_in(state);
+    const int64_t part = min_of(cost, counts[i]);
+    counts[i] -= (uint32_t)part;
+    window->sum -= part;
+    return cost - part;
+}
+
+static void sliding_refund(const struct weir_plan *plan, int64_t *state, struct sliding *window, int64_t cost)
+{
     int64_t left = min_of(cost, window->sum);
-    window->sum -= left;
-    for (int64_t i = plan->blocks - window->age; left > 0; i--) {
-        int64_t part = min_of(left, counts[i]);
-        counts[i] -= (uint32_t)part;
-        left -= part;
-    }
+    for (int64_t i = plan->blocks - window->age; left > 0; i--)
+        left = sliding_drop(state, window, i, left);
+}
+
+/* Without a block of `since_us` that counts, the permits have come back by themselves, by a reset, or the clock has
+ * stepped back: nothing is given back. */
+static void sliding_give_back(const struct weir_plan *plan, int64_t *state, struct sliding *window, int64_t since_us,
+                              int64_t cost)
+{
+    const int64_t first = state[0] - div_down(since_us, plan->period_us);
+    for (int64_t i = first, left = cost; first >= 0 && i <= plan->blocks - window->age && left > 0; i++)
+        left = sliding_drop(state, window, i, left);
 }
 
 /* Return when the `permits` oldest of those in use stop counting. A block stops once `blocks` newer ones precede the
@@ -178,6 +194,28 @@ int64_t sliding_window_fresh_at_us(const struct weir_plan *plan, const int64_t *
     return window.sum > 0 ? empty_at_us(plan, state, &window) : 0;
 }
 
+/* Fill *out but for what only a denial has. */
+static void sliding_tell(const struct weir_plan *plan, const int64_t *state, const struct sliding *window,
+                         int64_t now_us, struct weir_decision *out)
+{
+    *out = (struct weir_decision){
+        .allowed = true,
+        .limit = plan->size,
+        .remaining = plan->size - window->sum,
+        .reset_after_us = window->sum > 0 ? empty_at_us(plan, state, window) - now_us : 0,
+    };
+}
+
+void sliding_window_return(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t since_us, int64_t cost,
+                           struct weir_decision *out)
+{
+    struct sliding window = sliding_read(plan, state, now_us);
+    if (window.rebased)
+        sliding_rebase(plan, state, &window);
+    sliding_give_back(plan, state, &window, since_us, cost);
+    sliding_tell(plan, state, &window, now_us, out);
+}
+
 bool sliding_window_decide(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost,
                            enum weir_verb verb, struct weir_decision *out)
 {
@@ -199,12 +237,8 @@ bool sliding_window_decide(const struct weir_plan *plan, int64_t *state, int64_t
     else if (verb == WEIR_REFUND)
         sliding_refund(plan, state, &window, cost);
 
-    *out = (struct weir_decision){
-        .allowed = allowed,
-        .limit = plan->size,
-        .remaining = plan->size - window.sum,
-        .retry_after_us = retry_after_us,
-        .reset_after_us = window.sum > 0 ? empty_at_us(plan, state, &window) - now_us : 0,
-    };
+    sliding_tell(plan, state, &window, now_us, out);
+    out->allowed = allowed;
+    out->retry_after_us = retry_after_us;
     return changed;
 }

@@ -18,4 +18,8 @@ bool sliding_window_convert(const struct weir_plan *from, const int64_t *old, co
                             int64_t now_us, int64_t *state);
 void sliding_window_fill(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t permits);
 
+/* Do state_return(). */
+void sliding_window_return(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t since_us, int64_t cost,
+                           struct weir_decision *out);
+
 #endif
