@@ -10,7 +10,7 @@
 
 static const char usage[] =
     "usage: sim [--seeds A..B | --seed N] [--scenario NAME] [--asks N] [--lua] [--trace] [--until-broken]\n"
-    "       sim --matrix\n"
+    "       sim --matrix | --loads | --loads-all\n"
     "       sim --list\n"
     "\n"
     "Simulates instances in hybrid mode over a store and a network with faults, in virtual time, and holds all that\n"
@@ -24,6 +24,8 @@ static const char usage[] =
     "  --lua             ask the real scripts in a private Redis server as well\n"
     "  --until-broken    stop at the first broken promise\n"
     "  --matrix          print what is admitted against one ideal bucket, over rates, instances, lives and demands\n"
+    "  --loads           print it for regular loads over periods of a second and an hour, for each algorithm\n"
+    "  --loads-all       the same with more periods, instances and demands\n"
     "\n"
     "Exit status: 0 no promise was broken, 1 one was, 2 wrong arguments.\n";
 
@@ -121,6 +123,8 @@ int main(int argc, char **argv)
             return list();
         if (strcmp(argv[i], "--matrix") == 0)
             return matrix();
+        if (strcmp(argv[i], "--loads") == 0 || strcmp(argv[i], "--loads-all") == 0)
+            return loads(strcmp(argv[i], "--loads-all") == 0);
         if (strcmp(argv[i], "--help") == 0)
             return fputs(usage, stdout) < 0;
         if (strcmp(argv[i], "--trace") == 0) {

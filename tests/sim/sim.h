@@ -20,7 +20,8 @@
 #include <stdio.h>
 
 enum {
-    SIM_INSTANCES = 32,
+    SIM_INSTANCES = 100,
+    SIM_DRAWN = 32, /* the most that a seed starts */
     SIM_LIMITS = 3,
     SIM_KEYS = 3,
     SIM_WORDS = 16, /* of a key's state in the store */
@@ -155,6 +156,7 @@ struct holding {
     int count;
     /* The denial delivered last: its request's true time, and its end by the instance's clock. */
     int64_t denied_cost, denied_asked_us, denied_until_us;
+    int64_t returned_us;      /* permits were given back then: a denial asked for by then may be outdated */
     int64_t emptied_until_us; /* until then an answer that left no permit may count as a denial of one */
     int64_t flying;           /* granted by the store, and not delivered yet or lost */
     int64_t fell_back_us;     /* the fallback's last use */
@@ -163,6 +165,7 @@ struct holding {
     int64_t unpaid;           /* admitted by the fallback since a settlement was last answered */
     bool owes;                /* some of that in an earlier outage */
     int64_t unsettled;        /* admitted by the fallback, not charged to the store yet */
+    int64_t settling;         /* of these, what a settlement under way is about */
     int64_t level, level_us,
         cold_since_us; /* a meter of what the fallback has admitted since the outage began: units */
 };
@@ -267,6 +270,8 @@ struct run_result sim_end(struct sim *sim);
 
 /* Print the utilisation matrix, sim_matrix.c. */
 int matrix(void);
+/* Print it for regular loads over long and short periods, sim_loads.c; a part of it, or all. */
+int loads(bool all);
 
 /* ---- Instances: sim_instance.c ---- */
 
@@ -340,6 +345,8 @@ int64_t sim_drifted_us(const struct sim *sim, int64_t us);
 
 /* Return the permits that are granted, unused, and within their life. */
 int64_t grants_left(const struct sim *sim, struct holding *holding);
+/* Return those of grants that do not shrink yet. */
+int64_t grants_young(const struct sim *sim, struct holding *holding);
 void grant_add(const struct sim *sim, struct holding *holding, const struct grant *grant);
 /* Take `cost` from the grants, the oldest first. Return false if they have less. */
 bool grants_use(const struct sim *sim, struct holding *holding, int64_t cost);
@@ -365,7 +372,8 @@ struct record {
     int64_t departs_us; /* USE, FALLBACK: for a leaky bucket, when it may proceed by the store's reckoning */
     int64_t shift_us;
     int64_t count; /* FALLBACK, OUTAGE: how many instances that one assumes */
-    int64_t left;  /* OUTAGE: the permits that it believes are left of the whole limit */
+    int64_t left;  /* OUTAGE: the permits that it believes are left of the whole limit; SETTLED: those admitted after it
+                      was sent */
     int64_t stale; /* OUTAGE: how many of them are not left any more */
 };
 struct audit_track {

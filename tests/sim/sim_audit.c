@@ -95,8 +95,16 @@ void audit_executed(struct sim *sim, struct instance *instance, const struct ask
     note_window(sim, asked, decision);
     instance->holdings[asked->limit][asked->key].flying += granted_by(asked, decision);
     if (is_settlement(asked)) {
-        instance->holdings[asked->limit][asked->key].unsettled = 0;
-        record_now(sim, asked->limit, asked->key, RECORD_SETTLED, instance->number, asked->ahead - decision->ahead);
+        struct holding *holding = &instance->holdings[asked->limit][asked->key];
+        holding->unsettled = max_of(0, holding->unsettled - holding->settling);
+        holding->settling = 0;
+        const struct record record = { .at_us = sim->now_us,
+                                       .order = sim->order++,
+                                       .kind = RECORD_SETTLED,
+                                       .instance = instance->number,
+                                       .amount = asked->ahead - decision->ahead,
+                                       .left = holding->unsettled };
+        record_add(sim, asked->limit, asked->key, &record);
     }
 }
 
@@ -143,13 +151,16 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
     const bool is_denied = holding->denied_cost > 0 && asked->cost > holding->denied_cost &&
                            instance_clock_us(instance, sim->now_us) < holding->denied_until_us + 4 * PACE_US &&
                            holding->denied_asked_us > sim->void_us[asked->limit][asked->key];
-    if (decision->allowed && decision->remaining == 0)
+    if (decision->allowed && decision->remaining == 0) {
+        if (holding->denied_cost > 1)
+            holding->denied_cost = 0; /* a denial of one may have taken its place */
         holding->emptied_until_us = asked_us +
                                     max_of(PACE_US, is_by_level(&asked->plan)
                                                         ? div_up(asked->plan.q, asked->plan.p) * asked->plan.tick_us
                                                         : 0);
-    if (!decision->allowed && decision->retry_after_us != WEIR_NEVER && !is_denied &&
-        (asked->cost <= holding->denied_cost || sim->now_us >= holding->emptied_until_us)) {
+    }
+    if (!decision->allowed && decision->retry_after_us != WEIR_NEVER && !is_denied && asked_us > holding->returned_us &&
+        (asked->cost == 1 || sim->now_us >= holding->emptied_until_us)) {
         holding->denied_cost = asked->cost;
         holding->denied_asked_us = asked_us;
         holding->denied_until_us = instance_clock_us(instance, asked_us) +
@@ -164,20 +175,28 @@ void audit_landed(struct sim *sim, struct instance *instance, const struct asked
         sim->scenario->troubles & (TROUBLES_MINTING | TROUBLES_CUTTING | TROUBLE_DRIFT) ||
         sim->scenario->load == LOAD_WEIGHTS) /* the answer may be more than the waiting request needs */
         return;
-    const int64_t ahead = grants_left(sim, &instance->holdings[asked->limit][asked->key]);
-    const int64_t rounding = instance->holdings[asked->limit][asked->key].count; /* a lease that shrinks rounds up */
+    struct holding *holding = &instance->holdings[asked->limit][asked->key];
+    const int64_t ahead = grants_young(sim, holding);
+    /* A lease that shrinks rounds up. What the holder then spends of a younger one, the audit takes from the older. */
+    const int64_t rounding = 2 * holding->count + 1;
     if (ahead > limit->lease_max + rounding)
         violation(sim, "H7: instance %d has %lld permits of limit%d key%d ahead of use, of %lld", instance->number,
-                  (long long)ahead, asked->limit, asked->key, (long long)limit->lease_max);
+                  (long long)ahead, asked->limit, asked->key, (long long)(limit->lease_max + rounding));
 }
 
 void audit_submitted(struct sim *sim, struct instance *instance, const struct asked *asked)
 {
     struct holding *holding = &instance->holdings[asked->limit][asked->key];
     instance->calls[asked->limit][asked->key]++;
+    if (is_settlement(asked))
+        holding->settling = holding->unsettled;
     /* A sliding window's are those of a grant that has ended. */
-    if (asked->verb == WEIR_REFUND && asked->ahead > 0 && asked->plan.algorithm != WEIR_SLIDING_WINDOW)
-        grants_use(sim, holding, min_of(asked->cost, grants_left(sim, holding)));
+    if (asked->verb == WEIR_REFUND && asked->ahead > 0) {
+        holding->returned_us = sim->now_us;
+        holding->denied_cost = 0;
+        if (asked->plan.algorithm != WEIR_SLIDING_WINDOW)
+            grants_use(sim, holding, min_of(asked->cost, grants_left(sim, holding)));
+    }
     if (sim->scenario->troubles & TROUBLE_REDEFINE || instance->has_fallen_back || asked->verb != WEIR_TAKE ||
         holding->denied_cost == 0 || asked->cost < holding->denied_cost ||
         holding->denied_asked_us <= sim->void_us[asked->limit][asked->key] || grants_left(sim, holding) > 0)

@@ -14,25 +14,33 @@ static bool is_alive(const struct sim *sim, const struct grant *grant)
     return sim->now_us < grant->asked_us + life_us + sim_drifted_us(sim, life_us);
 }
 
-/* The holder rounds up what refills, and asked for an older grant that it spends first. */
-static void grant_shrink(const struct sim *sim, struct grant *grant)
+/* Return what has refilled since this grant's life ended and since it was last asked. */
+static int64_t grant_refilled(const struct sim *sim, struct grant *grant)
 {
     const int64_t over_us = sim->now_us - grant->asked_us - grant->life_us - sim_drifted_us(sim, grant->life_us);
-    if (over_us <= 0)
-        return;
     const struct weir_plan *plan = grant->plan;
-    const int64_t shrunk = mul_capped(over_us / plan->tick_us, plan->p) / plan->q;
-    grant->left -= min_of(grant->left, shrunk - grant->shrunk);
+    if (!plan || over_us <= 0)
+        return 0;
+    const int64_t shrunk = mul_capped(over_us / plan->tick_us, plan->p) / plan->q, more = shrunk - grant->shrunk;
     grant->shrunk = shrunk;
+    return more;
 }
 
+/* A bucket refills once, however many grants are old. So all of them together shrink by as much as the oldest would
+ * alone. (The holder rounds up, and asked for an older grant that it spends first.) */
 static void grants_tidy(const struct sim *sim, struct holding *holding)
 {
+    int64_t refilled[SIM_GRANTS], most = 0;
     int kept = 0;
     for (int i = 0; i < holding->count; i++) {
+        refilled[i] = grant_refilled(sim, &holding->grants[i]);
+        most = max_of(most, refilled[i]);
+    }
+    for (int i = 0; i < holding->count; i++) {
         struct grant *grant = &holding->grants[i];
-        if (grant->plan)
-            grant_shrink(sim, grant);
+        const int64_t shrinks = min_of(min_of(refilled[i], most), grant->left);
+        grant->left -= shrinks;
+        most -= shrinks;
         if (is_alive(sim, grant) ? grant->is_lease || grant->left > 0 : grant->plan && grant->left > 0)
             holding->grants[kept++] = *grant;
     }
@@ -45,6 +53,15 @@ int64_t grants_left(const struct sim *sim, struct holding *holding)
     grants_tidy(sim, holding);
     for (int i = 0; i < holding->count; i++)
         left += holding->grants[i].left;
+    return left;
+}
+
+int64_t grants_young(const struct sim *sim, struct holding *holding)
+{
+    int64_t left = 0;
+    grants_tidy(sim, holding);
+    for (int i = 0; i < holding->count; i++)
+        left += sim->now_us < holding->grants[i].asked_us + holding->grants[i].life_us ? holding->grants[i].left : 0;
     return left;
 }
 

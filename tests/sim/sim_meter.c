@@ -10,7 +10,7 @@
  *
  * `owed` is all that an instance's fallback admitted and has not settled. When the store decides for the instance
  * again, only two things are forgiven: what drained in the fallback since (`debt` is the rest), and what the store
- * had no room for.
+ * had no room for. What the fallback admitted after a settlement had been sent stays owed.
  */
 #include "sim_meter.h"
 
@@ -85,15 +85,17 @@ int64_t lone_settle(struct meter *meter, const struct record *record)
 {
     struct lone *lone = &meter->lones[record->instance];
     lone_drain(meter, lone, record->at_us);
-    const int64_t owed = lone->owed * meter->period;
-    const int64_t forgiven = record->amount == INT64_MAX
-                                 ? owed
-                                 : max_of(0, owed - lone_debt(meter, lone)) + record->amount * meter->period;
-    meter->owed -= lone->owed;
+    const int64_t kept = min_of(record->left, lone->owed), kept_units = kept * meter->period;
+    const int64_t owed = lone->owed * meter->period - kept_units;
+    const int64_t debt = max_of(0, lone_debt(meter, lone) - kept_units);
+    const int64_t forgiven = record->amount == INT64_MAX ? owed
+                                                         : max_of(0, owed - debt) + record->amount * meter->period;
+    meter->owed -= lone->owed - kept;
     meter->stale -= lone->stale;
     meter->was_stale += lone->stale;
-    lone->owed = lone->before = lone->stale = 0;
-    lone->cold = lone->level; /* not owed twice */
+    lone->owed = kept;
+    lone->before = lone->stale = 0;
+    lone->cold = max_of(0, lone->level - kept_units); /* not owed twice */
     return forgiven;
 }
 

@@ -146,7 +146,7 @@ static void draw(struct sim *sim)
     sim->key_count = (int)random_in(sim, 1, SIM_KEYS);
     for (int i = 0; i < sim->limit_count; i++)
         limit_draw(sim, &sim->limits[i], i);
-    const int64_t count = random_size(sim, 1, troubles & TROUBLE_ELASTIC ? 12 : SIM_INSTANCES);
+    const int64_t count = random_size(sim, 1, troubles & TROUBLE_ELASTIC ? 12 : SIM_DRAWN);
     for (int64_t i = 0; i < count; i++)
         instance_make(sim);
     instances_recount(sim);

@@ -151,7 +151,7 @@ static void elastic(struct sim *sim, void *what)
         if (leaves && sim->count > 1) {
             trace(sim, "an instance crashes");
             instance_crash(sim, anyone(sim));
-        } else if (!leaves && sim->count < SIM_INSTANCES) {
+        } else if (!leaves && sim->count < SIM_DRAWN) {
             trace(sim, "an instance joins");
             instance_make(sim);
         }

@@ -86,13 +86,25 @@ static void batch_shrink(const struct weir_plan *plan, struct lease_batch *batch
     batch->end_us += later_us;
 }
 
+/* Add what is left of a batch to the rest. Batches that end together were charged in one block; otherwise all count as
+ * charged in the older one, which gives back no permit too many. */
+static void rest_add(struct lease *lease, const struct lease_batch *batch)
+{
+    const int64_t left = lease->rest.left, charged_us = lease->rest.charged_us;
+    lease->rest = *batch;
+    if (left > 0) {
+        lease->rest.left += left;
+        lease->rest.charged_us = min_of(charged_us, batch->charged_us);
+    }
+}
+
 static inline int64_t batch_left(struct lease *lease, struct lease_batch *batch, int64_t now_us)
 {
     const struct weir_plan *plan = &lease->plan;
     const int64_t left = batch->left;
     if (left > 0 && now_us >= batch->end_us) {
         if (plan->algorithm == WEIR_SLIDING_WINDOW && batch->charged_us > 0)
-            lease->rest = *batch;
+            rest_add(lease, batch);
         if (is_greedy(plan))
             batch_shrink(plan, batch, now_us);
         else

@@ -3,7 +3,7 @@
 
 #include "core/ground/arith.h"
 
-#define TURN_MAX_US WEIR_SECOND /* a lease need not last longer: one call a second is cheap */
+#define TURN_MAX_US WEIR_MINUTE /* a lease need not last longer: one call a minute is cheap */
 #define TURN_MAX_LEAKY_US 50000 /* slots pass: those ordered for a later time would be lost */
 #define COUNT_MAX (INT64_C(1) << 40)
 
