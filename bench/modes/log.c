@@ -68,7 +68,7 @@ struct replayer { /* a caller */
 
 static void log_read_rows(const struct bench *bench, struct rows *rows, struct log *out)
 {
-    static const struct load_options options = { .format = LOAD_AUTO };
+    static const struct load_options options = { 0 };
     struct progress progress;
     struct loader load = { .rows = rows, .options = &options, .progress = &progress };
     rows_start(rows);

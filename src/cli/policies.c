@@ -41,6 +41,48 @@ int policies_add_text(struct policies *policies, const char *command, const char
     return EXIT_ERROR;
 }
 
+/* Take a word that stands before the colon. False after a complaint. */
+static bool take_word(struct named_policy *policy, const char *command, const char *word, size_t len)
+{
+    const char *equals = memchr(word, '=', len);
+    size_t name_len = equals ? (size_t)(equals - word) : len, value_len = equals ? len - name_len - 1 : len;
+    bool is_key = equals && name_len == 3 && memcmp(word, "key", 3) == 0;
+    bool is_cost = equals && name_len == 4 && memcmp(word, "cost", 4) == 0;
+    char *out = is_key ? policy->key : is_cost ? policy->cost : policy->name;
+    size_t room = is_key ? sizeof policy->key : is_cost ? sizeof policy->cost : sizeof policy->name;
+    if ((equals && !is_key && !is_cost) || *out)
+        usage_error(command, "'%.*s' before the colon of a policy is not a name, key=FIELD or cost=FIELD", (int)len,
+                    word);
+    else if (value_len == 0 || value_len >= room)
+        usage_error(command, "'%.*s' has %zu bytes, and 1 to %zu are allowed", (int)len, word, value_len, room - 1);
+    else
+        return memcpy(out, equals ? equals + 1 : word, value_len), true;
+    return false;
+}
+
+int policies_add_keyed(struct policies *policies, const char *command, const char *text)
+{
+    const char *colon = strchr(text, ':');
+    struct named_policy head = { 0 };
+    for (const char *at = text; colon && at < colon;) {
+        size_t len = strcspn(at, " \t:");
+        if (len && !take_word(&head, command, at, len))
+            return EXIT_ERROR;
+        at += len + (at + len < colon);
+    }
+    for (size_t i = 0; i < policies->count && head.name[0]; i++)
+        if (strcmp(policies->all[i].name, head.name) == 0)
+            return usage_error(command, "there are two limits '%s'", head.name);
+    int code = policies_add_text(policies, command, colon ? colon + 1 : text);
+    if (code != EXIT_OK)
+        return code;
+    struct named_policy *added = &policies->all[policies->count - 1];
+    memcpy(added->name, head.name, sizeof head.name);
+    memcpy(added->key, head.key, sizeof head.key);
+    memcpy(added->cost, head.cost, sizeof head.cost);
+    return EXIT_OK;
+}
+
 int policies_add_file(struct policies *policies, const char *path)
 {
     char message[MESSAGE_SIZE] = "";

@@ -8,6 +8,8 @@ struct named_policy {
     char name[WEIR_MAX_NAME_LEN + 1]; /* from a file; empty for a policy of -p */
     char text[160];                   /* as weir_policy_print() writes it */
     struct weir_policy policy;
+    char key[128], cost[64];    /* fields of the input that are its key and its cost; empty: those of all policies */
+    size_t key_kind, cost_kind; /* the replay's numbers of them */
 };
 
 /* A policy for some keys of a file's limit. */
@@ -28,6 +30,9 @@ struct policies {
 };
 
 void policies_free(struct policies *policies);
+
+/* Add a policy with what may stand before it and a colon: a name, key=FIELD and cost=FIELD. */
+int policies_add_keyed(struct policies *policies, const char *command, const char *text);
 
 /* Add a policy, or all policies of a file. Return EXIT_OK, or EXIT_ERROR after a complaint. */
 int policies_add_text(struct policies *policies, const char *command, const char *text);

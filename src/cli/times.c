@@ -175,6 +175,12 @@ static bool clf_time_read(struct span text, struct moment *out)
         !take_digits(&text, 2, &out->hour) || !time_take(&text, ':') || !take_digits(&text, 2, &out->minute) ||
         !time_take(&text, ':') || !take_digits(&text, 2, &out->second))
         return false;
+    size_t len;
+    if (time_take(&text, '.')) {
+        if (!fraction_read(text, &out->microsecond, &len))
+            return false;
+        text = span_slice(text, len, text.len);
+    }
     (void)time_take(&text, ' ');
     return take_zone(&text, &out->zone_minutes);
 }

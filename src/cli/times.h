@@ -6,7 +6,7 @@
  *     1700000000.25                       with a point: seconds, whatever the unit
  *     2023-11-16 18:17:03.9799600         UTC; also with T, without seconds or without a time of day
  *     2023-11-16T18:17:03+01:00           Z, +hh:mm, +hhmm or +hh names the zone
- *     01/Jul/1995:00:00:01 -0400          as in access logs, with or without [ ]
+ *     01/Jul/1995:00:00:01.25 -0400       as in access logs, with or without [ ], a fraction and a zone
  *
  * Digits beyond the microsecond are cut off. A leap second (23:59:60 UTC) is the second after it, as in POSIX.
  */

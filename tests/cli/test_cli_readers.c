@@ -6,8 +6,9 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/replay/input/clf.h"
 #include "cli/replay/input/csv.h"
+#include "cli/replay/input/formats.h"
+#include "cli/replay/input/keys.h"
 #include "cli/replay/input/rows.h"
 #include "failing_alloc.h"
 #include "support.h"
@@ -174,6 +175,25 @@ TEST(a_marked_line_is_read_again_wherever_the_buffer_ended, 10)
 
 /* ---- Access logs ---- */
 
+/* Read the time and a field of a line in a named format. */
+static bool log_read(const char *name, struct span line, const char *field, int64_t *out_time_us, struct span *out,
+                     struct fault *fault)
+{
+    CLOSED_BY(format_free) struct format format;
+    struct format_row row;
+    enum layout_part part;
+    size_t at;
+    ck_assert(format_named(&format, name));
+    if (format_read(&format, line, &row, fault) != FORMAT_ROW)
+        return false;
+    ck_assert_msg(layout_find(row.layout, field, &at, &part), "%s", field);
+    *out = layout_part(row.values[at], part);
+    *out_time_us = row.time_us;
+    return true;
+}
+
+static const char *const parts[] = { "client", "path", "user", "method" };
+
 TEST(parts_of_a_request_are_found_in_real_logs, 10)
 {
     static const struct {
@@ -207,11 +227,11 @@ TEST(parts_of_a_request_are_found_in_real_logs, 10)
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         const char *expected[] = { table[i].client, table[i].path, table[i].user, table[i].method };
-        for (int key = CLF_CLIENT; key <= CLF_METHOD; key++) {
+        for (int key = 0; key < 4; key++) {
             struct span found = span_of("");
             struct fault fault = { "" };
             int64_t time_us = -1;
-            bool is_read = clf_read(span_of(table[i].line), (enum clf_key)key, &time_us, &found, &fault);
+            bool is_read = log_read("common", span_of(table[i].line), parts[key], &time_us, &found, &fault);
             ck_assert_msg(is_read == (expected[key] != NULL), "%s: %s", table[i].line, fault.text);
             if (!is_read) {
                 ck_assert_msg(fault.text[0] != '\0', "%s", table[i].line);
@@ -257,13 +277,13 @@ TEST(a_client_is_a_host_or_an_address_and_stands_first, 10)
         { "web - 192.0.2.1 - -", false },
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        for (int key = CLF_CLIENT; key <= CLF_METHOD; key++) {
+        for (int key = 0; key < 4; key++) {
             char line[200];
             struct span found;
             struct fault fault = { "" };
             int64_t time_us;
             snprintf(line, sizeof line, "%s [10/Nov/2026:06:00:00 +0000] \"GET / HTTP/1.1\" 200 17", table[i].begin);
-            bool is_read = clf_read(span_of(line), (enum clf_key)key, &time_us, &found, &fault);
+            bool is_read = log_read("common", span_of(line), parts[key], &time_us, &found, &fault);
             ck_assert_msg(is_read == table[i].is_read, "%s: %s", line, fault.text);
             ck_assert_msg(is_read || strncmp(fault.text, "client '", 8) == 0, "%s: %s", line, fault.text);
         }
@@ -288,7 +308,143 @@ TEST(an_access_log_is_known_by_a_line_that_cannot_be_read, 10)
         { "", false },
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        ck_assert_msg(clf_likely(span_of(table[i].line)) == table[i].is_likely, "%s", table[i].line);
+        ck_assert_msg(format_is_likely(span_of(table[i].line)) == table[i].is_likely, "%s", table[i].line);
+}
+
+TEST(each_named_format_is_read, 10)
+{
+    static const struct {
+        const char *format, *line, *client, *method, *path;
+    } table[] = {
+        { "combined",
+          "192.0.2.1 - ada [10/Nov/2026:06:00:00 +0000] \"GET /a?x HTTP/1.1\" 200 17 \"-\" \"A \\\"b\\\" c\"",
+          "192.0.2.1", "GET", "/a" },
+        { "vhost_combined",
+          "www.example.org:80 2001:db8::7 - - [10/Nov/2026:06:00:00 +0000] \"GET / HTTP/1.1\" 200 17 \"-\" \"A\"",
+          "2001:db8::7", "GET", "/" },
+        { "haproxy",
+          "[2001:db8::7]:33317 [10/Nov/2026:06:00:00.000] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- "
+          "1/1/1/1/0 0/0 {1wt.eu} {} \"GET /index.html HTTP/1.1\"",
+          "2001:db8::7", "GET", "/index.html" },
+        { "alb",
+          "h2 2026-11-10T06:00:00.000000Z app/lb/50dc6c495c0c9188 192.0.2.1:2817 10.0.0.1:80 0.000 0.001 0.000 200 200 "
+          "34 366 \"GET https://www.example.com:443/a/b?c HTTP/2.0\" \"curl/7.46.0\" - - arn:aws:x",
+          "192.0.2.1", "GET", "/a/b" },
+        { "alb",
+          "http 2026-11-10T06:00:00.000000Z app/lb/50dc6c495c0c9188 192.0.2.1:2817 - -1 -1 -1 503 - 34 366 "
+          "\"GET http://www.example.com:80/ HTTP/1.1\" \"curl\"",
+          "192.0.2.1", "GET", "/" },
+        { "envoy",
+          "[2026-11-10T06:00:00.000Z] \"POST /api HTTP/2\" 200 - 0 13 5 4 \"198.51.100.9, 192.0.2.1\" \"-\" \"id\" "
+          "\"locations\" \"tcp://10.0.2.1:80\"",
+          "192.0.2.1", "POST", "/api" },
+        { "istio",
+          "[2026-11-10T06:00:00.000Z] \"GET /status/418 HTTP/1.1\" 418 - via_upstream - \"-\" 0 135 2 1 \"-\" \"curl\" "
+          "\"id\" \"httpbin:8000\" \"127.0.0.1:80\" inbound|8000|| 127.0.0.6:53971 10.44.1.23:80 10.44.1.27:46520 sni "
+          "default",
+          "10.44.1.27", "GET", "/status/418" },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        const char *expected[] = { table[i].client, table[i].path, NULL, table[i].method };
+        for (int key = 0; key < 4; key++) {
+            struct span found;
+            struct fault fault = { "" };
+            int64_t time_us;
+            if (!expected[key])
+                continue;
+            ck_assert_msg(log_read(table[i].format, span_of(table[i].line), parts[key], &time_us, &found, &fault),
+                          "%s: %s", table[i].format, fault.text);
+            ck_assert_msg(span_is(found, expected[key]), "%s: %.*s", table[i].format, (int)found.len, found.data);
+            ck_assert_int_eq(time_us, INT64_C(1794290400000000));
+        }
+    }
+}
+
+TEST(a_format_is_compiled_as_its_configuration_has_it, 10)
+{
+    static const char line[] = "192.0.2.1 - - [10/Nov/2026:06:00:00 +0000] \"GET / HTTP/1.1\" 200 17 \"key 7\" x";
+    static const struct {
+        const char *text, *field; /* NULL: the text is refused */
+    } table[] = {
+        { "log_format main '$remote_addr - $remote_user [$time_local] '\n    '\"$request\" $status $body_bytes_sent '"
+          "'\"$http_x_api_key\"';",
+          "http_x_api_key" },
+        { "log_format main escape=json '$remote_addr - $remote_user [$time_local] \"$request\" $status ${bytes_sent} "
+          "\"$http_x_api_key\"';",
+          "http_x_api_key" },
+        { "LogFormat \"%h %l %u %t \\\"%r\\\" %>s %b \\\"%{X-Api-Key}i\\\"\" keyed", "http_x_api_key" },
+        { "%h %l %u %t \\\"%r\\\" %>s %O \\\"%{X-Api-Key}i\\\"", "http_x_api_key" },
+        { "%a - %u %t \"%r\" %!200,304s %B \"%{X-Api-Key}i\"", "HTTP_X_API_KEY" },
+        { "$remote_addr$status", NULL },
+        { "no field", NULL },
+        { "%h %", NULL },
+        { "%h %Q", NULL },
+        { "$ $remote_addr", NULL },
+        { "${remote_addr", NULL },
+        { "", NULL },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        CLOSED_BY(format_free) struct format format;
+        struct fault fault = { "" };
+        struct format_row row;
+        enum layout_part part;
+        size_t field;
+        bool is_compiled = format_text(&format, table[i].text, &fault);
+        ck_assert_msg(is_compiled == (table[i].field != NULL), "%s: %s", table[i].text, fault.text);
+        ck_assert_msg(is_compiled || fault.text[0], "%s", table[i].text);
+        if (!is_compiled)
+            continue;
+        ck_assert_msg(format_read(&format, span_of(line), &row, &fault) == FORMAT_ROW, "%s: %s", table[i].text,
+                      fault.text);
+        ck_assert_msg(layout_find(row.layout, table[i].field, &field, &part), "%s", table[i].text);
+        ck_assert(span_is(row.values[field], "key 7"));
+        ck_assert_int_eq(row.time_us, INT64_C(1794290400000000));
+    }
+}
+
+/* ---- Keys ---- */
+
+TEST(a_key_is_made_of_fields_and_prefixes, 10)
+{
+    static const struct {
+        const char *text, *first, *second, *key; /* NULL: refused */
+    } table[] = {
+        { "client", "192.0.2.77", "", "192.0.2.77" },
+        { "client/24", "192.0.2.77", "", "192.0.2.0/24" },
+        { "client/24", "2001:db8::7", "", "2001:db8::7" },
+        { "client/64", "2001:db8:1:2:3:4:5:6", "", "2001:db8:1:2::/64" },
+        { "client/64", "192.0.2.77", "", "192.0.2.77" },
+        { "client/20/57", "192.0.255.77", "", "192.0.240.0/20" },
+        { "client/20/57", "2001:db8:1:ff:3:4:5:6", "", "2001:db8:1:80::/57" },
+        { "client/64", "fe80::1%eth0", "", "fe80::/64" },
+        { "client/24", "host.example.org", "", "host.example.org" },
+        { "user+path", "ada lovelace", "/a b", "ada%20lovelace /a%20b" },
+        { "client/24+path", "192.0.2.77", "/a", "192.0.2.0/24 /a" },
+        { "a/b", "x", "", "x" },
+        { "client/0", NULL, NULL, NULL },
+        { "client/129", NULL, NULL, NULL },
+        { "client/33/64", NULL, NULL, NULL },
+        { "client/24/", NULL, NULL, NULL },
+        { "a+", NULL, NULL, NULL },
+        { "a+b+c+d+e", NULL, NULL, NULL },
+    };
+    struct key_buffer buffer = { 0 };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct key_spec spec;
+        struct fault fault = { "" };
+        struct span key;
+        ck_assert_msg(key_spec_read(&spec, table[i].text, &fault) == (table[i].key != NULL), "%s: %s", table[i].text,
+                      fault.text);
+        ck_assert_msg(table[i].key || fault.text[0], "%s", table[i].text);
+        if (!table[i].key)
+            continue;
+        const struct span values[] = { span_of(table[i].first), span_of(table[i].second) };
+        for (size_t j = 0; j < spec.count; j++)
+            spec.parts[j].field = j;
+        ck_assert(key_make(&spec, values, &buffer, &key));
+        ck_assert_msg(span_is(key, table[i].key), "%s: %.*s", table[i].text, (int)key.len, key.data);
+    }
+    free(buffer.bytes);
 }
 
 /* ---- CSV ---- */
@@ -440,7 +596,7 @@ TEST(garbage_is_read_or_refused_and_every_line_is_seen, 30)
             struct fault fault = { "" };
             struct span key;
             int64_t time_us;
-            ck_assert(clf_read(line, CLF_PATH, &time_us, &key, &fault) || fault.text[0]);
+            ck_assert(log_read("common", line, "path", &time_us, &key, &fault) || fault.text[0]);
             if (!is_begun && csv_begin(csv, &input.lines, line) != EXIT_OK)
                 break;
             if (!is_begun) {

@@ -1,17 +1,19 @@
-/* cli_clf.c - one line of an access log.
+/* cli_clf.c - one line of a log.
  *
- * The input is a line, then choices that make a valid one. Properties:
+ * The input is a line, then choices that make a valid one; its first line is also a format for the rest. Properties:
  *
+ *     - in each named format and in any format that compiles, values stand in the line in the order of the fields
  *     - a line is accepted or refused for any key column, and its time is the same for all and in range
  *     - its client, user, method and path occur in the line, or are "-"
  *     - the client is the text before the first blank, a word of bytes that host names and addresses have
- *     - an accepted line looks like an access log's; its key and a refusal's reason have no control bytes
+ *     - a refusal's reason has no control bytes
  *     - a line made of a client, a user, a time, a request and more is read as these
  */
 #include "fuzz.h"
 
 #include "cli/cli.h"
-#include "cli/replay/input/clf.h"
+#include "cli/replay/input/formats.h"
+#include "cli/replay/input/json_lines.h"
 #include "cli/times.h"
 
 #include <stdarg.h>
@@ -25,6 +27,110 @@
 void complain(const char *format, ...)
 {
     fuzz_fail("%s: no complaint is made of a line", format);
+}
+
+enum clf_key { CLF_CLIENT, CLF_PATH, CLF_USER, CLF_METHOD };
+
+static bool clf_read(struct span line, enum clf_key which, int64_t *out_time_us, struct span *out, struct fault *fault)
+{
+    static const char *const names[] = { "client", "path", "user", "method" };
+    static struct format format;
+    struct format_row row;
+    enum layout_part part;
+    size_t at;
+    if (format.layout_count == 0)
+        fuzz_must(format_named(&format, "common"), "there is a common format");
+    if (format_read(&format, line, &row, fault) != FORMAT_ROW)
+        return false;
+    fuzz_must(layout_find(row.layout, names[which], &at, &part), "it has a %s", names[which]);
+    *out = layout_part(row.values[at], part);
+    *out_time_us = row.time_us;
+    return true;
+}
+
+static void check_fault(const struct fault *fault)
+{
+    fuzz_must(*fault->text, "a refusal says why");
+    for (const char *at = fault->text; *at; at++)
+        fuzz_must((unsigned char)*at >= ' ' && *at != 0x7f, "a terminal obeys nothing in \"%s\"", fault->text);
+}
+
+/* Check that the fields of a line that fits a layout stand in the line, one after the other. */
+static void check_layout(const struct layout *layout, struct span line)
+{
+    struct span values[LAYOUT_MAX_FIELDS];
+    struct fault fault = { "" };
+    const char *at = line.data;
+    if (!layout_split(layout, line, values, &fault)) {
+        check_fault(&fault);
+        fuzz_must(!layout_split(layout, line, values, NULL), "the reason is not asked for");
+        return;
+    }
+    for (size_t i = 0; i < layout->count; i++) {
+        fuzz_must(values[i].data >= at && values[i].data + values[i].len <= line.data + line.len,
+                  "fields are in order");
+        at = values[i].data + values[i].len;
+        struct span part = layout_part(values[i], LAYOUT_PATH);
+        fuzz_must(part.len > 0 && (span_is(part, "-") || part.data >= values[i].data), "a path is a part of a field");
+    }
+}
+
+static void check_formats(struct span input)
+{
+    static const char *const names[] = {
+        "combined", "vhost_combined", "haproxy", "alb", "envoy", "istio", "sshd", "w3c"
+    };
+    static struct format format;
+    static struct layout layout;
+    struct fault fault = { "" };
+    const size_t end = span_find(input, '\n');
+    const struct span text = span_slice(input, 0, end),
+                      line = span_slice(input, end < input.len ? end + 1 : end, input.len);
+    if (layout_compile(&layout, span_of(""), text, &fault))
+        check_layout(&layout, line);
+    else
+        check_fault(&fault);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct format_row row;
+        fault.text[0] = '\0';
+        fuzz_must(format_named(&format, names[i]), "there is a format %s", names[i]);
+        if (format.is_w3c)
+            format_read(&format, text, &row, &fault);
+        for (int quotes = QUOTES_NONE; quotes <= QUOTES_ESCAPED; quotes++) {
+            format.quotes = (enum line_quotes)quotes;
+            fault.text[0] = '\0';
+            if (format_read(&format, line, &row, &fault) == FORMAT_BAD)
+                check_fault(&fault);
+        }
+        for (size_t j = 0; j < format.layout_count; j++)
+            check_layout(&format.layouts[j], line);
+        format_free(&format);
+    }
+    struct format_guess guess;
+    const struct span lines[] = { text, line };
+    format = (struct format){ 0 };
+    if (format_detect(&format, lines, 2, &guess))
+        fuzz_must(guess.fits >= 1 && guess.fits <= 2 && guess.next_fits <= guess.fits, "of two lines at most two fit");
+    format_free(&format);
+}
+
+static void check_json(struct span line)
+{
+    static struct json_lines json;
+    struct fault fault = { "" };
+    struct span value;
+    int64_t time_us;
+    if (!json_lines_parse(&json, line, &fault)) {
+        check_fault(&fault);
+        return;
+    }
+    if (json_lines_value(&json, "request.client_ip", &value))
+        fuzz_must(value.data, "a value has bytes");
+    if (json_lines_time(&json, NULL, NULL, &time_us, &fault))
+        fuzz_must(time_us >= 0 && time_us <= WEIR_MAX_TIME_US, "a time is in its range");
+    else
+        check_fault(&fault);
+    json_lines_free(&json);
 }
 
 static bool is_within(struct span part, struct span line)
@@ -45,10 +151,8 @@ static void check_line(struct span line)
         for (const char *at = fault.text; *at; at++)
             fuzz_must((unsigned char)*at >= ' ' && *at != 0x7f, "a terminal obeys nothing in \"%s\"", fault.text);
     }
-    const bool is_likely = clf_likely(line);
     if (!is_read[0])
         return;
-    fuzz_must(is_likely, "a line that is read is likely");
     for (int which = 0; which < 4; which++) {
         fuzz_must(time_us[which] == time_us[0], "there is one time");
         fuzz_must(key[which].len > 0 && is_within(key[which], line), "a key is a part of the line");
@@ -140,6 +244,8 @@ static void check_made(struct feed *feed)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     check_line((struct span){ (const char *)data, size });
+    check_formats((struct span){ (const char *)data, size });
+    check_json((struct span){ (const char *)data, size });
     struct feed feed = feed_of(data, size);
     check_made(&feed);
     return 0;

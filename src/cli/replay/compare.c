@@ -49,16 +49,16 @@ void compare_end(struct compare *compare)
 
 /* Add an admitted row to a meter. A clock that steps back affects a meter as it affects a limit, see
  * WEIR_CLOCK_SLACK_US. */
-static void meter_add(struct meter *meter, const struct weir_policy *policy, const struct row *row)
+static void meter_add(struct meter *meter, const struct weir_policy *policy, int64_t time_us, uint32_t cost)
 {
-    int64_t passed_us = row->time_us - meter->at_us;
+    int64_t passed_us = time_us - meter->at_us;
     if (passed_us < 0 && passed_us >= -WEIR_CLOCK_SLACK_US)
         passed_us = 0;
     if (passed_us != 0)
-        meter->at_us = row->time_us;
+        meter->at_us = time_us;
     if (passed_us > 0)
         meter->level -= (double)passed_us * (double)policy->limit / (double)policy->period_us;
-    meter->level = (meter->level < 0 ? 0 : meter->level) + row->cost;
+    meter->level = (meter->level < 0 ? 0 : meter->level) + cost;
 }
 
 /* True if an override applies to the row's key. The bound that the library states for a limit does not cover such keys,
@@ -67,7 +67,8 @@ static bool is_overridden(const struct compare *compare, size_t limit, const str
 {
     struct weir_policy policy;
     const struct weir_policy *own = &compare->policies->all[limit].policy;
-    const struct span key = rows_key(compare->rows, row->key);
+    const struct span key = rows_key(compare->rows,
+                                     rows_key_of(compare->rows, row, compare->policies->all[limit].key_kind));
     return compare->policies->override_count > 0 &&
            weir_limit_policy_for(compare->exact.limits[limit], weir_key(key.data, key.len), &policy) == WEIR_OK &&
            memcmp(&policy, own, sizeof policy) != 0;
@@ -80,8 +81,9 @@ static void compare_measure(struct compare *compare, const struct row *row)
         struct compared_limit *limit = &compare->out->limits[i];
         if (!limit->is_metered || is_overridden(compare, i, row))
             continue;
-        struct meter *meter = &compare->meters[i][row->key];
-        meter_add(meter, policy, row);
+        const struct named_policy *named = &compare->policies->all[i];
+        struct meter *meter = &compare->meters[i][rows_key_of(compare->rows, row, named->key_kind)];
+        meter_add(meter, policy, row->time_us, rows_cost_of(compare->rows, row, named->cost_kind));
         double over = meter->level - (double)((policy->burst ? policy->burst : policy->limit) + policy->debt);
         if (over > limit->most_over + 1e-6) /* a smaller excess is a rounding error */
             limit->most_over = over;
@@ -91,11 +93,10 @@ static void compare_measure(struct compare *compare, const struct row *row)
 int compare_add(struct compare *compare, const struct row *row, const struct weir_decision *decision)
 {
     struct comparison *out = compare->out;
-    struct span key = rows_key(compare->rows, row->key);
     struct weir_decision exact, audited = { .allowed = true };
-    int result = instance_decide(&compare->exact, key, row->cost, &exact);
+    int result = instance_decide(&compare->exact, compare->rows, row, &exact);
     if (result == EXIT_OK && decision->allowed)
-        result = instance_decide(&compare->auditor, key, row->cost, &audited);
+        result = instance_decide(&compare->auditor, compare->rows, row, &audited);
     if (result != EXIT_OK)
         return result;
     out->exact_admitted += exact.allowed;

@@ -61,7 +61,8 @@ static bool tally_start(struct tally *tally, size_t keys, size_t policies)
     tally->policies = calloc(policies, sizeof *tally->policies);
     bool has_room = tally->requests_by_key && tally->denied_by_key && tally->policies;
     for (size_t i = 0; i < policies && has_room; i++)
-        has_room = (tally->policies[i].denied_by_key = calloc(room, sizeof(uint32_t))) != NULL;
+        has_room = (tally->policies[i].denied_by_key = calloc(room, sizeof(uint32_t))) &&
+                   (tally->policies[i].requests_by_key = calloc(room, sizeof(uint32_t)));
     if (!has_room)
         tally_free(tally);
     return has_room;
@@ -69,8 +70,10 @@ static bool tally_start(struct tally *tally, size_t keys, size_t policies)
 
 void tally_free(struct tally *tally)
 {
-    for (size_t i = 0; i < tally->policy_count && tally->policies; i++)
+    for (size_t i = 0; i < tally->policy_count && tally->policies; i++) {
+        free(tally->policies[i].requests_by_key);
         free(tally->policies[i].denied_by_key);
+    }
     free(tally->policies);
     free(tally->requests_by_key);
     free(tally->denied_by_key);
@@ -147,10 +150,22 @@ static int decide_row(struct hold *hold, const struct instance *instance, const 
                       struct weir_decision *out)
 {
     hold->now_us = row->time_us;
-    int result = instance_decide(instance, rows_key(hold->rows, row->key), row->cost, out);
+    int result = instance_decide(instance, hold->rows, row, out);
     if (result == EXIT_OK && hold->store->mode == WEIR_HYBRID)
         result = compare_add(&hold->compare, row, out);
     return result;
+}
+
+static void count_request(struct hold *hold, const struct row *row)
+{
+    struct tally *tally = hold->tally;
+    tally->keys += tally->requests_by_key[row->key]++ == 0;
+    tally->permits_asked += row->cost;
+    for (size_t i = 0; i < tally->policy_count; i++) {
+        const struct named_policy *policy = &hold->policies->all[i];
+        tally->policies[i].requests_by_key[rows_key_of(hold->rows, row, policy->key_kind)]++;
+        tally->policies[i].permits_asked += rows_cost_of(hold->rows, row, policy->cost_kind);
+    }
 }
 
 static int hold_all(struct hold *hold, struct hold_watcher watcher, struct progress *progress)
@@ -165,7 +180,7 @@ static int hold_all(struct hold *hold, struct hold_watcher watcher, struct progr
         n = !is_batched ? 1 : rows->count - i < BATCH ? rows->count - i : BATCH;
         progress_show(progress, "replaying", i, rows->count);
         for (size_t j = 0; j < n; j++)
-            hold->tally->requests_by_key[batch[j].key]++;
+            count_request(hold, &batch[j]);
         result = is_batched ? decide_batch(hold, batch, n, decisions) : decide_row(hold, instance, batch, decisions);
         for (size_t j = 0; j < n && result == EXIT_OK; j++) {
             result = count(hold, instance, &batch[j], &decisions[j]);
@@ -191,7 +206,6 @@ static int count(struct hold *hold, const struct instance *instance, const struc
         tally->first_us = tally->last_us = row->time_us;
     tally->first_us = row->time_us < tally->first_us ? row->time_us : tally->first_us;
     tally->last_us = row->time_us > tally->last_us ? row->time_us : tally->last_us;
-    tally->permits_asked += row->cost;
     if (!decision->allowed)
         return blame(hold, instance, row);
     tally->admitted++;
@@ -213,12 +227,12 @@ static uint64_t store_calls(const struct instance *instance)
 /* Find out which limits alone would have allowed the row. */
 static int peek_limits(struct hold *hold, const struct instance *instance, const struct row *row, bool *allowed)
 {
-    struct span key = rows_key(hold->rows, row->key);
     const bool is_hybrid = hold->store->mode == WEIR_HYBRID;
     uint64_t before = is_hybrid ? store_calls(instance) : 0;
     for (size_t i = 0; i < hold->policies->count; i++) {
         struct weir_decision alone;
-        int error = weir_peek(instance->limits[i], weir_key(key.data, key.len), row->cost, &alone);
+        struct weir_request request = instance_request(instance, hold->rows, row, i);
+        int error = weir_peek(request.limit, request.key, request.cost, &alone);
         if (error != WEIR_OK)
             return instance_failed("cannot decide", error);
         allowed[i] = alone.allowed;
@@ -240,7 +254,7 @@ static int blame(struct hold *hold, const struct instance *instance, const struc
         if (allowed[i])
             continue;
         tally->policies[i].denied++;
-        tally->policies[i].denied_by_key[row->key]++;
+        tally->policies[i].denied_by_key[rows_key_of(hold->rows, row, hold->policies->all[i].key_kind)]++;
         denier = i;
         deniers++;
     }
@@ -255,10 +269,10 @@ static bool hold_remove_keys(const struct hold *hold, struct progress *progress)
 {
     for (size_t i = 0; i < hold->rows->key_count; i++) {
         struct span key = rows_key(hold->rows, i);
-        if (hold->tally->requests_by_key[i] == 0)
-            continue;
         progress_show(progress, "removing keys", i, hold->rows->key_count);
         for (size_t j = 0; j < hold->policies->count; j++) {
+            if (hold->tally->policies[j].requests_by_key[i] == 0)
+                continue;
             int error = weir_reset(hold->instances->limits[j], weir_key(key.data, key.len));
             if (error != WEIR_OK) {
                 progress_clear(progress);

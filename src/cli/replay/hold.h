@@ -24,13 +24,15 @@
 struct policy_tally {
     uint64_t denied;       /* requests that this limit denied, whatever the others said */
     uint64_t denied_alone; /* requests that no other limit denied */
-    uint32_t *denied_by_key;
+    uint64_t permits_asked;
+    uint32_t *requests_by_key, *denied_by_key; /* by the number of the limit's key */
 };
 
 struct tally {
     uint64_t admitted, denied;
     uint64_t permits_asked, permits_admitted;
-    uint32_t *requests_by_key, *denied_by_key; /* by key number */
+    uint32_t *requests_by_key, *denied_by_key; /* by the number of the key of kind 0 */
+    size_t keys;                               /* of kind 0 */
     struct policy_tally *policies;             /* in the order of the policies */
     size_t policy_count;
     int64_t first_us, last_us; /* the earliest and the latest time; 0 without rows */

@@ -29,7 +29,7 @@ int instance_options(struct weir_options *options, const struct policies *polici
 
 int instance_open(struct instance *instance, const struct weir_options *options, const struct policies *policies)
 {
-    *instance = (struct instance){ .limit_count = policies->count };
+    *instance = (struct instance){ .limit_count = policies->count, .policies = policies };
     int error = weir_open(options, &instance->limiter);
     if (error != WEIR_OK)
         return instance_failed("cannot open a limiter", error);
@@ -51,16 +51,25 @@ void instance_close(struct instance *instance)
     instance->limiter = NULL;
 }
 
-int instance_decide(const struct instance *instance, struct span key, int64_t cost, struct weir_decision *out)
+struct weir_request instance_request(const struct instance *instance, const struct rows *rows, const struct row *row,
+                                     size_t limit)
+{
+    const struct named_policy *policy = &instance->policies->all[limit];
+    struct span key = rows_key(rows, rows_key_of(rows, row, policy->key_kind));
+    return (struct weir_request){ instance->limits[limit], weir_key(key.data, key.len),
+                                  rows_cost_of(rows, row, policy->cost_kind), 0 };
+}
+
+int instance_decide(const struct instance *instance, const struct rows *rows, const struct row *row,
+                    struct weir_decision *out)
 {
     struct weir_request requests[WEIR_MAX_ALL];
     int error;
-    if (instance->limit_count == 1) {
-        error = weir_try(instance->limits[0], weir_key(key.data, key.len), cost, out);
-    } else {
-        for (size_t i = 0; i < instance->limit_count; i++)
-            requests[i] = (struct weir_request){ instance->limits[i], weir_key(key.data, key.len), cost, 0 };
+    for (size_t i = 0; i < instance->limit_count; i++)
+        requests[i] = instance_request(instance, rows, row, i);
+    if (instance->limit_count == 1)
+        error = weir_try(requests[0].limit, requests[0].key, requests[0].cost, out);
+    else
         error = weir_try_all(instance->limiter, requests, instance->limit_count, out);
-    }
     return error == WEIR_OK ? EXIT_OK : instance_failed("cannot decide", error);
 }

@@ -5,11 +5,12 @@
 #include <weir/weir.h>
 
 #include "cli/policies.h"
-#include "cli/span.h"
+#include "cli/replay/input/rows.h"
 
 struct instance {
     weir *limiter; /* NULL: not open */
     size_t limit_count;
+    const struct policies *policies;
     weir_limit *limits[WEIR_MAX_ALL];
 };
 
@@ -21,9 +22,14 @@ int instance_options(struct weir_options *options, const struct policies *polici
 int instance_open(struct instance *instance, const struct weir_options *options, const struct policies *policies);
 void instance_close(struct instance *instance);
 
-/* Decide one request by all limits together, all or nothing, by the limiter's clock. Return EXIT_OK, or EXIT_FAILED
- * after a complaint. */
-int instance_decide(const struct instance *instance, struct span key, int64_t cost, struct weir_decision *out);
+/* Return what a row asks of the limit with that index. */
+struct weir_request instance_request(const struct instance *instance, const struct rows *rows, const struct row *row,
+                                     size_t limit);
+
+/* Decide a row by all limits together, all or nothing, by the limiter's clock. Return EXIT_OK, or EXIT_FAILED after a
+ * complaint. */
+int instance_decide(const struct instance *instance, const struct rows *rows, const struct row *row,
+                    struct weir_decision *out);
 
 /* Complain about an error of the library. Return EXIT_FAILED. */
 int instance_failed(const char *what, int error);

@@ -22,38 +22,39 @@ const char REPLAY_HELP[] =
     "\n"
     "Limits (several limits decide each request together, all or nothing):\n"
     "  -p, --policy POLICY    a limit, for example 'token_bucket limit=100 period=1s burst=200';\n"
-    "                         may be repeated\n"
+    "                         may be repeated. Before it may stand a name, a key and a cost of its own:\n"
+    "                         'tokens key=user cost=size: fixed_window limit=9000 period=1m'\n"
     "  -f, --policies FILE    all limits of a policy file (name = policy, one per line); may be repeated\n"
     "\n"
     "Where the counts are kept:\n"
     "      --mode MODE        local (default): in this process\n"
-    "                         distributed: in Redis, under keys of this run, which are removed at its end; the\n"
-    "                         decisions are the same as in local mode\n"
-    "                         hybrid: in instances that lease permits from Redis; the report compares their\n"
-    "                         decisions with those of one exact limit\n"
-    "      --redis URL        redis[s]://[user@]host[:port][/db], unix://[user@]/path[?db=N],\n"
-    "                         redis[s]-sentinel://[user@]host[:port][,host[:port]...]/service[?db=N] or\n"
-    "                         redis[s]-cluster://[user@]host[:port][,host[:port]...]\n"
+    "                         distributed: in Redis, with the same decisions; its keys are removed at the end\n"
+    "                         hybrid: in instances that lease permits from Redis, compared with one exact limit\n"
+    "      --redis URL        redis[s]://[user@]host[:port][/db], unix://[user@]/path[?db=N] and others: weir(1)\n"
     "      --redis-password-file FILE\n"
     "                         a file whose first line is the password; without it, the environment variable\n"
     "                         WEIR_REDIS_PASSWORD\n"
     "      --instances N      hybrid: the number of instances, each its own limiter (default 1)\n"
     "      --deal HOW         hybrid: how requests go to instances: round-robin (default), key (all requests of a\n"
-    "                         key to the same one) or skewed (half of all to the first, half of the rest to the\n"
-    "                         next, and so on)\n"
+    "                         key to the same one) or skewed (half of all to the first, and so on)\n"
     "      --lease-life TIME  hybrid: how long a lease may live at most, 1ms to 366d (default: no bound)\n"
     "      --lease-excess N   hybrid: how far leases may exceed a token bucket, in percent of its burst (default 5)\n"
     "      --lease-max N      hybrid: how many permits of a key an instance may lease at once\n"
     "      --strict           hybrid: keep permits in reserve in Redis, so that the limit is never exceeded\n"
     "\n"
     "Input:\n"
-    "      --format FORMAT    auto (default: by the first 200 lines), clf (Common or Combined Log Format) or csv\n"
-    "      --key KEY          the key: client (default), path, user or method in access logs; a field's name, or\n"
-    "                         its number from 1, in CSV\n"
-    "      --time FIELD       CSV: the field with the time\n"
-    "      --cost FIELD       CSV: the field with the permits that a request takes (default: cost, or 1)\n"
-    "      --time-unit UNIT   CSV: the unit of whole-number times: us (default), ms, s or ns; a field's name that\n"
-    "                         ends in _us, _ms, _s or _ns also sets it\n"
+    "      --format FORMAT    auto (default: by the first 200 lines), combined, common, vhost_combined,\n"
+    "                         vhost_common, haproxy, alb, envoy, istio, sshd, w3c (CloudFront, IIS), json (Caddy\n"
+    "                         and others) or csv\n"
+    "      --log-format TEXT  the format as nginx's log_format or Apache's LogFormat has it\n"
+    "      --key KEY          the key: a field such as client (default), path, user or method; a path such as\n"
+    "                         request.client_ip in JSON; in CSV a name, or a number from 1. user+path is both;\n"
+    "                         client/24/64 is an address's prefix, of IPv4 and IPv6\n"
+    "      --time FIELD       CSV, JSON: the field with the time\n"
+    "      --cost FIELD       the field with the permits that a request takes (default: 1; in CSV cost, or 1)\n"
+    "      --time-unit UNIT   CSV, JSON: the unit of whole-number times: us (default), ms, s or ns; a field's name\n"
+    "                         that ends in _us, _ms, _s or _ns also sets it\n"
+    "      --year YEAR        the year of the first line, for times without one, as in syslog (default: 2000)\n"
     "      --keep-order       keep the order of the rows, even if times step back, instead of sorting them\n"
     "      --lenient          report even if fewer than 95 % of the rows fit the format; the exit status stays 1\n"
     "\n"
@@ -66,8 +67,7 @@ const char REPLAY_HELP[] =
     "                         gnuplot)\n"
     "  -h, --help             print this text\n"
     "\n"
-    "CSV without a header row is time_us,key,cost. Times are whole microseconds, seconds with a decimal\n"
-    "point, or dates such as 2023-11-16 18:17:03.25 (UTC) or 2023-11-16T18:17:03+01:00.\n"
+    "CSV without a header row is time_us,key,cost.\n"
     "\n"
     "Exit status: 0 done; 1 the input, the plot or the output failed, or fewer than 95 % of the rows fit;\n"
     "2 wrong usage or a bad policy.\n"
@@ -79,13 +79,28 @@ struct replay {
     struct store store;
     struct load_options load;
     bool keep_order, json, decisions_only;
+    const char *key, *cost; /* of the limits without their own; NULL: the usual ones */
     const char *plot_path;
     size_t top;
     char *const *files;
     size_t file_count;
 };
 
-enum option_code { KEY = 256, TIME, COST, TIME_UNIT, FORMAT, KEEP_ORDER, LENIENT, TOP, JSON, DECISIONS, PLOT };
+enum option_code {
+    KEY = 256,
+    TIME,
+    COST,
+    TIME_UNIT,
+    FORMAT,
+    LOG_FORMAT,
+    YEAR,
+    KEEP_ORDER,
+    LENIENT,
+    TOP,
+    JSON,
+    DECISIONS,
+    PLOT
+};
 
 static int replay_read_options(struct replay *replay, int argc, char **argv, bool *wants_help);
 static int replay_read_option(struct replay *replay, int code, const char *value);
@@ -116,6 +131,8 @@ static int replay_read_options(struct replay *replay, int argc, char **argv, boo
         { "time", required_argument, NULL, TIME },
         { "cost", required_argument, NULL, COST },
         { "format", required_argument, NULL, FORMAT },
+        { "log-format", required_argument, NULL, LOG_FORMAT },
+        { "year", required_argument, NULL, YEAR },
         { "time-unit", required_argument, NULL, TIME_UNIT },
         { "keep-order", no_argument, NULL, KEEP_ORDER },
         { "lenient", no_argument, NULL, LENIENT },
@@ -156,19 +173,25 @@ static int replay_read_option(struct replay *replay, int code, const char *value
 {
     int64_t number;
     switch (code) {
-    case 'p': return policies_add_text(&replay->policies, "replay", value);
+    case 'p': return policies_add_keyed(&replay->policies, "replay", value);
     case 'f': return policies_add_file(&replay->policies, value);
-    case KEY: replay->load.choice.key = value; break;
+    case KEY: replay->key = value; break;
+    case COST: replay->cost = value; break;
     case TIME: replay->load.choice.time = value; break;
-    case COST: replay->load.choice.cost = value; break;
+    case LOG_FORMAT: replay->load.log_format = value; break;
     case KEEP_ORDER: replay->keep_order = true; break;
     case LENIENT: replay->load.is_lenient = true; break;
     case JSON: replay->json = true; break;
     case DECISIONS: replay->decisions_only = true; break;
     case FORMAT:
-        if (strcmp(value, "auto") != 0 && strcmp(value, "clf") != 0 && strcmp(value, "csv") != 0)
-            return usage_error("replay", "--format '%s' is not one of auto, clf, csv", value);
-        replay->load.format = value[0] == 'a' ? LOAD_AUTO : value[1] == 'l' ? LOAD_CLF : LOAD_CSV;
+        if (strcmp(value, "auto") != 0 && !load_format_exists(value))
+            return usage_error("replay", "--format '%s' is not one of auto, csv, json, %s", value, FORMAT_NAMES);
+        replay->load.format = strcmp(value, "auto") == 0 ? NULL : value;
+        break;
+    case YEAR:
+        if (!span_number(span_of(value), &number) || number < 1970 || number > 2254)
+            return usage_error("replay", "--year '%s' is not from 1970 to 2254", value);
+        replay->load.year = (int)number;
         break;
     case TIME_UNIT:
         if (!time_unit_read(span_of(value), &replay->load.choice.unit))
@@ -190,6 +213,37 @@ static int replay_read_option(struct replay *replay, int code, const char *value
     return EXIT_OK;
 }
 
+static bool is_same(const char *left, const char *right)
+{
+    return left == right || (left && right && strcmp(left, right) == 0);
+}
+
+/* Number the kinds of keys and costs that the limits have: equal ones have the same number. Kind 0 is the first's. */
+static int kinds_number(struct replay *replay)
+{
+    struct load_options *load = &replay->load;
+    struct fault fault;
+    for (size_t i = 0; i < replay->policies.count; i++) {
+        struct named_policy *policy = &replay->policies.all[i];
+        const char *key = policy->key[0] ? policy->key : replay->key,
+                   *cost = policy->cost[0] ? policy->cost : replay->cost;
+        for (policy->key_kind = 0; policy->key_kind < load->key_count; policy->key_kind++)
+            if (is_same(load->keys[policy->key_kind].text, key))
+                break;
+        for (policy->cost_kind = 0; policy->cost_kind < load->cost_count; policy->cost_kind++)
+            if (is_same(load->costs[policy->cost_kind], cost))
+                break;
+        if (policy->key_kind == ROWS_MAX_KEYS || policy->cost_kind == ROWS_MAX_COSTS)
+            return usage_error("replay", "the limits have more than %d different keys or %d different costs",
+                               ROWS_MAX_KEYS, ROWS_MAX_COSTS);
+        if (policy->key_kind == load->key_count && !key_spec_read(&load->keys[load->key_count++], key, &fault))
+            return usage_error("replay", "the key '%s': %s", key, fault.text);
+        if (policy->cost_kind == load->cost_count)
+            load->costs[load->cost_count++] = cost;
+    }
+    return EXIT_OK;
+}
+
 static int check_options(struct replay *replay)
 {
     static char standard_input[] = "-";
@@ -200,6 +254,10 @@ static int check_options(struct replay *replay)
     if (replay->policies.count > WEIR_MAX_ALL)
         return usage_error("replay", "%zu limits are more than the %d that can decide one request",
                            replay->policies.count, WEIR_MAX_ALL);
+    if (replay->load.format && replay->load.log_format)
+        return usage_error("replay", "--format and --log-format cannot be combined");
+    if (kinds_number(replay) != EXIT_OK)
+        return EXIT_ERROR;
     if (replay->json && replay->decisions_only)
         return usage_error("replay", "--json and --decisions cannot be combined");
     if (replay->file_count == 0) {

@@ -16,7 +16,7 @@ static void print_input(const struct report *report);
 static void print_counts(const struct report *report);
 static void print_nearest(const struct report *report);
 static bool print_policy(const struct report *report, size_t number);
-static bool print_keys(const struct report *report, const uint32_t *denied_by_key);
+static bool print_keys(const struct report *report, struct key_counts counts);
 
 bool report_text(const struct report *report)
 {
@@ -26,7 +26,7 @@ bool report_text(const struct report *report)
         print_nearest(report);
     if (report->store->mode == WEIR_HYBRID)
         report_hybrid_text(report);
-    if (!print_keys(report, report->tally->denied_by_key))
+    if (!print_keys(report, report_counts(report)))
         return false;
     for (size_t i = 0; i < report->policies->count && report->policies->count > 1; i++)
         if (!print_policy(report, i))
@@ -44,11 +44,22 @@ static int ranked_compare(const void *left, const void *right)
     return a->key < b->key ? -1 : a->key > b->key;
 }
 
-uint32_t *report_denied_keys(const struct report *report, const uint32_t *denied_by_key, size_t *out_count)
+struct key_counts report_counts_of(const struct report *report, size_t number)
+{
+    const struct policy_tally *tally = &report->tally->policies[number];
+    return (struct key_counts){ tally->requests_by_key, tally->denied_by_key };
+}
+
+struct key_counts report_counts(const struct report *report)
+{
+    return (struct key_counts){ report->tally->requests_by_key, report->tally->denied_by_key };
+}
+
+uint32_t *report_denied_keys(const struct report *report, struct key_counts counts, size_t *out_count)
 {
     size_t count = 0;
     for (size_t i = 0; i < report->rows->key_count; i++)
-        count += denied_by_key[i] > 0;
+        count += counts.denied[i] > 0;
     struct ranked *ranked = malloc((count + 1) * sizeof *ranked);
     uint32_t *keys = malloc((count + 1) * sizeof *keys);
     if (!ranked || !keys) {
@@ -58,8 +69,8 @@ uint32_t *report_denied_keys(const struct report *report, const uint32_t *denied
     }
     count = 0;
     for (size_t i = 0; i < report->rows->key_count; i++)
-        if (denied_by_key[i])
-            ranked[count++] = (struct ranked){ (uint32_t)i, denied_by_key[i], report->tally->requests_by_key[i] };
+        if (counts.denied[i])
+            ranked[count++] = (struct ranked){ (uint32_t)i, counts.denied[i], counts.requests[i] };
     qsort(ranked, count, sizeof *ranked, ranked_compare);
     for (size_t i = 0; i < count; i++)
         keys[i] = ranked[i].key;
@@ -133,6 +144,14 @@ static size_t count_denied(const struct report *report, const uint32_t *denied_b
     return count;
 }
 
+static size_t count_asking(const struct report *report, const struct policy_tally *tally)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < report->rows->key_count; i++)
+        count += tally->requests_by_key[i] > 0;
+    return count;
+}
+
 static void print_counts(const struct report *report)
 {
     const struct tally *tally = report->tally;
@@ -149,8 +168,8 @@ static void print_counts(const struct report *report)
         snprintf(note, sizeof note, "(by %s)", report->key_name);
     else if (report->rows->count)
         snprintf(note, sizeof note, "(the input has no key: all requests share one)");
-    report_count("distinct keys", report->rows->key_count, 0, note);
-    report_count("keys ever denied", count_denied(report, tally->denied_by_key), report->rows->key_count, "");
+    report_count("distinct keys", tally->keys, 0, note);
+    report_count("keys ever denied", count_denied(report, tally->denied_by_key), tally->keys, "");
     if (report->busiest_count) {
         char when[TIME_TEXT_SIZE];
         time_print(report->busiest_second * WEIR_SECOND, when);
@@ -173,19 +192,22 @@ static bool print_policy(const struct report *report, size_t number)
 {
     const struct named_policy *policy = &report->policies->all[number];
     const struct policy_tally *tally = &report->tally->policies[number];
-    char note[64];
+    char note[160];
     snprintf(note, sizeof note, "%llu by this limit alone", (unsigned long long)tally->denied_alone);
     printf("\nBy %zu. %s%s%s\n", number + 1, policy->name, policy->name[0] ? " = " : "", policy->text);
     report_count("denied", tally->denied, report->rows->count, note);
-    report_count("keys ever denied", count_denied(report, tally->denied_by_key), report->rows->key_count, "");
-    return print_keys(report, tally->denied_by_key);
+    if (tally->permits_asked != report->rows->count)
+        report_count("permits asked", tally->permits_asked, 0, "");
+    snprintf(note, sizeof note, "%s%s%s", *policy->key ? "(by " : "", policy->key, *policy->key ? ")" : "");
+    report_count("keys ever denied", count_denied(report, tally->denied_by_key), count_asking(report, tally), note);
+    return print_keys(report, report_counts_of(report, number));
 }
 
 /* Print the keys with the most denials, and how to see the others. */
-static bool print_keys(const struct report *report, const uint32_t *denied_by_key)
+static bool print_keys(const struct report *report, struct key_counts counts)
 {
     size_t count, shown;
-    uint32_t *keys = report_denied_keys(report, denied_by_key, &count);
+    uint32_t *keys = report_denied_keys(report, counts, &count);
     if (!keys)
         return false;
     shown = count < report->top ? count : report->top;
@@ -193,7 +215,7 @@ static bool print_keys(const struct report *report, const uint32_t *denied_by_ke
         printf("\n%12s%12s%10s   key\n", "denied", "requests", "share");
     for (size_t i = 0; i < shown; i++) {
         char key[KEY_WIDTH], share[TIME_TEXT_SIZE];
-        uint32_t denied = denied_by_key[keys[i]], requests = report->tally->requests_by_key[keys[i]];
+        uint32_t denied = counts.denied[keys[i]], requests = counts.requests[keys[i]];
         span_show(rows_key(report->rows, keys[i]), key, sizeof key);
         share_print(denied, requests, share);
         printf("%12u%12u%10s   %s\n", denied, requests, share, key);

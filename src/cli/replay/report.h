@@ -18,9 +18,18 @@ struct report {
     size_t busiest_count;
 };
 
-/* Return the keys with a denial in `denied_by_key`: most denials first, then most requests, then the first seen. The
- * caller frees them. NULL: out of memory. */
-uint32_t *report_denied_keys(const struct report *report, const uint32_t *denied_by_key, size_t *out_count);
+/* Counts by key number, of all limits together or of one. */
+struct key_counts {
+    const uint32_t *requests, *denied;
+};
+
+/* Return the keys with a denial: most denials first, then most requests, then the first seen. The caller frees them.
+ * NULL: out of memory. */
+uint32_t *report_denied_keys(const struct report *report, struct key_counts counts, size_t *out_count);
+
+/* Return the counts of the keys of limit `number`, or of all limits together. */
+struct key_counts report_counts_of(const struct report *report, size_t number);
+struct key_counts report_counts(const struct report *report);
 
 /* Print a line of counts, with its share of `whole` unless that is 0, and a note unless that is empty. */
 void report_count(const char *name, uint64_t count, uint64_t whole, const char *note);

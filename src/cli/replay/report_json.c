@@ -13,7 +13,7 @@
 
 static void json_print_nearest(const struct report *report);
 static void print_key(struct span key);
-static bool print_top(const struct report *report, const uint32_t *denied_by_key);
+static bool print_top(const struct report *report, struct key_counts counts);
 static bool print_policies(const struct report *report);
 
 static double share_of(uint64_t part, uint64_t whole)
@@ -40,8 +40,7 @@ bool report_json(const struct report *report)
            report->unreadable, report->rows->count, (unsigned long long)tally->admitted,
            (unsigned long long)tally->denied, share_of(tally->denied, report->rows->count));
     printf("\"permits_asked\":%llu,\"permits_admitted\":%llu,\"distinct_keys\":%zu,\"key_field\":",
-           (unsigned long long)tally->permits_asked, (unsigned long long)tally->permits_admitted,
-           report->rows->key_count);
+           (unsigned long long)tally->permits_asked, (unsigned long long)tally->permits_admitted, tally->keys);
     if (report->key_name[0])
         json_string(span_of(report->key_name));
     else
@@ -61,7 +60,7 @@ bool report_json(const struct report *report)
     if (report->store->mode == WEIR_HYBRID)
         report_hybrid_json(report);
     json_print_nearest(report);
-    if (!print_top(report, tally->denied_by_key))
+    if (!print_top(report, report_counts(report)))
         return false;
     fputs(",\"policies\":[", stdout);
     if (!print_policies(report))
@@ -95,17 +94,17 @@ static void print_key(struct span key)
     putchar('"');
 }
 
-static bool print_top(const struct report *report, const uint32_t *denied_by_key)
+static bool print_top(const struct report *report, struct key_counts counts)
 {
     size_t count;
-    uint32_t *keys = report_denied_keys(report, denied_by_key, &count);
+    uint32_t *keys = report_denied_keys(report, counts, &count);
     if (!keys)
         return false;
     printf("\"keys_ever_denied\":%zu,\"top_keys\":[", count);
     for (size_t i = 0; i < count && i < report->top; i++) {
         fputs(i ? ",{" : "{", stdout);
         print_key(rows_key(report->rows, keys[i]));
-        printf(",\"requests\":%u,\"denied\":%u}", report->tally->requests_by_key[keys[i]], denied_by_key[keys[i]]);
+        printf(",\"requests\":%u,\"denied\":%u}", counts.requests[keys[i]], counts.denied[keys[i]]);
     }
     putchar(']');
     free(keys);
@@ -142,10 +141,18 @@ static bool print_policies(const struct report *report)
             fputs("null", stdout);
         fputs(",\"policy\":", stdout);
         json_string(span_of(policy->text));
+        if (policy->key[0]) {
+            fputs(",\"key_field\":", stdout);
+            json_string(span_of(policy->key));
+        }
+        if (policy->cost[0]) {
+            fputs(",\"cost_field\":", stdout);
+            json_string(span_of(policy->cost));
+        }
         print_overrides(report->policies, i);
         printf(",\"denied\":%llu,\"denied_alone\":%llu,\"share_denied\":%.6f,", (unsigned long long)tally->denied,
                (unsigned long long)tally->denied_alone, share_of(tally->denied, report->rows->count));
-        if (!print_top(report, tally->denied_by_key))
+        if (!print_top(report, report_counts_of(report, i)))
             return false;
         putchar('}');
     }

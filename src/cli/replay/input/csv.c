@@ -28,7 +28,7 @@ void csv_start(struct csv *csv, const struct csv_choice *choice)
     csv->time = csv->key = csv->cost = NO_COLUMN;
     csv->unit = choice->has_unit ? choice->unit : TIME_MICROSECONDS;
     csv->key_name[0] = '\0';
-    csv->header_fields = csv->skipped = csv->count = csv->unquoted_size = 0;
+    csv->header_fields = csv->skipped = csv->count = csv->unquoted_len = csv->unquoted_size = 0;
     csv->rows = csv->early = 0;
     csv->is_unit_assumed = false;
     csv->unquoted = NULL;
@@ -204,7 +204,7 @@ int csv_begin(struct csv *csv, struct lines *lines, struct span line)
 {
     const struct csv_choice *choice = csv->choice;
     struct header header = { 0 };
-    csv->is_plain = !choice->time && !choice->key && !choice->cost;
+    csv->is_plain = !choice->time && !choice->key && !choice->cost && !choice->more_count;
     lines_mark(lines);
     if (header_search(csv, lines, line, &header) != EXIT_OK || header_read(csv, lines, &header) != EXIT_OK)
         return EXIT_FAILED;
@@ -229,6 +229,9 @@ int csv_begin(struct csv *csv, struct lines *lines, struct span line)
         return column_missing(csv, lines, "--key", choice->key);
     if (!column_choose(csv, choice->cost, &csv->cost))
         return column_missing(csv, lines, "--cost", choice->cost);
+    for (size_t i = 0; i < choice->more_count; i++)
+        if (!column_choose(csv, choice->more[i], &csv->more[i]))
+            return column_missing(csv, lines, "key or cost", choice->more[i]);
     if (csv->time == NO_COLUMN)
         return column_missing(csv, lines, "--time", NULL);
 
@@ -246,6 +249,13 @@ int csv_begin(struct csv *csv, struct lines *lines, struct span line)
 
 /* ---- Rows ---- */
 
+/* Get a column's value without its quotes; "*" where there is no such column. False: out of memory. */
+static bool csv_value(struct csv *csv, size_t column, struct span *out)
+{
+    *out = column == NO_COLUMN ? span_of("*") : csv->fields[column];
+    return column == NO_COLUMN || !csv->is_quoted[column] || csv_unquote(csv, out);
+}
+
 int csv_read(struct csv *csv, struct lines *lines, struct span line, struct csv_row *out, struct fault *fault)
 {
     if (csv->is_plain)
@@ -257,13 +267,18 @@ int csv_read(struct csv *csv, struct lines *lines, struct span line, struct csv_
         return fault_say(fault, "has %zu field%s, and the header has %zu", csv->count, csv->count == 1 ? "" : "s",
                          csv->header_fields);
     size_t last = csv->time;
+    for (size_t i = 0; i < csv->choice->more_count; i++)
+        last = csv->more[i] > last ? csv->more[i] : last;
     last = csv->key != NO_COLUMN && csv->key > last ? csv->key : last;
     last = csv->cost != NO_COLUMN && csv->cost > last ? csv->cost : last;
     if (csv->count <= last)
         return fault_say(fault, "has %zu field%s, and column %zu is asked for", csv->count, csv->count == 1 ? "" : "s",
                          last + 1);
-    out->key = csv->key == NO_COLUMN ? span_of("*") : csv->fields[csv->key];
-    if (csv->key != NO_COLUMN && csv->is_quoted[csv->key] && !csv_unquote(csv, &out->key)) {
+    csv->unquoted_len = 0;
+    bool has_room = csv_value(csv, csv->key, &out->key);
+    for (size_t i = 0; i < csv->choice->more_count && has_room; i++)
+        has_room = csv_value(csv, csv->more[i], &out->more[i]);
+    if (!has_room) {
         complain("%s: out of memory", lines->name);
         return -1;
     }
@@ -288,7 +303,7 @@ static bool row_values(struct csv *csv, struct span time, struct span cost, stru
     if (!time_read(time, csv->unit, &out->time_us, &wrong))
         return fault_set(fault, "time", time, wrong);
     csv->rows++;
-    csv->early += out->time_us >= EARLY_MIN_US && out->time_us < EARLY_MAX_US;
+    csv->early += csv_time_is_early(out->time_us);
     if (!span_number(span_trim(cost), &out->cost) || out->cost < 1 || out->cost > WEIR_MAX_PERMITS)
         return fault_set(fault, "cost", cost, "is not a whole number from 1 to 1000000000");
     return key_check(out->key, fault);
@@ -301,6 +316,11 @@ static bool key_check(struct span key, struct fault *fault)
     if (key.len > WEIR_MAX_KEY_LEN)
         return fault_say(fault, "the key has %zu bytes, and at most %d are allowed", key.len, WEIR_MAX_KEY_LEN);
     return true;
+}
+
+bool csv_time_is_early(int64_t time_us)
+{
+    return time_us >= EARLY_MIN_US && time_us < EARLY_MAX_US;
 }
 
 bool csv_unit_is_doubtful(const struct csv *csv)

@@ -18,12 +18,15 @@
 #include "cli/times.h"
 
 #define CSV_MAX_FIELDS 4096
+#define CSV_MAX_MORE 64
 #define CSV_SEARCHED 200
 #define CSV_MAX_RECORD ((size_t)1 << 20) /* bytes of a record: a missing quote must not consume the file */
 
 /* The choices on the command line; NULL: find out. A column's name, or its number from 1. */
 struct csv_choice {
     const char *time, *key, *cost;
+    const char *const *more; /* further columns, whose values csv_row.more has */
+    size_t more_count;       /* up to CSV_MAX_MORE */
     bool has_unit;
     enum time_unit unit; /* of whole-number times */
 };
@@ -39,15 +42,17 @@ struct csv {
     size_t count;         /* fields of the current row */
     bool is_unit_assumed; /* neither the command line nor the column's name sets it */
     size_t rows, early;   /* rows read, and those whose time would be more plausible in Unix seconds or milliseconds */
-    char *unquoted;       /* the key without its quotes */
-    size_t unquoted_size;
+    size_t more[CSV_MAX_MORE];
+    char *unquoted; /* fields of the current row without their quotes */
+    size_t unquoted_len, unquoted_size;
     bool is_quoted[CSV_MAX_FIELDS];
     struct span fields[CSV_MAX_FIELDS]; /* quoted fields without the outer quotes, with inner quotes still doubled */
 };
 
 struct csv_row {
     int64_t time_us, cost;
-    struct span key; /* valid until the next row */
+    struct span key; /* valid until the next row, as the others are */
+    struct span more[CSV_MAX_MORE];
 };
 
 void csv_start(struct csv *csv, const struct csv_choice *choice);
@@ -60,6 +65,9 @@ int csv_begin(struct csv *csv, struct lines *lines, struct span line);
 
 /* Read the record that begins with `line`: 1; 0 if it is bad, and the fault says why; -1 after a complaint. */
 int csv_read(struct csv *csv, struct lines *lines, struct span line, struct csv_row *out, struct fault *fault);
+
+/* True if a time lies early in 1970, as Unix seconds or milliseconds that were read as microseconds do. */
+bool csv_time_is_early(int64_t time_us);
 
 /* True, after the last row, if every time looks like seconds or milliseconds that were read as microseconds. */
 bool csv_unit_is_doubtful(const struct csv *csv);

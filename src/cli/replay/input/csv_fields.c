@@ -84,19 +84,22 @@ bool csv_unquote(struct csv *csv, struct span *field)
 {
     if (span_find(*field, '"') == field->len)
         return true;
-    if (csv->unquoted_size < field->len) {
-        char *grown = realloc(csv->unquoted, field->len);
+    size_t most = 0; /* of bytes; growing later would move what fields point to */
+    for (size_t i = 0; i < csv->count; i++)
+        most += csv->fields[i].len * (1 + csv->choice->more_count);
+    if (csv->unquoted_len == 0 && csv->unquoted_size < most) {
+        char *grown = realloc(csv->unquoted, most);
         if (!grown)
             return false;
         csv->unquoted = grown;
-        csv->unquoted_size = field->len;
+        csv->unquoted_size = most;
     }
-    size_t len = 0;
+    size_t begin = csv->unquoted_len;
     for (size_t i = 0; i < field->len; i++) {
-        csv->unquoted[len++] = field->data[i];
+        csv->unquoted[csv->unquoted_len++] = field->data[i];
         if (field->data[i] == '"') /* a second quote follows: a single one would have ended the field */
             i++;
     }
-    *field = (struct span){ csv->unquoted, len };
+    *field = (struct span){ csv->unquoted + begin, csv->unquoted_len - begin };
     return true;
 }

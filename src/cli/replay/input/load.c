@@ -1,4 +1,4 @@
-/* load.c - reads access logs and CSV files into rows. */
+/* load.c - reads access logs, JSON lines and CSV files into rows. */
 #include "cli/replay/input/load.h"
 
 #include <stdio.h>
@@ -8,211 +8,180 @@
 #include <weir/weir.h>
 
 #include "cli/cli.h"
-#include "cli/replay/input/clf.h"
+#include "cli/replay/input/reader.h"
 
-#define GUESS_LINES 200 /* lines that decide on the format, unless GUESS_BYTES end before */
-#define GUESS_BYTES ((size_t)1 << 20)
-
-struct reader { /* one file */
-    struct loader *load;
-    const char *name;
-    struct lines lines;
-    enum load_format format;
-    enum clf_key clf_key;
-    struct csv *csv;
+struct load_row { /* what is built of one row */
+    struct key_buffer buffers[ROWS_MAX_KEYS];
+    struct span keys[ROWS_MAX_KEYS];
+    int64_t costs[ROWS_MAX_COSTS];
 };
 
-static int load_read_rows(struct reader *reader);
-static int load_begin(struct reader *reader, struct span line);
-static int read_row(struct reader *reader, struct span line);
-static bool guess(struct reader *reader, struct span *line);
-static int begin_clf(struct reader *reader);
-static void remember_key_name(struct loader *load, const char *name);
+static int load_read_rows(struct reader *reader, struct load_row *row);
+static int load_add(struct reader *reader, struct load_row *row, struct span line);
+static void load_say_format(const struct reader *reader);
+static void remember_key_name(struct loader *load, const struct reader *reader);
 static void report_unreadable(struct reader *reader, int64_t line, const struct fault *fault);
+
+bool load_format_exists(const char *name)
+{
+    struct format *format = calloc(1, sizeof *format);
+    bool exists = strcmp(name, "csv") == 0 || strcmp(name, "json") == 0 || (format && format_named(format, name));
+    free(format);
+    return exists;
+}
 
 int load_file(struct loader *load, const char *path)
 {
     int code = EXIT_FAILED;
     struct reader reader = { .load = load, .name = bytes_name(path) };
+    struct load_row row = { 0 };
     struct bytes *bytes = bytes_open(path);
     if (!bytes)
         return EXIT_FAILED;
     lines_start(&reader.lines, bytes, reader.name);
-    reader.csv = malloc(sizeof *reader.csv);
-    if (reader.csv) {
-        csv_start(reader.csv, &load->options->choice);
-        code = load_read_rows(&reader);
-        if (csv_unit_is_doubtful(reader.csv))
+    reader.csv = calloc(1, sizeof *reader.csv);
+    reader.format = calloc(1, sizeof *reader.format);
+    if (reader.csv && reader.format) {
+        csv_start(reader.csv, &reader.choice);
+        code = load_read_rows(&reader, &row);
+        progress_clear(load->progress);
+        if (code == EXIT_OK)
+            load_say_format(&reader);
+        if (csv_unit_is_doubtful(reader.csv) || (reader.early && reader.early == reader.rows))
             complain("%s: its whole-number times are read as microseconds, which lie early in 1970; "
                      "set --time-unit s or ms if they are seconds or milliseconds",
                      reader.name);
         csv_free(reader.csv);
+        format_free(reader.format);
     } else {
         complain("%s: out of memory", reader.name);
     }
     progress_clear(load->progress);
+    for (size_t i = 0; i < ROWS_MAX_KEYS; i++)
+        free(row.buffers[i].bytes);
+    json_lines_free(&reader.json);
     free(reader.csv);
+    free(reader.format);
     lines_free(&reader.lines);
     bytes_close(bytes);
     return code;
 }
 
-static int load_read_rows(struct reader *reader)
+/* Say which format was found, and how many rows fit it. */
+static void load_say_format(const struct reader *reader)
 {
-    bool is_begun = false;
+    const struct format *format = reader->format;
+    bool is_log = reader->kind == READER_LOG;
+    const char *name = is_log ? format->name : reader->kind == READER_JSON ? "json" : "csv";
+    if (!reader->is_guessed)
+        return;
+    complain("%s: detected the format %s%s%s%s; %zu of %zu rows fit", reader->name, name,
+             is_log && *format->prefix ? " behind " : "", is_log ? format->prefix : "",
+             is_log && format->quotes ? " in quotation marks" : "", reader->rows, reader->rows + reader->bad);
+}
+
+static int load_read_rows(struct reader *reader, struct load_row *row)
+{
+    struct loader *load = reader->load;
     struct span line;
-    int result;
+    struct fault fault;
+    int result = 0, code;
+    while ((result = lines_next(&reader->lines, &line)) == 1 && span_trim(line).len == 0)
+        ;
+    if (result != 1)
+        return result == 0 ? EXIT_OK : EXIT_FAILED;
+    int64_t number = reader->lines.number;
+    code = reader_begin(reader, line);
+    if (code != EXIT_OK)
+        return code;
+    remember_key_name(load, reader);
+    load->rows->more_keys = reader->key_count - 1;
+    load->rows->more_costs = reader->cost_count - 1;
+    if (reader->kind == READER_CSV && reader->csv->skipped) {
+        fault_say(&fault, "stands before the header row");
+        report_unreadable(reader, number, &fault);
+        load->unreadable += reader->csv->skipped - 1;
+        reader->bad += reader->csv->skipped - 1;
+    }
     while ((result = lines_next(&reader->lines, &line)) == 1) {
-        int code = EXIT_OK;
         if (span_trim(line).len == 0)
             continue;
-        if (is_begun)
-            code = read_row(reader, line);
-        else
-            code = load_begin(reader, line);
+        code = load_add(reader, row, line);
         if (code != EXIT_OK)
             return code;
-        is_begun = true;
-        progress_show(reader->load->progress, "reading", reader->load->rows->count, 0);
+        progress_show(load->progress, "reading", load->rows->count, 0);
     }
     return result == 0 ? EXIT_OK : EXIT_FAILED;
 }
 
-/* Find the format by the first lines; `line` is the first that is not blank. */
-static int load_begin(struct reader *reader, struct span line)
+static void remember_key_name(struct loader *load, const struct reader *reader)
 {
-    const struct load_options *options = reader->load->options;
-    int64_t number = reader->lines.number;
-    reader->format = options->format;
-    if (options->format == LOAD_AUTO && !guess(reader, &line))
-        return EXIT_FAILED;
-    if (reader->format == LOAD_CLF) {
-        int code = begin_clf(reader);
-        return code == EXIT_OK ? read_row(reader, line) : code;
-    }
-    int code = csv_begin(reader->csv, &reader->lines, line);
-    if (code != EXIT_OK)
-        return code;
-    remember_key_name(reader->load, reader->csv->key_name);
-    if (reader->csv->skipped) {
-        struct fault fault;
-        fault_say(&fault, "stands before the header row");
-        report_unreadable(reader, number, &fault);
-        reader->load->unreadable += reader->csv->skipped - 1;
-    }
-    return EXIT_OK;
-}
-
-/* The formats that a line may have, as bits. */
-enum { IS_CLF = 1, MAY_BE_CLF = 2, MAY_BE_CSV = 4, MAY_BE_JSON = 8 };
-
-static unsigned line_looks(const struct csv_choice *choice, struct span line)
-{
-    int64_t time_us;
-    enum time_unit unit;
-    const char *wrong;
-    struct span key, name = span_trim(line);
-    struct fault fault;
-    unsigned looks = name.data[0] == '{' ? MAY_BE_JSON : 0;
-    if (clf_read(line, CLF_CLIENT, &time_us, &key, &fault))
-        looks |= IS_CLF;
-    if (clf_likely(line))
-        looks |= MAY_BE_CLF;
-    if (time_unit_of_name(name, &unit))
-        name = span_slice(name, 0, span_find_last(name, '_'));
-    if (span_find(line, ',') < line.len || choice->time || time_read(line, TIME_MICROSECONDS, &time_us, &wrong) ||
-        span_is_like(name, "time") || span_is_like(name, "timestamp"))
-        looks |= MAY_BE_CSV;
-    return looks;
-}
-
-/* Guess the format by the first lines, and return to the first of them. False after a complaint. */
-static bool guess(struct reader *reader, struct span *line)
-{
-    struct lines *lines = &reader->lines;
-    size_t count = 0, clf = 0, likely = 0, csv = 0, json = 0;
-    unsigned first = 0;
-    int result = 1;
-    lines_mark(lines);
-    for (; result == 1 && count < GUESS_LINES && lines->next - lines->mark < GUESS_BYTES;
-         result = lines_next(lines, line)) {
-        if (span_trim(*line).len == 0)
-            continue;
-        unsigned looks = line_looks(&reader->load->options->choice, *line);
-        first = count++ ? first : looks;
-        clf += (looks & IS_CLF) != 0;
-        likely += (looks & MAY_BE_CLF) != 0;
-        csv += (looks & MAY_BE_CSV) != 0;
-        json += (looks & MAY_BE_JSON) != 0;
-    }
-    lines_rewind(lines);
-    if (result < 0 || lines_next(lines, line) != 1)
-        return false;
-    /* A first line with a comma may be a header, and the rows after it may have requests as fields. */
-    bool begins_as_csv = (first & MAY_BE_CSV) && !(first & MAY_BE_CLF);
-    if (json * 2 > count)
-        complain("%s:%lld: the lines are JSON, which weir does not read: write them as CSV, or set --format csv if "
-                 "they are CSV",
-                 reader->name, (long long)lines->number);
-    else if (clf * 2 >= count || (likely * 2 >= count && !begins_as_csv))
-        reader->format = LOAD_CLF;
-    else if (begins_as_csv || csv * 2 >= count)
-        reader->format = LOAD_CSV;
-    else
-        complain(
-            "%s:%lld: the lines from here on are neither an access log's nor CSV; set --format clf or --format csv",
-            reader->name, (long long)lines->number);
-    return reader->format != LOAD_AUTO;
-}
-
-static int begin_clf(struct reader *reader)
-{
-    const struct csv_choice *choice = &reader->load->options->choice;
-    const char *key = choice->key ? choice->key : "client";
-    const char *option = choice->time ? "--time" : choice->cost ? "--cost" : choice->has_unit ? "--time-unit" : NULL;
-    if (option) {
-        complain("%s: is an access log, but %s is for CSV", reader->name, option);
-        return EXIT_ERROR;
-    }
-    if (!clf_key_read(span_of(key), &reader->clf_key)) {
-        complain("%s: is an access log, but --key '%s' is not one of client, path, user, method", reader->name, key);
-        return EXIT_ERROR;
-    }
-    remember_key_name(reader->load, key);
-    return EXIT_OK;
-}
-
-static void remember_key_name(struct loader *load, const char *name)
-{
+    const struct key_spec *key = &reader->keys[0];
+    const char *name = key->text ? key->text : "client";
+    if (reader->kind == READER_CSV && key->count == 1 && !strchr(name, '/'))
+        name = reader->csv->key_name;
     if (load->has_key_name && strcmp(load->key_name, name) != 0)
         name = "of different kinds";
     snprintf(load->key_name, sizeof load->key_name, "%s", name);
     load->has_key_name = true;
 }
 
-static int read_row(struct reader *reader, struct span line)
+/* Make the keys and costs of a row: 1, 0 if one is bad, -1 after a complaint. */
+static int load_make(struct reader *reader, const struct reader_row *read, struct load_row *row, struct fault *fault)
+{
+    for (size_t i = 0; i < reader->key_count; i++) {
+        if (!key_make(&reader->keys[i], read->values, &row->buffers[i], &row->keys[i])) {
+            complain("%s: out of memory", reader->name);
+            return -1;
+        }
+        size_t len = row->keys[i].len;
+        if (len == 0)
+            return fault_say(fault, "the key is empty");
+        if (len > WEIR_MAX_KEY_LEN)
+            return fault_say(fault, "the key has %zu bytes, and at most %d are allowed", len, WEIR_MAX_KEY_LEN);
+    }
+    for (size_t i = 0; i < reader->cost_count; i++) {
+        row->costs[i] = read->cost;
+        if (reader->costs[i] == LOAD_MAX_FIELDS || (i == 0 && reader->kind == READER_CSV))
+            continue;
+        struct span value = read->values[reader->costs[i]];
+        if (!span_number(span_trim(value), &row->costs[i]) || row->costs[i] < 1 || row->costs[i] > WEIR_MAX_PERMITS)
+            return fault_set(fault, "cost", value, "is not a whole number from 1 to 1000000000");
+    }
+    return 1;
+}
+
+static int load_add(struct reader *reader, struct load_row *row, struct span line)
 {
     struct loader *load = reader->load;
-    struct csv_row row = { .cost = 1 };
+    struct rows *rows = load->rows;
+    struct reader_row read;
     struct fault fault;
-    int result;
-    if (reader->format == LOAD_CSV)
-        result = csv_read(reader->csv, &reader->lines, line, &row, &fault);
-    else
-        result = clf_read(line, reader->clf_key, &row.time_us, &row.key, &fault);
+    int result = reader_read(reader, line, &read, &fault);
+    if (result == FORMAT_OTHER) {
+        load->others++;
+        return EXIT_OK;
+    }
+    if (result == FORMAT_ROW)
+        result = load_make(reader, &read, row, &fault);
     if (result < 0)
         return EXIT_FAILED;
-    if (result == 1 && row.key.len > WEIR_MAX_KEY_LEN)
-        result = fault_say(&fault, "the key has %zu bytes, and at most %d are allowed", row.key.len, WEIR_MAX_KEY_LEN);
     if (result == 0) {
         report_unreadable(reader, reader->lines.number, &fault);
         return EXIT_OK;
     }
-    if (rows_add(load->rows, row.time_us, row.key, row.cost))
+    reader->rows++;
+    bool has_room = true;
+    for (int64_t i = 0; i < read.repeat && has_room; i++) {
+        has_room = rows_add(rows, read.time_us, row->keys[0], row->costs[0]);
+        if (has_room && rows->more_keys + rows->more_costs)
+            has_room = rows_add_more(rows, row->keys + 1, row->costs + 1);
+    }
+    if (has_room)
         return EXIT_OK;
     progress_clear(load->progress);
     complain("%s:%lld: %s", reader->name, (long long)reader->lines.number,
-             load->rows->count == ROWS_MAX ? "too many rows" : "out of memory");
+             rows->count == ROWS_MAX ? "too many rows" : "out of memory");
     return EXIT_FAILED;
 }
 
@@ -220,10 +189,14 @@ static void report_unreadable(struct reader *reader, int64_t line, const struct 
 {
     struct loader *load = reader->load;
     if (load->unreadable == 0) {
+        const char *name = reader->kind == READER_CSV    ? "csv"
+                           : reader->kind == READER_JSON ? "json"
+                                                         : reader->format->name;
         load->first_unreadable = reader->name;
         load->first_unreadable_line = line;
-        load->first_unreadable_format = reader->format;
+        snprintf(load->first_format, sizeof load->first_format, "%s", name);
     }
+    reader->bad++;
     if (++load->unreadable > LOAD_MAX_SHOWN)
         return;
     progress_clear(load->progress);
@@ -244,22 +217,38 @@ static void warn_of_one_key(const struct loader *load)
                  load->rows->count, load->key_name, shown);
 }
 
+/* Say what to try if too few rows fit. */
+static void advise(const struct loader *load, char *text, size_t size)
+{
+    if (load->next_format[0])
+        snprintf(text, size, "the next best guess is --format %s; --log-format describes any other log",
+                 load->next_format);
+    else if (strcmp(load->first_format, "csv") == 0)
+        snprintf(text, size,
+                 "to read it as CSV, choose the columns with --time and --key; for a log set --format or "
+                 "--log-format");
+    else
+        snprintf(text, size, "for another format set --format, or describe it with --log-format");
+}
+
 bool load_finish(const struct loader *load)
 {
     size_t fit = load->rows->count, unreadable = load->unreadable, all = fit + unreadable;
     bool do_fit = (uint64_t)fit * 100 >= (uint64_t)all * LOAD_MIN_PERCENT;
+    char advice[200];
     if (unreadable > LOAD_MAX_SHOWN)
         fprintf(stderr, "... and %zu more\n", unreadable - LOAD_MAX_SHOWN);
+    if (load->others)
+        complain("%zu lines are not requests and are left out", load->others);
     if (unreadable && do_fit)
         complain("%zu of %zu rows cannot be read and are left out", unreadable, all);
-    else if (unreadable)
-        complain(
-            "%zu of %zu rows cannot be read: %zu fit, fewer than %d %%; the first bad one is %s:%lld; %s%s", unreadable,
-            all, fit, LOAD_MIN_PERCENT, load->first_unreadable, (long long)load->first_unreadable_line,
-            load->first_unreadable_format == LOAD_CLF
-                ? "to read it as an access log, remove what stands before the client; for CSV set --format csv"
-                : "to read it as CSV, choose the columns with --time and --key; for an access log set --format clf",
-            load->options->is_lenient ? "" : "; --lenient prints a report of the rows that fit");
+    else if (unreadable) {
+        advise(load, advice, sizeof advice);
+        complain("%zu of %zu rows cannot be read as %s: %zu fit, fewer than %d %%; the first bad one is %s:%lld; %s%s",
+                 unreadable, all, load->first_format, fit, LOAD_MIN_PERCENT, load->first_unreadable,
+                 (long long)load->first_unreadable_line, advice,
+                 load->options->is_lenient ? "" : "; --lenient prints a report of the rows that fit");
+    }
     if (fit >= LOAD_MANY_ROWS && load->rows->key_count == 1)
         warn_of_one_key(load);
     return do_fit;

@@ -1,4 +1,4 @@
-/* load.h - reads access logs and CSV files into rows.
+/* load.h - reads access logs, JSON lines and CSV files into rows.
  *
  * A bad row is reported with its file, line and reason, counted and left out; only the first LOAD_MAX_SHOWN are
  * reported. If fewer than LOAD_MIN_PERCENT of all rows fit, the files are probably not in the assumed format.
@@ -7,30 +7,39 @@
 #define WEIR_CLI_LOAD_H
 
 #include "cli/replay/input/csv.h"
+#include "cli/replay/input/formats.h"
+#include "cli/replay/input/keys.h"
 #include "cli/replay/input/rows.h"
 #include "cli/replay/progress.h"
 
 #define LOAD_MAX_SHOWN 20
 #define LOAD_MIN_PERCENT 95
 #define LOAD_MANY_ROWS 200 /* with one key in this many rows, the key is probably the wrong field */
-
-enum load_format { LOAD_AUTO, LOAD_CLF, LOAD_CSV };
+#define LOAD_MAX_FIELDS CSV_MAX_MORE
 
 struct load_options {
-    enum load_format format;
-    struct csv_choice choice; /* choice.key is also the key of an access log: client, path, user or method */
+    const char *format;       /* csv, json or a named format; NULL: find out */
+    const char *log_format;   /* a text for layout.h, or NULL */
+    struct csv_choice choice; /* choice.time also names the time of JSON */
+    int year;                 /* of the first stamp without a year; 0: none is chosen */
     bool is_lenient;          /* the caller uses the rows even if too few of them fit */
+    /* The keys and costs of each row, the first of each by --key and --cost. Without any, the usual ones. */
+    struct key_spec keys[ROWS_MAX_KEYS];
+    size_t key_count;
+    const char *costs[ROWS_MAX_COSTS]; /* fields; NULL: the usual one */
+    size_t cost_count;
 };
 
 struct loader {
     struct rows *rows;
     const struct load_options *options;
     struct progress *progress;
-    size_t unreadable;
+    size_t unreadable, others;    /* rows that are bad, lines that are not requests */
     const char *first_unreadable; /* the file of the first unreadable row */
     int64_t first_unreadable_line;
-    enum load_format first_unreadable_format;
-    char key_name[64]; /* what the keys are; empty: all rows have the same one */
+    char first_format[48]; /* the format of that row's file */
+    char next_format[48];  /* what fits it next best; may be empty */
+    char key_name[64];     /* what the keys are; empty: all rows have the same one */
     bool has_key_name;
 };
 
@@ -41,5 +50,8 @@ int load_file(struct loader *load, const char *path);
 /* After the last file, report the number of bad rows, and warn if many rows all have the same key. True if at least
  * LOAD_MIN_PERCENT of all rows fit. */
 bool load_finish(const struct loader *load);
+
+/* True if this is the name of a format that can be read. */
+bool load_format_exists(const char *name);
 
 #endif

@@ -22,6 +22,7 @@ void rows_start(struct rows *rows)
 void rows_free(struct rows *rows)
 {
     free(rows->all);
+    free(rows->more);
     free(rows->keys);
     free(rows->bytes);
     free(rows->slots);
@@ -56,6 +57,30 @@ bool rows_add(struct rows *rows, int64_t time_us, struct span key, int64_t cost)
     rows->all[rows->count] = (struct row){ time_us, number, (uint32_t)cost, (uint32_t)rows->count };
     rows->count++;
     return true;
+}
+
+bool rows_add_more(struct rows *rows, const struct span *keys, const int64_t *costs)
+{
+    size_t width = rows->more_keys + rows->more_costs, at = (rows->count - 1) * width;
+    void *more = rows->more;
+    bool has_room = reserve(&more, &rows->more_capacity, at, width, sizeof *rows->more);
+    rows->more = more;
+    for (size_t i = 0; i < rows->more_keys && has_room; i++)
+        has_room = rows_key_intern(rows, keys[i], &rows->more[at + i]);
+    for (size_t i = 0; i < rows->more_costs && has_room; i++)
+        rows->more[at + rows->more_keys + i] = (uint32_t)costs[i];
+    return has_room;
+}
+
+uint32_t rows_key_of(const struct rows *rows, const struct row *row, size_t which)
+{
+    return which == 0 ? row->key : rows->more[row->position * (rows->more_keys + rows->more_costs) + which - 1];
+}
+
+uint32_t rows_cost_of(const struct rows *rows, const struct row *row, size_t which)
+{
+    size_t width = rows->more_keys + rows->more_costs;
+    return which == 0 ? row->cost : rows->more[row->position * width + rows->more_keys + which - 1];
 }
 
 struct span rows_key(const struct rows *rows, size_t number)

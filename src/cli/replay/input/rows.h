@@ -3,6 +3,9 @@
  * A row takes 24 bytes, and each distinct key is kept once: 10^7 lines of a log fit into a few hundred MB. Key numbers
  * count from 0 in the order of first appearance. A table with open addressing, at most half full, finds a key's number.
  * Its hash has a random seed, so that no sender of keys can make them collide.
+ *
+ * Limits may differ in what their key and their cost is. A row then has further keys and costs, 4 bytes each. All kinds
+ * of keys share one numbering: a user and a client of the same name have the same number.
  */
 #ifndef WEIR_CLI_ROWS_H
 #define WEIR_CLI_ROWS_H
@@ -10,6 +13,8 @@
 #include "cli/span.h"
 
 #define ROWS_MAX UINT32_C(4000000000)
+#define ROWS_MAX_KEYS 16  /* kinds of keys of a row */
+#define ROWS_MAX_COSTS 16 /* kinds of costs of a row */
 
 struct row {
     int64_t time_us;
@@ -27,7 +32,10 @@ struct rows_key {
 struct rows {
     struct row *all;
     size_t count, capacity;
-    bool is_sorted; /* no time is before the previous one */
+    bool is_sorted;               /* no time is before the previous one */
+    size_t more_keys, more_costs; /* of each row; set before the first one */
+    uint32_t *more;               /* of each position: the further keys, then the further costs */
+    size_t more_capacity;
     struct rows_key *keys;
     size_t key_count, key_capacity;
     char *bytes; /* of all keys */
@@ -40,8 +48,15 @@ struct rows {
 void rows_start(struct rows *rows);
 void rows_free(struct rows *rows);
 
-/* Add a row. False, without a new row, if memory or ROWS_MAX is reached. */
+/* Add a row with one key and one cost. False, without a new row, if memory or ROWS_MAX is reached. */
 bool rows_add(struct rows *rows, int64_t time_us, struct span key, int64_t cost);
+
+/* Set the further keys and costs of the row added last. False: out of memory. */
+bool rows_add_more(struct rows *rows, const struct span *keys, const int64_t *costs);
+
+/* Return the number of a row's key, and its cost, of the kind `which`; kind 0 is in the row. */
+uint32_t rows_key_of(const struct rows *rows, const struct row *row, size_t which);
+uint32_t rows_cost_of(const struct rows *rows, const struct row *row, size_t which);
 
 struct span rows_key(const struct rows *rows, size_t number);
 

@@ -1,0 +1,166 @@
+# The formats of logs: detection, prefixes, quotation marks, formats as text, JSON; keys and costs of limits.
+# shellcheck shell=sh disable=SC2154 # run.sh reads this and sets the variables used here
+
+# detects NAME FORMAT: test that the 300 rows of `in`, of 30 clients, are detected as FORMAT.
+run 0 replay --json -p "$once" many
+sed 's/"files":\["[^"]*"\]//' out >expected
+detects() {
+    run 0 replay --json -p "$once" && has said "stdin: detected the format $2; 300 of 300 rows fit" &&
+        sed 's/"files":\["[^"]*"\]//' out | cmp -s - expected && [ ! -s err ]
+    verdict "$1" $?
+}
+cp many in
+detects 'a log in common format is detected' common
+sed 's/$/ "-" "agent"/' many >in
+detects 'so is the combined format' combined
+sed 's/^/www.example.org:80 /' many >in
+detects 'a virtual host before the client is not the client' vhost_common
+sed 's/^/www.example.org:80 /; s/$/ "-" "agent"/' many >in
+detects 'nor is it in vhost_combined' vhost_combined
+sed 's/^/Nov 10 06:00:00 web nginx: /' many >in
+detects 'what syslog writes before a line is no part of it' 'common behind syslog'
+sed 's/^/Nov  3 06:00:00 web nginx[7]: /' many >in
+detects 'a day of syslog may have one digit' 'common behind syslog'
+sed 's/^/<134>Nov 10 06:00:00 web nginx: /' many >in
+detects 'syslog may write its priority' 'common behind syslog with a priority'
+sed 's/^/<134>1 2026-11-10T06:00:00Z web nginx - - - /' many >in
+detects 'syslog of RFC 5424 is known' 'common behind syslog of RFC 5424'
+sed 's/^/2026-11-10T06:00:00+00:00 web nginx: /' many >in
+detects 'syslog with full dates is known' 'common behind syslog with a full date'
+sed 's/^/web_1  | /' many >in
+detects 'so is the name of a container' 'common behind container'
+sed 's/^/"/; s/$/"/' many >in
+detects 'a line may stand in quotation marks' 'common in quotation marks'
+sed 's/"/""/g; s/^/"/; s/$/"/' many >in
+detects 'those inside may be doubled' 'common in quotation marks'
+sed 's/"/\\"/g; s/^/"/; s/$/"/' many >in
+detects 'or escaped' 'common in quotation marks'
+seq 0 299 | awk '{ printf "192.0.2.%d:80 [10/Nov/2026:06:%02d:%02d.250] in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 \"GET / HTTP/1.1\"\n", $1 % 30, $1 / 60, $1 % 60 }' >in
+run 0 replay -p "$once" && has said 'detected the format haproxy; 300 of 300' && grep -q '^distinct keys  *30 ' out
+verdict 'logs of HAProxy are detected' $?
+{ head -n 290 many; seq -f 'bad %.0f' 1 10; } >in
+run 0 replay -p "$once" && has said 'detected the format common; 290 of 300 rows fit'
+verdict 'the detected format is said with the rows that fit' $?
+run 0 replay -p "$once" --format common && [ "$(grep -c detected said)" -eq 0 ]
+verdict 'nothing is detected if the format is named' $?
+{ head -n 90 many; sed 's/^/host /; 90q' many; head -n 20 many; } >in
+run 1 replay -p "$once" && has err '90 of 200 rows cannot be read as common' '--format vhost_common'
+verdict 'if too few rows fit, the next best format is named' $?
+
+# The format as the configuration has it
+seq 0 5 | awk '{ printf "key-%d 2026-11-10T06:00:%02d+00:00 \"GET /%d HTTP/1.1\" 192.0.2.1\n", $1 % 2, $1, $1 }' >in
+nginx="log_format keyed '\$http_x_api_key \$time_iso8601 ' '\"\$request\" \$remote_addr';"
+decides 'a log_format of nginx describes a log' 110000 --log-format "$nginx" --key http_x_api_key
+decides 'and its usual fields have their usual names' 100000 --log-format "$nginx"
+apache='LogFormat "%{X-Api-Key}i %{%Y-%m-%dT%T}t \"%r\" %h" keyed'
+decides 'a LogFormat of Apache describes it, too' 110000 --log-format "$apache" --key http_x_api_key
+sed 's/^/Nov 10 06:00:00 web nginx: /' in >prefixed && mv prefixed in
+decides 'syslog may stand before it' 110000 --log-format "$nginx" --key http_x_api_key
+run 2 replay -p "$once" --log-format '%h %Q' && has err "--log-format code '%Q'"
+verdict 'an unknown code is an error' $?
+cp many in
+run 2 replay -p "$once" --log-format '$remote_addr $request' && has err 'has no time'
+verdict 'a format without a time is an error' $?
+run 2 replay -p "$once" --log-format "$nginx" --format csv && has err 'cannot be combined'
+verdict '--format and --log-format are not given together' $?
+
+# sshd
+{
+    echo 'Dec 31 23:59:58 web sshd[7]: Failed password for invalid user admin from 192.0.2.1 port 4711 ssh2'
+    echo 'Dec 31 23:59:58 web CRON[8]: pam_unix(cron:session): session opened for user root by (uid=0)'
+    echo 'Dec 31 23:59:59 web sshd[7]: message repeated 2 times: [ Failed password for root from 192.0.2.1 port 4711 ssh2]'
+    echo 'Jan  1 00:00:00 web sshd[9]: Accepted publickey for ada from 2001:db8::7 port 4712 ssh2: RSA SHA256:x'
+    echo 'Jan  1 00:00:01 web sshd[9]: Connection closed by 192.0.2.1 port 4711'
+} >in
+decides 'an attempt to log in is a request, and repeated ones count' 1001
+run 0 replay --json -p "$once" --key user --year 2025 && has out '"first":{"time_us":1767225598000000' \
+    '"last":{"time_us":1767225600000000' '"distinct_keys":3' && has err '2 lines are not requests'
+verdict 'years pass in stamps without a year, and the first one is chosen' $?
+run 0 replay -p "$once" && has err 'no year; 2000 is assumed'
+verdict 'the assumed year is said' $?
+
+# W3C's extended format, as CloudFront and IIS write it
+{
+    printf '#Version: 1.0\n#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status\n'
+    printf '2026-11-10\t06:00:00\tFRA1\t17\t192.0.2.1\tGET\tx.cloudfront.net\t/a\t200\n'
+    printf '2026-11-10\t06:00:01\tFRA1\t17\t192.0.2.2\tGET\tx.cloudfront.net\t/a\t200\n'
+    printf '2026-11-10\t06:00:02\tFRA1\t17\t192.0.2.1\tGET\tx.cloudfront.net\t/b\t200\n'
+} >in
+decides 'the fields of the extended format are named by its header' 110
+decides 'by their usual names' 101 --key path
+decides 'and by others' 100 --key cs_host_
+sed 1,2d in >headless && mv headless in
+run 1 replay -p "$once" --format w3c && has err 'no line #Fields'
+verdict 'rows without the header cannot be read' $?
+
+# JSON
+{
+    echo '{"level":"info","ts":1794290400.25,"request":{"remote_ip":"192.0.2.1","method":"GET","uri":"/a?x"},"status":200}'
+    echo '{"level":"info","ts":1794290401.25,"request":{"remote_ip":"192.0.2.2","method":"GET","uri":"/a?y"},"status":404}'
+    echo '{"level":"info","ts":1794290402.25,"request":{"remote_ip":"192.0.2.1","method":"GET","uri":"/b"},"user_id":"ada"}'
+} >in
+"$weir" replay -p "$once" <in >out 2>err
+if has err 'without jansson' 2>/dev/null; then
+    echo 'skip JSON: this weir was built without jansson'
+else
+    decides 'JSON lines of Caddy are detected' 110
+    run 0 replay -p "$once" --json && has said 'detected the format json; 3 of 3 rows fit' &&
+        has out '"first":{"time_us":1794290400250000'
+    verdict 'with times to the microsecond' $?
+    decides 'the path of JSON lines is that of the request' 101 --key path
+    decides 'a request without a user has the user -' 101 --key user
+    decides 'a field is named by its path' 100 --key request.method
+    run 1 replay -p "$once" --key status && has err "stdin:3: has no field 'status'" '1 of 3'
+    verdict 'a row without its key is bad' $?
+    seq 1 300 | awk '{ printf "{\"time\":%d,\"client\":\"a,%d\",\"tokens\":%d}\n", 1794290400 + $1, $1 % 30, $1 }' >in
+    run 0 replay --json -p "$once" --time-unit s && has out '"requests":300' '"distinct_keys":30,' &&
+        has out '"time_us":1794290401000000'
+    verdict 'JSON is never taken for CSV' $?
+    run 0 replay -p "$once" && has err '--time-unit s or ms'
+    verdict 'whole seconds that are taken for microseconds are pointed out in JSON, too' $?
+    run 0 replay --json -p "$once" --time-unit s --cost tokens && has out '"permits_asked":45150,'
+    verdict 'a field of JSON can be the cost' $?
+    run 1 replay -p "$once" --format csv && has err '0 fit' && [ ! -s out ]
+    verdict 'JSON does not fit CSV' $?
+fi
+
+# Keys and costs of limits
+{
+    echo time,user,ip,tokens
+    echo 1,ada,192.0.2.1,50
+    echo 2,ada,192.0.2.2,60
+    echo 3,bob,192.0.2.1,10
+    echo 4,ada,192.0.2.1,40
+    echo 5,ada,192.0.2.3,5
+} >in
+two() { # two POLICY POLICY: the requests admitted by two limits, and what each alone denies
+    run 0 replay --json --time-unit s -p "$1" -p "$2" &&
+        sed 's/.*"admitted":\([0-9]*\),.*"denied":\([0-9]*\),"denied_alone.*"denied":\([0-9]*\),"denied_alone.*/\1 \2 \3/' out >counts
+}
+two 'rpm key=user: fixed_window limit=3 period=1h' 'tpm key=user cost=tokens: fixed_window limit=100 period=1h' &&
+    is counts '4 0 1'
+verdict 'a limit has its own cost' $?
+has out '"name":"tpm"' '"cost_field":"tokens"'
+verdict 'the report names limits, keys and costs' $?
+two 'key=user: fixed_window limit=9 period=1h' 'key=ip: fixed_window limit=1 period=1h' && is counts '3 0 2'
+verdict 'a limit has its own key' $?
+two 'fixed_window limit=9 period=1h' 'key=ip/24: fixed_window limit=3 period=1h' && is counts '3 0 2'
+verdict 'a key may be the prefix of an address' $?
+run 0 replay -p 'key=user+ip: fixed_window limit=1 period=1h' --time-unit s && grep -q '^distinct keys  *4 ' out
+verdict 'a key may have several fields' $?
+run 0 replay -p 'key=user: fixed_window limit=9 period=1h' -p 'key=ip: fixed_window limit=1 period=1h' --time-unit s &&
+    has out '(by user)' '(by ip)' && grep -q '192.0.2.1$' out
+verdict 'the report lists the keys of each limit' $?
+cp in in.csv
+run 2 replay -p 'keys=user: fixed_window limit=9 period=1h' && has err "'keys=user' before the colon"
+verdict 'an unknown word before the colon is an error' $?
+run 2 replay -p 'a: fixed_window limit=9 period=1h' -p 'a: fixed_window limit=9 period=1d' && has err "two limits 'a'"
+verdict 'two limits of one name are an error' $?
+run 2 replay -p 'key=a+b+c+d+e: fixed_window limit=9 period=1h' && has err 'more than 4 fields'
+verdict 'a key of too many fields is an error' $?
+run 2 replay -p 'key=ip/200: fixed_window limit=9 period=1h' && has err "prefix '200'"
+verdict 'a wrong prefix is an error' $?
+run 2 replay -p 'key=who: fixed_window limit=9 period=1h' --time-unit s && has err "no field 'who'"
+verdict 'a key that the input lacks is an error' $?
+run 2 replay -p 'cost=who: fixed_window limit=9 period=1h' --time-unit s && has err "no field 'who'"
+verdict 'so is a cost' $?
