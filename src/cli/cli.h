@@ -16,10 +16,11 @@ enum exit_code {
 
 /* Run a command with its own name as argv[0]; return the exit code. */
 int command_replay(int argc, char **argv);
+int command_suggest(int argc, char **argv);
 int command_check(int argc, char **argv);
 int command_try(int argc, char **argv);
 
-extern const char REPLAY_HELP[], CHECK_HELP[], TRY_HELP[];
+extern const char REPLAY_HELP[], SUGGEST_HELP[], CHECK_HELP[], TRY_HELP[];
 
 /* Print a line to stderr: "weir: " and the message. */
 __attribute__((format(printf, 1, 2))) void complain(const char *format, ...);

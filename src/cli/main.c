@@ -17,6 +17,7 @@ static const char MAIN_HELP[] =
     "\n"
     "Commands:\n"
     "  replay   replay a log against limits: which requests would have been denied?\n"
+    "  suggest  find the tightest limits that would have denied few requests and clients of a log\n"
     "  check    validate a policy file\n"
     "  try      make one decision and return it as the exit status\n"
     "  version  print the version\n"
@@ -38,9 +39,9 @@ static const struct command {
     int (*run)(int argc, char **argv);
     const char *help;
 } COMMANDS[] = {
-    { "replay", command_replay, REPLAY_HELP }, { "check", command_check, CHECK_HELP },
-    { "try", command_try, TRY_HELP },          { "version", command_version, VERSION_HELP },
-    { "help", command_help, MAIN_HELP },
+    { "replay", command_replay, REPLAY_HELP },    { "suggest", command_suggest, SUGGEST_HELP },
+    { "check", command_check, CHECK_HELP },       { "try", command_try, TRY_HELP },
+    { "version", command_version, VERSION_HELP }, { "help", command_help, MAIN_HELP },
 };
 
 static const struct command *command_find(const char *name)

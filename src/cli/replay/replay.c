@@ -1,6 +1,4 @@
 /* replay.c - weir replay: reads the command line, then loads the rows, decides them and reports. */
-#include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +8,7 @@
 #include "cli/replay/decisions.h"
 #include "cli/replay/gnuplot.h"
 #include "cli/replay/hold.h"
-#include "cli/replay/input/load.h"
+#include "cli/replay/input_options.h"
 #include "cli/replay/plot.h"
 #include "cli/replay/report.h"
 
@@ -41,22 +39,8 @@ const char REPLAY_HELP[] =
     "      --lease-excess N   hybrid: how far leases may exceed a token bucket, in percent of its burst (default 5)\n"
     "      --lease-max N      hybrid: how many permits of a key an instance may lease at once\n"
     "      --strict           hybrid: keep permits in reserve in Redis, so that the limit is never exceeded\n"
-    "\n"
-    "Input:\n"
-    "      --format FORMAT    auto (default: by the first 200 lines), combined, common, vhost_combined,\n"
-    "                         vhost_common, haproxy, alb, envoy, istio, sshd, w3c (CloudFront, IIS), json (Caddy\n"
-    "                         and others) or csv\n"
-    "      --log-format TEXT  the format as nginx's log_format or Apache's LogFormat has it\n"
-    "      --key KEY          the key: a field such as client (default), path, user or method; a path such as\n"
-    "                         request.client_ip in JSON; in CSV a name, or a number from 1. user+path is both;\n"
-    "                         client/24/64 is an address's prefix, of IPv4 and IPv6\n"
-    "      --time FIELD       CSV, JSON: the field with the time\n"
-    "      --cost FIELD       the field with the permits that a request takes (default: 1; in CSV cost, or 1)\n"
-    "      --time-unit UNIT   CSV, JSON: the unit of whole-number times: us (default), ms, s or ns; a field's name\n"
-    "                         that ends in _us, _ms, _s or _ns also sets it\n"
-    "      --year YEAR        the year of the first line, for times without one, as in syslog (default: 2000)\n"
+    "\n" INPUT_HELP
     "      --keep-order       keep the order of the rows, even if times step back, instead of sorting them\n"
-    "      --lenient          report even if fewer than 95 % of the rows fit the format; the exit status stays 1\n"
     "\n"
     "Output:\n"
     "      --top N            how many keys to list, those with the most denials first (default 10)\n"
@@ -77,34 +61,17 @@ const char REPLAY_HELP[] =
 struct replay {
     struct policies policies;
     struct store store;
-    struct load_options load;
+    struct input_options input;
     bool keep_order, json, decisions_only;
-    const char *key, *cost; /* of the limits without their own; NULL: the usual ones */
     const char *plot_path;
     size_t top;
-    char *const *files;
-    size_t file_count;
 };
 
-enum option_code {
-    KEY = 256,
-    TIME,
-    COST,
-    TIME_UNIT,
-    FORMAT,
-    LOG_FORMAT,
-    YEAR,
-    KEEP_ORDER,
-    LENIENT,
-    TOP,
-    JSON,
-    DECISIONS,
-    PLOT
-};
+enum option_code { KEEP_ORDER = 256, TOP, JSON, DECISIONS, PLOT };
 
 static int replay_read_options(struct replay *replay, int argc, char **argv, bool *wants_help);
 static int replay_read_option(struct replay *replay, int code, const char *value);
-static int check_options(struct replay *replay);
+static int check_options(struct replay *replay, int argc, char **argv);
 static int replay_run(struct replay *replay);
 static int hold_and_show(const struct replay *replay, const struct loader *load, struct progress *progress);
 
@@ -115,7 +82,7 @@ int command_replay(int argc, char **argv)
     int code = replay_read_options(&replay, argc, argv, &wants_help);
     if (code == EXIT_OK && wants_help)
         fputs(REPLAY_HELP, stdout);
-    else if (code == EXIT_OK && (code = check_options(&replay)) == EXIT_OK)
+    else if (code == EXIT_OK && (code = check_options(&replay, argc, argv)) == EXIT_OK)
         code = replay_run(&replay);
     policies_free(&replay.policies);
     return output_finish(code, code == EXIT_OK ? EXIT_FAILED : code);
@@ -127,15 +94,8 @@ static int replay_read_options(struct replay *replay, int argc, char **argv, boo
         { "policy", required_argument, NULL, 'p' },
         { "policies", required_argument, NULL, 'f' },
         { "help", no_argument, NULL, 'h' },
-        { "key", required_argument, NULL, KEY },
-        { "time", required_argument, NULL, TIME },
-        { "cost", required_argument, NULL, COST },
-        { "format", required_argument, NULL, FORMAT },
-        { "log-format", required_argument, NULL, LOG_FORMAT },
-        { "year", required_argument, NULL, YEAR },
-        { "time-unit", required_argument, NULL, TIME_UNIT },
+        INPUT_OPTIONS,
         { "keep-order", no_argument, NULL, KEEP_ORDER },
-        { "lenient", no_argument, NULL, LENIENT },
         { "top", required_argument, NULL, TOP },
         { "json", no_argument, NULL, JSON },
         { "decisions", no_argument, NULL, DECISIONS },
@@ -164,40 +124,20 @@ static int replay_read_options(struct replay *replay, int argc, char **argv, boo
         if (result != EXIT_OK)
             return result;
     }
-    replay->files = argv + optind;
-    replay->file_count = (size_t)(argc - optind);
     return EXIT_OK;
 }
 
 static int replay_read_option(struct replay *replay, int code, const char *value)
 {
     int64_t number;
+    if (input_option_is(code))
+        return input_option_read(&replay->input, "replay", code, value);
     switch (code) {
     case 'p': return policies_add_keyed(&replay->policies, "replay", value);
     case 'f': return policies_add_file(&replay->policies, value);
-    case KEY: replay->key = value; break;
-    case COST: replay->cost = value; break;
-    case TIME: replay->load.choice.time = value; break;
-    case LOG_FORMAT: replay->load.log_format = value; break;
     case KEEP_ORDER: replay->keep_order = true; break;
-    case LENIENT: replay->load.is_lenient = true; break;
     case JSON: replay->json = true; break;
     case DECISIONS: replay->decisions_only = true; break;
-    case FORMAT:
-        if (strcmp(value, "auto") != 0 && !load_format_exists(value))
-            return usage_error("replay", "--format '%s' is not one of auto, csv, json, %s", value, FORMAT_NAMES);
-        replay->load.format = strcmp(value, "auto") == 0 ? NULL : value;
-        break;
-    case YEAR:
-        if (!span_number(span_of(value), &number) || number < 1970 || number > 2254)
-            return usage_error("replay", "--year '%s' is not from 1970 to 2254", value);
-        replay->load.year = (int)number;
-        break;
-    case TIME_UNIT:
-        if (!time_unit_read(span_of(value), &replay->load.choice.unit))
-            return usage_error("replay", "--time-unit '%s' is not one of us, ms, s, ns", value);
-        replay->load.choice.has_unit = true;
-        break;
     case TOP:
         if (!span_number(span_of(value), &number) || number > ROWS_MAX)
             return usage_error("replay", "--top '%s' is not a whole number", value);
@@ -221,12 +161,12 @@ static bool is_same(const char *left, const char *right)
 /* Number the kinds of keys and costs that the limits have: equal ones have the same number. Kind 0 is the first's. */
 static int kinds_number(struct replay *replay)
 {
-    struct load_options *load = &replay->load;
+    struct load_options *load = &replay->input.load;
     struct fault fault;
     for (size_t i = 0; i < replay->policies.count; i++) {
         struct named_policy *policy = &replay->policies.all[i];
-        const char *key = policy->key[0] ? policy->key : replay->key,
-                   *cost = policy->cost[0] ? policy->cost : replay->cost;
+        const char *key = policy->key[0] ? policy->key : replay->input.key,
+                   *cost = policy->cost[0] ? policy->cost : replay->input.cost;
         for (policy->key_kind = 0; policy->key_kind < load->key_count; policy->key_kind++)
             if (is_same(load->keys[policy->key_kind].text, key))
                 break;
@@ -244,28 +184,20 @@ static int kinds_number(struct replay *replay)
     return EXIT_OK;
 }
 
-static int check_options(struct replay *replay)
+static int check_options(struct replay *replay, int argc, char **argv)
 {
-    static char standard_input[] = "-";
-    static char *const only_stdin[] = { standard_input };
     if (replay->policies.count == 0)
         return usage_error("replay", "no limit is given: add one with -p, for example\n"
                                      "    -p 'sliding_window limit=20 period=1m'");
     if (replay->policies.count > WEIR_MAX_ALL)
         return usage_error("replay", "%zu limits are more than the %d that can decide one request",
                            replay->policies.count, WEIR_MAX_ALL);
-    if (replay->load.format && replay->load.log_format)
-        return usage_error("replay", "--format and --log-format cannot be combined");
+    if (input_options_check(&replay->input, "replay", argc, argv) != EXIT_OK)
+        return EXIT_ERROR;
     if (kinds_number(replay) != EXIT_OK)
         return EXIT_ERROR;
     if (replay->json && replay->decisions_only)
         return usage_error("replay", "--json and --decisions cannot be combined");
-    if (replay->file_count == 0) {
-        if (isatty(STDIN_FILENO))
-            return usage_error("replay", "no FILE to read");
-        replay->files = only_stdin;
-        replay->file_count = 1;
-    }
     return store_check(&replay->store, "replay");
 }
 
@@ -280,15 +212,13 @@ static int replay_run(struct replay *replay)
 {
     struct rows rows;
     struct progress progress;
-    struct loader load = { .rows = &rows, .options = &replay->load, .progress = &progress };
+    struct loader load = { .rows = &rows, .options = &replay->input.load, .progress = &progress };
+    bool do_fit = false;
     int code = replay->store.mode != WEIR_LOCAL ? prepare_store(&replay->store) : EXIT_OK;
     rows_start(&rows);
     progress_start(&progress, !(replay->decisions_only && isatty(STDOUT_FILENO)));
-    for (size_t i = 0; i < replay->file_count && code == EXIT_OK; i++)
-        code = load_file(&load, replay->files[i]);
-    bool do_fit = code == EXIT_OK && load_finish(&load);
-    if (code == EXIT_OK && !do_fit && !replay->load.is_lenient)
-        code = EXIT_FAILED;
+    if (code == EXIT_OK)
+        code = input_read(&replay->input, &load, &do_fit);
     if (code == EXIT_OK && replay->plot_path && rows.count == 0) {
         complain("there are no requests to plot");
         code = EXIT_FAILED;
@@ -329,11 +259,11 @@ static int show_report(const struct replay *replay, const struct loader *load, c
                              .key_name = load->key_name,
                              .unreadable = load->unreadable,
                              .top = replay->top,
-                             .file_count = replay->file_count };
-    const char **names = calloc(replay->file_count, sizeof *names);
+                             .file_count = replay->input.file_count };
+    const char **names = calloc(replay->input.file_count, sizeof *names);
     bool has_room = names && rows_busiest_second(load->rows, &report.busiest_second, &report.busiest_count);
-    for (size_t i = 0; i < replay->file_count && has_room; i++)
-        names[i] = bytes_name(replay->files[i]);
+    for (size_t i = 0; i < replay->input.file_count && has_room; i++)
+        names[i] = bytes_name(replay->input.files[i]);
     report.files = names;
     has_room = has_room && (replay->json ? report_json(&report) : report_text(&report));
     free(names);

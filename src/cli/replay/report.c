@@ -16,7 +16,6 @@ static void print_input(const struct report *report);
 static void print_counts(const struct report *report);
 static void print_nearest(const struct report *report);
 static bool print_policy(const struct report *report, size_t number);
-static bool print_keys(const struct report *report, struct key_counts counts);
 
 bool report_text(const struct report *report)
 {
@@ -26,7 +25,7 @@ bool report_text(const struct report *report)
         print_nearest(report);
     if (report->store->mode == WEIR_HYBRID)
         report_hybrid_text(report);
-    if (!print_keys(report, report_counts(report)))
+    if (!report_keys(report, report_counts(report)))
         return false;
     for (size_t i = 0; i < report->policies->count && report->policies->count > 1; i++)
         if (!print_policy(report, i))
@@ -79,8 +78,7 @@ uint32_t *report_denied_keys(const struct report *report, struct key_counts coun
     return keys;
 }
 
-/* Print 12.3 %, and never 0.0 or 100.0 unless that is exact. `text` has TIME_TEXT_SIZE bytes. */
-static void share_print(uint64_t part, uint64_t whole, char *text)
+void report_share(uint64_t part, uint64_t whole, char *text)
 {
     double percent = whole ? 100.0 * (double)part / (double)whole : 0.0;
     if (part > 0 && percent < 0.05)
@@ -129,7 +127,7 @@ void report_count(const char *name, uint64_t count, uint64_t whole, const char *
 {
     char share[TIME_TEXT_SIZE] = "";
     if (whole)
-        share_print(count, whole, share);
+        report_share(count, whole, share);
     printf("%-18s%12llu", name, (unsigned long long)count);
     if (*share)
         printf("%10s", share);
@@ -200,11 +198,10 @@ static bool print_policy(const struct report *report, size_t number)
         report_count("permits asked", tally->permits_asked, 0, "");
     snprintf(note, sizeof note, "%s%s%s", *policy->key ? "(by " : "", policy->key, *policy->key ? ")" : "");
     report_count("keys ever denied", count_denied(report, tally->denied_by_key), count_asking(report, tally), note);
-    return print_keys(report, report_counts_of(report, number));
+    return report_keys(report, report_counts_of(report, number));
 }
 
-/* Print the keys with the most denials, and how to see the others. */
-static bool print_keys(const struct report *report, struct key_counts counts)
+bool report_keys(const struct report *report, struct key_counts counts)
 {
     size_t count, shown;
     uint32_t *keys = report_denied_keys(report, counts, &count);
@@ -217,7 +214,7 @@ static bool print_keys(const struct report *report, struct key_counts counts)
         char key[KEY_WIDTH], share[TIME_TEXT_SIZE];
         uint32_t denied = counts.denied[keys[i]], requests = counts.requests[keys[i]];
         span_show(rows_key(report->rows, keys[i]), key, sizeof key);
-        share_print(denied, requests, share);
+        report_share(denied, requests, share);
         printf("%12u%12u%10s   %s\n", denied, requests, share, key);
     }
     if (shown < count && shown)

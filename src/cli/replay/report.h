@@ -34,6 +34,13 @@ struct key_counts report_counts(const struct report *report);
 /* Print a line of counts, with its share of `whole` unless that is 0, and a note unless that is empty. */
 void report_count(const char *name, uint64_t count, uint64_t whole, const char *note);
 
+/* Write 12.3 %, and never 0.0 or 100.0 unless that is exact. `text` has TIME_TEXT_SIZE bytes. */
+void report_share(uint64_t part, uint64_t whole, char *text);
+
+/* Print the keys with the most denials, and how to see the others. Uses only `rows` and `top` of the report. False: out
+ * of memory. */
+bool report_keys(const struct report *report, struct key_counts counts);
+
 /* The additions of hybrid mode: the line that names the mode, its part of the report, and the member "hybrid" of the
  * JSON object with a comma after it. */
 void report_hybrid_mode(const struct report *report);
