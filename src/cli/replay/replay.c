@@ -16,7 +16,7 @@ const char REPLAY_HELP[] =
     "Usage: weir replay [OPTIONS] -p POLICY [FILE]...\n"
     "\n"
     "Replay the requests of access logs or CSV files against limits, at the times of the log but without waiting,\n"
-    "and report which requests would have been denied. FILE may be gzip; - is the standard input.\n"
+    "and report which requests would have been denied. FILE may be gzip or .zst; - is the standard input.\n"
     "\n"
     "Limits (several limits decide each request together, all or nothing):\n"
     "  -p, --policy POLICY    a limit, for example 'token_bucket limit=100 period=1s burst=200';\n"

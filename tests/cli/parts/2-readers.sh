@@ -79,6 +79,30 @@ else
     echo 'skip gzip: there is no gzip here'
 fi
 
+if command -v zstd >zstd.path; then
+    zstd -qc log >log.zst
+    "$weir" replay -p "$once" log.zst >out 2>err
+    if has err 'without libzstd' 2>/dev/null; then
+        echo 'skip Zstandard: this weir was built without libzstd'
+    else
+        cp log.zst in
+        decides 'Zstandard is read, whatever its name' 101
+        cat log.zst log.zst >two
+        decides 'several Zstandard frames are one input' 101000 two
+        head -c 60 log.zst >cut.zst
+        run 1 replay -p "$once" cut.zst && has err 'cut.zst' 'cut off' && [ ! -s out ]
+        verdict 'Zstandard that is cut off is an error that names the file' $?
+        { head -c 30 log.zst; printf 'garbage'; tail -c +38 log.zst; } >bad.zst
+        run 1 replay -p "$once" bad.zst && has err 'bad.zst' 'corrupt' && [ ! -s out ]
+        verdict 'corrupt Zstandard is an error that names the file' $?
+        seq -f '%.0f000000,a,1' 1 200000 | zstd -qc >long.zst
+        run 0 replay --json -p "$once" long.zst && has out '"requests":200000,'
+        verdict 'Zstandard that is longer than any buffer is read' $?
+    fi
+else
+    echo 'skip Zstandard: there is no zstd here'
+fi
+
 printf '0,a,1\n1,b,1\n2,a,1\n' >in
 decides 'CSV without a header is time_us,key,cost, and time 0 is a time' 110
 printf '0,a,1\n1,a b"c,1\n2,a\0b,1\n3,a\0b,1\n4,a\0c,1\n' >in
