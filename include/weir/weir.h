@@ -170,8 +170,8 @@ WEIR_API int weir_policy_file_read(const char *path, int (*visit)(void *user, co
 /* Open a limiter. `opts` may be NULL for all defaults: local mode. Does not wait for Redis: a request made before the
  * connection is ready waits for it, up to timeout_us.
  *
- * WEIR_EINVAL (weir_last_message() and the log hook name the option and its range), WEIR_ENOMEM, WEIR_EIO (no random numbers from the
- * system, an unreadable policy or password file, or no thread could be started).
+ * WEIR_EINVAL (weir_last_message() and the log hook name the option and its range), WEIR_ENOMEM, WEIR_EIO (no random
+ * numbers from the system, an unreadable policy or password file, or no thread could be started).
  *
  * After fork(), only the process that opened a limiter in local mode may use it. In the other modes the child closes
  * the parent's connections to Redis immediately. It starts its own thread and connections with its first request, and
@@ -182,7 +182,8 @@ WEIR_API int weir_open(const struct weir_options *opts, weir **out);
 /* Close a limiter and free everything that belongs to it. Calls that wait for permits or for Redis wake up and return
  * WEIR_ECLOSED; weir_close() waits for them. Submitted requests that wait get `done` with WEIR_ECLOSED, on this
  * thread if weir_event_fd() has been called. No call may start after it. In local mode only weir_acquire() may still be
- * running. Must not be called from weir_options.log or weir_peers.list. NULL is ignored. */
+ * running. In hybrid mode leased permits go back to Redis, which takes up to timeout_us; those of leaky buckets do not.
+ * Must not be called from weir_options.log or weir_peers.list. NULL is ignored. */
 WEIR_API void weir_close(weir *w);
 
 /* Define the limit `name`, or redefine it in place: its handle and its keys stay. `out` may be NULL. While a followed

@@ -571,18 +571,18 @@ TEST(what_no_request_uses_for_long_goes_back_once, 10)
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct key key = key_with_lease(table[i].policy, 100);
         int64_t charged_us;
-        ck_assert_int_eq(lease_take_rest(&key.lease, START_US + table[i].idle_us - 1, &charged_us), 0);
-        ck_assert_int_eq(lease_take_rest(&key.lease, START_US + table[i].idle_us, &charged_us), 100);
+        ck_assert_int_eq(lease_take_rest(&key.lease, START_US + table[i].idle_us - 1, false, &charged_us), 0);
+        ck_assert_int_eq(lease_take_rest(&key.lease, START_US + table[i].idle_us, false, &charged_us), 100);
         ck_assert_int_eq(charged_us, START_US);
         ck_assert_int_eq(lease_left(&key.lease, START_US + table[i].idle_us), 0);
         ck_assert_uint_eq(key.lease.lost, 100);
-        ck_assert_int_eq(lease_take_rest(&key.lease, START_US + 2 * table[i].idle_us, &charged_us), 0);
+        ck_assert_int_eq(lease_take_rest(&key.lease, START_US + 2 * table[i].idle_us, false, &charged_us), 0);
     }
     int64_t charged_us;
     struct key few = key_with_lease("fixed_window limit=1000 period=1h", 15); /* not worth a call */
-    ck_assert_int_eq(lease_take_rest(&few.lease, START_US + WEIR_HOUR / 2, &charged_us), 0);
+    ck_assert_int_eq(lease_take_rest(&few.lease, START_US + WEIR_HOUR / 2, false, &charged_us), 0);
     struct key slots = key_with_lease("leaky_bucket limit=1000 period=1h", 100);
-    ck_assert_int_eq(lease_take_rest(&slots.lease, START_US + WEIR_HOUR / 64, &charged_us), 0);
+    ck_assert_int_eq(lease_take_rest(&slots.lease, START_US + WEIR_HOUR / 64, false, &charged_us), 0);
 }
 
 TEST(what_ends_with_a_block_of_a_sliding_window_goes_back, 10)
@@ -591,10 +591,11 @@ TEST(what_ends_with_a_block_of_a_sliding_window_goes_back, 10)
     int64_t charged_us;
     key.lease.used_us = START_US + WEIR_MINUTE - 1;
     ck_assert_int_eq(lease_left(&key.lease, START_US + WEIR_MINUTE), 0);
-    ck_assert_int_eq(lease_take_rest(&key.lease, START_US + WEIR_MINUTE, &charged_us), 7);
+    ck_assert_int_eq(lease_take_rest(&key.lease, START_US + WEIR_MINUTE, false, &charged_us), 7);
     ck_assert_int_eq(charged_us, START_US);
     struct key old = key_with_lease("fixed_window limit=1000 period=1m", 700);
-    ck_assert_int_eq(lease_take_rest(&old.lease, START_US + WEIR_MINUTE, &charged_us), 0); /* the window has ended */
+    ck_assert_int_eq(lease_take_rest(&old.lease, START_US + WEIR_MINUTE, false, &charged_us),
+                     0); /* the window has ended */
 }
 
 /* Found by fuzzing: permits on their way came on top of those given back before they arrived. */

@@ -418,3 +418,49 @@ int main(void)
         return 77;
     return suite_run(tests());
 }
+
+/* ---- Leases of an instance that closes ---- */
+
+enum { LEASED_KEYS = 200 };
+
+/* Return the permits left in Redis, over all keys. */
+static int64_t left_in_redis(weir_limit *limit)
+{
+    struct weir_decision decision;
+    int64_t left = 0;
+    char key[16];
+    for (int i = 0; i < LEASED_KEYS; i++) {
+        snprintf(key, sizeof key, "%d", i);
+        must_succeed(weir_peek(limit, weir_key_text(key), 1, &decision));
+        left += decision.remaining;
+    }
+    return left;
+}
+
+TEST(closing_gives_back_what_was_leased_and_not_used, 60)
+{
+    enum { USES = 20, LIMIT = 1000 };
+    PLACE(place, false, NULL);
+    struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
+    struct weir_decision decision;
+    char key[16];
+    weir *closing;
+    LIMITER(other, &options);
+    weir_limit *there = limit_of(other, "limit", "fixed_window limit=1000 period=1h");
+    options.mode = WEIR_HYBRID;
+    must_succeed(weir_open(&options, &closing));
+    weir_limit *here = limit_of(closing, "limit", "fixed_window limit=1000 period=1h");
+    for (int use = 0; use < USES; use++)
+        for (int i = 0; i < LEASED_KEYS; i++) {
+            snprintf(key, sizeof key, "%d", i);
+            must_succeed(weir_try(here, weir_key_text(key), 1, &decision));
+            ck_assert(decision.allowed);
+        }
+    const int64_t unused = (LIMIT - USES) * LEASED_KEYS - left_in_redis(there);
+    ck_assert_int_gt(unused, LEASED_KEYS); /* otherwise this would test nothing */
+    weir_close(closing);
+    /* An order may still have been under way: its permits stay charged. */
+    const int64_t lost = (LIMIT - USES) * LEASED_KEYS - left_in_redis(there);
+    ck_assert_int_ge(lost, 0);
+    ck_assert_int_lt(lost, unused / 2);
+}

@@ -288,6 +288,8 @@ struct asked_op {
 struct instance *instance_make(struct sim *sim);
 /* Remove it without notice: what it has sent may still reach the store. */
 void instance_crash(struct sim *sim, struct instance *instance);
+/* Close it, so that it gives its leases back. False: it waits for an answer, and weir_close() would wait, too. */
+bool instance_leave(struct sim *sim, struct instance *instance);
 void instance_ask(struct sim *sim, struct instance *instance, int limit, int key, int64_t cost, bool must_pass);
 /* Tell all live instances how many there are. */
 void instances_recount(struct sim *sim);

@@ -143,6 +143,21 @@ void instance_crash(struct sim *sim, struct instance *instance)
     clocks_of(sim, NULL);
 }
 
+bool instance_leave(struct sim *sim, struct instance *instance)
+{
+    if (instance->remote->flights)
+        return false;
+    clocks_of(sim, instance);
+    weir_close(instance->limiter);
+    clocks_of(sim, NULL);
+    instance->is_dead = true;
+    audit_crashed(sim, instance);
+    for (int i = 0; i < sim->count; i++)
+        if (sim->instances[i] == instance)
+            sim->instances[i] = sim->instances[--sim->count];
+    return true;
+}
+
 static void op_done(struct weir_op *op, int status)
 {
     struct asked_op *asked = op->user;

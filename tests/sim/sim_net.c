@@ -238,7 +238,7 @@ static int remote_decide(struct weir_backend *backend, const struct weir_backend
         return WEIR_EIO;
     for (size_t i = 0; i < n; i++) {
         struct flight flight = { .instance = remote->instance, .asked = asked_of(&requests[i]) };
-        if (flight.asked.verb == WEIR_TAKE)
+        if (flight.asked.verb == WEIR_TAKE || flight.asked.ahead > 0)
             audit_submitted(sim, remote->instance, &flight.asked);
         execute(sim, &flight);
         sim->executed_us = flight.executed_us;

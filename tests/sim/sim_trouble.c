@@ -149,8 +149,11 @@ static void elastic(struct sim *sim, void *what)
     const bool leaves = random_chance(sim, 500);
     for (int64_t i = 0; i < changes; i++) {
         if (leaves && sim->count > 1) {
-            trace(sim, "an instance crashes");
-            instance_crash(sim, anyone(sim));
+            struct instance *instance = anyone(sim);
+            const bool is_orderly = random_chance(sim, 500) && instance_leave(sim, instance);
+            trace(sim, "instance %d %s", instance->number, is_orderly ? "leaves" : "crashes");
+            if (!is_orderly)
+                instance_crash(sim, instance);
         } else if (!leaves && sim->count < SIM_DRAWN) {
             trace(sim, "an instance joins");
             instance_make(sim);

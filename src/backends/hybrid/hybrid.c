@@ -165,8 +165,9 @@ static void hybrid_stats(struct weir_backend *backend, struct weir_stats *add)
 
 static void hybrid_shut(struct weir_backend *backend)
 {
-    struct weir_backend *remote = ((struct hybrid *)backend)->remote;
-    remote->ops->shut(remote);
+    struct hybrid *hybrid = (struct hybrid *)backend;
+    hybrid_give_all_back(hybrid);
+    hybrid->remote->ops->shut(hybrid->remote);
 }
 
 static int64_t hybrid_reachable_us(struct weir_backend *backend, const struct weir_key *key)

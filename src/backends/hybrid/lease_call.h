@@ -104,6 +104,10 @@ struct lease_call *lease_call_make_lone(struct hybrid *hybrid, const struct weir
  * lock, and is about to ask the remote for `request`. Defined in hybrid/returns.c. */
 void hybrid_give_back(struct hybrid *hybrid, const struct weir_backend_request *request);
 
+/* Give back all permits that are leased, for at most timeout_us: no call begins any more. What has no answer by then is
+ * lost. The caller holds no lock. */
+void hybrid_give_all_back(struct hybrid *hybrid);
+
 /* Send a call, unless it is NULL. The caller holds no lock. */
 void lease_call_send(struct lease_call *call);
 

@@ -1,7 +1,7 @@
 /* returns.c - gives permits back that were leased and that this instance does not use.
  *
- * It happens beside other calls: each request that is about to go to the remote looks at its key and at a few others. A
- * return is sent at most once. If it or its answer is lost, so are the permits. The remote knows when it charged them,
+ * It happens beside other calls: each request that is about to go to the remote looks at its key and at a few others.
+ * weir_close() gives back all that is left. A return is sent at most once. If it or its answer is lost, so are the permits. The remote knows when it charged them,
  * and gives back none that have come back since (WEIR_REFUND in <weir/backend.h>). */
 #include "backends/hybrid/lease_call.h"
 #include "core/ground/clock.h"
@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define OTHERS_LOOKED_AT 3
+#define RETURNS_A_CALL 64
 
 struct hybrid_return {
     struct weir_op op;
@@ -27,10 +28,10 @@ static void return_ended(struct weir_op *op, int status)
 
 /* Return what the account can give back, or NULL. */
 static struct hybrid_return *return_of(struct account_shard *shard, struct account *account, int64_t now_us,
-                                       int64_t request_us) REQUIRES(shard->mutex)
+                                       int64_t request_us, bool all) REQUIRES(shard->mutex)
 {
     int64_t charged_us;
-    const int64_t permits = lease_take_rest(&account->lease, now_us, &charged_us);
+    const int64_t permits = lease_take_rest(&account->lease, now_us, all, &charged_us);
     account_count_lost(shard, account);
     struct hybrid_return *own = permits > 0 ? malloc(sizeof *own + account->hh.keylen) : NULL;
     if (!own)
@@ -82,7 +83,7 @@ void hybrid_give_back(struct hybrid *hybrid, const struct weir_backend_request *
     const int others = hybrid->accounts.keep_idle ? 0 : OTHERS_LOOKED_AT;
     for (int i = 0; i <= others; i++) {
         if (account && account->by_caller == by_caller && !lease_is_ahead(&account->lease, now_us))
-            *end = return_of(shard, account, now_us, request->now_us);
+            *end = return_of(shard, account, now_us, request->now_us, false);
         if (*end)
             end = &(*end)->next;
         account = shard->hand ? shard->hand : shard->accounts;
@@ -93,5 +94,67 @@ void hybrid_give_back(struct hybrid *hybrid, const struct weir_backend_request *
         struct hybrid_return *own = first;
         first = own->next;
         return_send(hybrid, own);
+    }
+}
+
+/* ---- At the end ---- */
+
+static void returns_free(struct hybrid_return *first)
+{
+    while (first) {
+        struct hybrid_return *own = first;
+        first = own->next;
+        free(own);
+    }
+}
+
+/* Take up to `most` returns from the accounts between the shard's hand and its end. NULL: none is left. */
+static struct hybrid_return *returns_take(struct hybrid *hybrid, struct account_shard *shard, size_t most)
+{
+    const int64_t now_us = hybrid_time(hybrid, WEIR_OWN_CLOCK);
+    struct hybrid_return *first = NULL, **end = &first;
+    lock_take(&shard->mutex);
+    while (shard->hand && most > 0) {
+        struct account *account = shard->hand;
+        if (!account->by_caller) /* the leases of a replay end with it */
+            *end = return_of(shard, account, now_us, WEIR_OWN_CLOCK, true);
+        if (*end) {
+            end = &(*end)->next;
+            most--;
+        } else {
+            shard->hand = account->hh.next;
+        }
+    }
+    lock_give(&shard->mutex);
+    return first;
+}
+
+/* Send them in one call and wait for the answer. */
+static int returns_run(struct hybrid *hybrid, const struct hybrid_return *first, int64_t deadline_us)
+{
+    struct weir_backend_request requests[RETURNS_A_CALL];
+    struct weir_decision decisions[RETURNS_A_CALL];
+    size_t n = 0;
+    for (const struct hybrid_return *own = first; own; own = own->next)
+        requests[n++] = own->request;
+    return clock_monotonic_us() < deadline_us
+               ? hybrid->remote->ops->decide(hybrid->remote, requests, n, false, deadline_us, decisions)
+               : WEIR_ETIME;
+}
+
+void hybrid_give_all_back(struct hybrid *hybrid)
+{
+    const int64_t deadline_us = clock_monotonic_us() + hybrid->timeout_us;
+    int error = WEIR_OK;
+    for (size_t i = 0; i < HYBRID_SHARDS && !error; i++) {
+        struct account_shard *shard = &hybrid->accounts.shards[i];
+        struct hybrid_return *first;
+        lock_take(&shard->mutex);
+        shard->hand = shard->accounts;
+        lock_give(&shard->mutex);
+        while (!error && (first = returns_take(hybrid, shard, RETURNS_A_CALL)) != NULL) {
+            error = returns_run(hybrid, first, deadline_us);
+            returns_free(first);
+        }
     }
 }

@@ -392,19 +392,19 @@ static bool batch_is_idle(const struct lease *lease, const struct lease_batch *b
     const struct weir_plan *plan = &lease->plan;
     const bool is_short = is_greedy(plan) || plan->algorithm == WEIR_SLIDING_WINDOW;
     const int64_t idle_us = now_us - lease->used_us, since_us = now_us - batch->asked_us;
-    if (lease->is_asked || batch->charged_us == 0 || plan->algorithm == WEIR_LEAKY_BUCKET ||
-        batch->left * IDLE_LEAST_PART < plan->size ||
+    if (lease->is_asked || batch->left * IDLE_LEAST_PART < plan->size ||
         idle_us < lease->life_us / (is_short ? IDLE_SHORT_PART : IDLE_PART))
         return false;
     return !is_greedy(plan) || since_us / plan->tick_us < batch->left * plan->q / plan->p;
 }
 
-int64_t lease_take_rest(struct lease *lease, int64_t now_us, int64_t *charged_us)
+int64_t lease_take_rest(struct lease *lease, int64_t now_us, bool all, int64_t *charged_us)
 {
     lease_left(lease, now_us); /* ends what has ended */
     for (int i = 0; i < 2 && lease->rest.left == 0; i++) {
         struct lease_batch *batch = &lease->batches[i];
-        if (batch->left > 0 && batch_is_idle(lease, batch, now_us)) {
+        const bool can = batch->charged_us > 0 && lease->plan.algorithm != WEIR_LEAKY_BUCKET;
+        if (batch->left > 0 && can && (all || batch_is_idle(lease, batch, now_us))) {
             lease->rest = *batch;
             lease->lost += (uint64_t)batch->left;
             batch->left = 0;

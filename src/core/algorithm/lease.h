@@ -144,9 +144,9 @@ bool lease_was_denied(struct lease *lease, const struct lease_order *order, int6
                       int64_t cost, const struct weir_decision *decision, struct weir_decision *out);
 
 /* Take from the lease permits that this instance does not use: those that no request has used for long, or that ended
- * with a block of a sliding window. Return their number, and when Redis charged them. They count as lost here; a refund
- * in Redis may save them for others. */
-int64_t lease_take_rest(struct lease *lease, int64_t now_us, int64_t *charged_us);
+ * with a block of a sliding window. With `all`, take any of one grant: it can be called until it returns 0. Return their
+ * number, and when Redis charged them. They count as lost here; a refund in Redis may save them for others. */
+int64_t lease_take_rest(struct lease *lease, int64_t now_us, bool all, int64_t *charged_us);
 
 /* Note that an order has failed. */
 static inline void lease_order_failed(struct lease *lease, const struct lease_order *order)
