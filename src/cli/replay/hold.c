@@ -137,9 +137,8 @@ static int decide_batch(struct hold *hold, const struct row *rows, size_t n, str
 {
     struct weir_request requests[BATCH];
     for (size_t i = 0; i < n; i++) {
-        struct span key = rows_key(hold->rows, rows[i].key);
-        requests[i] = (struct weir_request){ hold->instances->limits[0], weir_key(key.data, key.len), rows[i].cost,
-                                             rows[i].time_us };
+        requests[i] = instance_request(hold->instances, hold->rows, &rows[i], 0);
+        requests[i].now_us = rows[i].time_us;
     }
     int error = weir_try_batch(hold->instances->limiter, requests, n, out);
     return error == WEIR_OK ? EXIT_OK : instance_failed("cannot decide", error);

@@ -11,6 +11,7 @@
 #include "cli/replay/input_options.h"
 #include "cli/replay/plot.h"
 #include "cli/replay/report.h"
+#include "cli/replay/side.h"
 
 const char REPLAY_HELP[] =
     "Usage: weir replay [OPTIONS] -p POLICY [FILE]...\n"
@@ -30,8 +31,7 @@ const char REPLAY_HELP[] =
     "                         hybrid: in instances that lease permits from Redis, compared with one exact limit\n"
     "      --redis URL        redis[s]://[user@]host[:port][/db], unix://[user@]/path[?db=N] and others: weir(1)\n"
     "      --redis-password-file FILE\n"
-    "                         a file whose first line is the password; without it, the environment variable\n"
-    "                         WEIR_REDIS_PASSWORD\n"
+    "                         a file whose first line is the password (default: WEIR_REDIS_PASSWORD)\n"
     "      --instances N      hybrid: the number of instances, each its own limiter (default 1)\n"
     "      --deal HOW         hybrid: how requests go to instances: round-robin (default), key (all requests of a\n"
     "                         key to the same one) or skewed (half of all to the first, and so on)\n"
@@ -43,6 +43,7 @@ const char REPLAY_HELP[] =
     "      --keep-order       keep the order of the rows, even if times step back, instead of sorting them\n"
     "\n"
     "Output:\n"
+    "      --compare          apply each limit alone, and print the outcomes side by side\n"
     "      --top N            how many keys to list, those with the most denials first (default 10)\n"
     "      --json             print the report as one JSON object\n"
     "      --decisions        instead of the report, print one line per row in the order of the input:\n"
@@ -50,8 +51,6 @@ const char REPLAY_HELP[] =
     "      --plot FILE        draw admitted and denied requests over time; FILE ends in .svg or .png (needs\n"
     "                         gnuplot)\n"
     "  -h, --help             print this text\n"
-    "\n"
-    "CSV without a header row is time_us,key,cost.\n"
     "\n"
     "Exit status: 0 done; 1 the input, the plot or the output failed, or fewer than 95 % of the rows fit;\n"
     "2 wrong usage or a bad policy.\n"
@@ -62,12 +61,12 @@ struct replay {
     struct policies policies;
     struct store store;
     struct input_options input;
-    bool keep_order, json, decisions_only;
+    bool keep_order, json, decisions_only, compare;
     const char *plot_path;
     size_t top;
 };
 
-enum option_code { KEEP_ORDER = 256, TOP, JSON, DECISIONS, PLOT };
+enum option_code { KEEP_ORDER = 256, TOP, JSON, DECISIONS, PLOT, COMPARE };
 
 static int replay_read_options(struct replay *replay, int argc, char **argv, bool *wants_help);
 static int replay_read_option(struct replay *replay, int code, const char *value);
@@ -99,6 +98,7 @@ static int replay_read_options(struct replay *replay, int argc, char **argv, boo
         { "top", required_argument, NULL, TOP },
         { "json", no_argument, NULL, JSON },
         { "decisions", no_argument, NULL, DECISIONS },
+        { "compare", no_argument, NULL, COMPARE },
         { "plot", required_argument, NULL, PLOT },
         { "mode", required_argument, NULL, STORE_MODE },
         { "redis", required_argument, NULL, STORE_REDIS },
@@ -137,6 +137,7 @@ static int replay_read_option(struct replay *replay, int code, const char *value
     case 'f': return policies_add_file(&replay->policies, value);
     case KEEP_ORDER: replay->keep_order = true; break;
     case JSON: replay->json = true; break;
+    case COMPARE: replay->compare = true; break;
     case DECISIONS: replay->decisions_only = true; break;
     case TOP:
         if (!span_number(span_of(value), &number) || number > ROWS_MAX)
@@ -196,6 +197,10 @@ static int check_options(struct replay *replay, int argc, char **argv)
         return EXIT_ERROR;
     if (kinds_number(replay) != EXIT_OK)
         return EXIT_ERROR;
+    if (replay->compare &&
+        (replay->policies.count < 2 || replay->decisions_only || replay->plot_path || replay->store.mode != WEIR_LOCAL))
+        return usage_error("replay",
+                           "--compare needs several limits and local mode, and neither --decisions nor --plot");
     if (replay->json && replay->decisions_only)
         return usage_error("replay", "--json and --decisions cannot be combined");
     return store_check(&replay->store, "replay");
@@ -223,8 +228,13 @@ static int replay_run(struct replay *replay)
         complain("there are no requests to plot");
         code = EXIT_FAILED;
     }
-    if (code == EXIT_OK)
+    if (code == EXIT_OK && replay->compare) {
+        if (!replay->keep_order)
+            rows_sort(&rows);
+        code = side_print(&rows, &replay->policies, &replay->store, &progress, replay->json);
+    } else if (code == EXIT_OK) {
         code = hold_and_show(replay, &load, &progress);
+    }
     rows_free(&rows);
     return code == EXIT_OK && !do_fit ? EXIT_FAILED : code;
 }

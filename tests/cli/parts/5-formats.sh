@@ -164,3 +164,22 @@ run 2 replay -p 'key=who: fixed_window limit=9 period=1h' --time-unit s && has e
 verdict 'a key that the input lacks is an error' $?
 run 2 replay -p 'cost=who: fixed_window limit=9 period=1h' --time-unit s && has err "no field 'who'"
 verdict 'so is a cost' $?
+
+# Limits side by side
+run 0 replay --time-unit s --compare -p 'key=user: fixed_window limit=3 period=1h' -p 'b key=ip: fixed_window limit=1 period=1h' \
+    -p 'key=user cost=tokens: fixed_window limit=100 period=1h' &&
+    grep -qE '^ +1 +20.0 % +1.00 +1 +50.0 % +fixed_window limit=3 period=1h$' out &&
+    grep -qE '^ +2 +40.0 % +2.00 +1 +33.3 % +b = fixed_window limit=1 period=1h$' out &&
+    grep -qE '^ +1 +20.0 % +1.00 +1 +50.0 % +fixed_window limit=100 period=1h$' out
+verdict '--compare applies each limit alone, with its key and cost' $?
+run 0 replay --time-unit s --compare --json -p 'key=user: fixed_window limit=3 period=1h' -p 'b key=ip: fixed_window limit=1 period=1h' &&
+    has out '"denied":1,"distinct_keys":2,"keys_ever_denied":1},{"name":"b",' '"denied":2,"distinct_keys":3,"keys_ever_denied":1}]}'
+verdict 'so does its JSON' $?
+printf 'a = fixed_window limit=9 period=1h\nb = fixed_window limit=1 period=1h\nb/ada = fixed_window limit=3 period=1h\n' >side.conf
+run 0 replay --time-unit s --compare --key user -f side.conf && grep -qE '^ +1 +20.0 % +- +1 +50.0 % +b = ' out
+verdict 'limits of a file keep their overrides' $?
+for options in '' '-f side.conf --decisions' '-f side.conf --mode hybrid --redis redis://127.0.0.1:1'; do
+    # shellcheck disable=SC2086 # options are words
+    run 2 replay --compare -p "$once" $options && has err 'weir replay'
+    verdict "--compare does not go with '$options'" $?
+done

@@ -191,8 +191,9 @@ static enum format_line w3c_read(struct format *format, struct span line, struct
     out->layout = &format->layouts[0];
     if (!layout_split(out->layout, (struct span){ format->unquoted, line.len }, out->values, fault))
         return FORMAT_BAD;
-    snprintf(text, sizeof text, "%.*sT%.*sZ", (int)(out->values[date].len & 15), out->values[date].data,
-             (int)(out->values[clock].len & 15), out->values[clock].data);
+    int date_len = out->values[date].len < 16 ? (int)out->values[date].len : 16;
+    int clock_len = out->values[clock].len < 16 ? (int)out->values[clock].len : 16;
+    snprintf(text, sizeof text, "%.*sT%.*sZ", date_len, out->values[date].data, clock_len, out->values[clock].data);
     if (time_read(span_of(text), TIME_MICROSECONDS, &out->time_us, &wrong))
         return FORMAT_ROW;
     if (fault)

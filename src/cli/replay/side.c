@@ -1,0 +1,101 @@
+/* side.c - several policies applied to the same rows one by one, side by side.
+ *
+ * A replay is exact and always the same, so ratios have no spread: any difference is the policies'.
+ */
+#include "cli/replay/side.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cli/cli.h"
+#include "cli/json.h"
+#include "cli/replay/report.h"
+#include "cli/times.h"
+
+struct side { /* the outcome of one policy */
+    uint64_t denied;
+    size_t keys, keys_denied;
+};
+
+/* Take one policy and its overrides out of all; `out->overrides` is the caller's to free. False: out of memory. */
+static bool policy_alone(const struct policies *policies, size_t number, struct policies *out)
+{
+    *out = (struct policies){ .all = &policies->all[number], .count = 1 };
+    out->overrides = malloc((policies->override_count + 1) * sizeof *out->overrides);
+    for (size_t i = 0; i < policies->override_count && out->overrides; i++)
+        if (policies->overrides[i].limit == number) {
+            out->overrides[out->override_count] = policies->overrides[i];
+            out->overrides[out->override_count++].limit = 0;
+        }
+    return out->overrides;
+}
+
+static int side_run(const struct rows *rows, const struct policies *policies, size_t number, const struct store *store,
+                    struct progress *progress, struct side *out)
+{
+    struct policies alone;
+    struct tally tally = { 0 };
+    *out = (struct side){ 0 };
+    if (!policy_alone(policies, number, &alone)) {
+        complain("out of memory");
+        return EXIT_FAILED;
+    }
+    int code = hold_rows(rows, &alone, store, (struct hold_watcher){ NULL, NULL }, progress, &tally);
+    for (size_t i = 0; i < rows->key_count && code == EXIT_OK; i++) {
+        out->keys += tally.policies[0].requests_by_key[i] > 0;
+        out->keys_denied += tally.policies[0].denied_by_key[i] > 0;
+    }
+    out->denied = tally.denied;
+    tally_free(&tally);
+    free(alone.overrides);
+    return code;
+}
+
+static void print_text(const struct rows *rows, const struct policies *policies, const struct side *sides)
+{
+    report_count("requests", rows->count, 0, "");
+    printf("\n%12s%10s%10s%14s%10s   policy\n", "denied", "share", "to first", "keys denied", "share");
+    for (size_t i = 0; i < policies->count; i++) {
+        const struct named_policy *policy = &policies->all[i];
+        char share[TIME_TEXT_SIZE], keys[TIME_TEXT_SIZE], ratio[32] = "-";
+        report_share(sides[i].denied, rows->count, share);
+        report_share(sides[i].keys_denied, sides[i].keys, keys);
+        if (sides[0].denied)
+            snprintf(ratio, sizeof ratio, "%.2f", (double)sides[i].denied / (double)sides[0].denied);
+        printf("%12llu%10s%10s%14zu%10s   %s%s%s\n", (unsigned long long)sides[i].denied, share, ratio,
+               sides[i].keys_denied, keys, policy->name, policy->name[0] ? " = " : "", policy->text);
+    }
+}
+
+static void print_json(const struct rows *rows, const struct policies *policies, const struct side *sides)
+{
+    printf("{\"weir\":\"%s\",\"requests\":%zu,\"compared\":[", weir_version(), rows->count);
+    for (size_t i = 0; i < policies->count; i++) {
+        const struct named_policy *policy = &policies->all[i];
+        fputs(i ? ",{\"name\":" : "{\"name\":", stdout);
+        if (policy->name[0])
+            json_string(span_of(policy->name));
+        else
+            fputs("null", stdout);
+        fputs(",\"policy\":", stdout);
+        json_string(span_of(policy->text));
+        printf(",\"denied\":%llu,\"distinct_keys\":%zu,\"keys_ever_denied\":%zu}", (unsigned long long)sides[i].denied,
+               sides[i].keys, sides[i].keys_denied);
+    }
+    fputs("]}\n", stdout);
+}
+
+int side_print(const struct rows *rows, const struct policies *policies, const struct store *store,
+               struct progress *progress, bool json)
+{
+    struct side *sides = calloc(policies->count, sizeof *sides);
+    int code = sides ? EXIT_OK : EXIT_FAILED;
+    if (!sides)
+        complain("out of memory");
+    for (size_t i = 0; i < policies->count && code == EXIT_OK; i++)
+        code = side_run(rows, policies, i, store, progress, &sides[i]);
+    if (code == EXIT_OK)
+        (json ? print_json : print_text)(rows, policies, sides);
+    free(sides);
+    return code;
+}
