@@ -282,11 +282,19 @@ static int show_report(const struct replay *replay, const struct loader *load, c
 
 static int draw_plot(const struct replay *replay, const struct plot *plot)
 {
-    char title[240], more[40] = "";
-    const struct named_policy *first = &replay->policies.all[0];
-    if (replay->policies.count > 1)
-        snprintf(more, sizeof more, " and %zu more", replay->policies.count - 1);
-    snprintf(title, sizeof title, "Requests admitted and denied: %s%s", first->text, more);
+    char title[240];
+    size_t len = (size_t)snprintf(title, sizeof title, "Requests admitted and denied: %s",
+                                  replay->policies.all[0].text);
+    for (size_t i = 1; i < replay->policies.count && len < sizeof title; i++) {
+        char next[200];
+        size_t next_len = (size_t)snprintf(next, sizeof next, "; %s", replay->policies.all[i].text);
+        bool has_room = len + next_len + sizeof " and 64 more" <= sizeof title;
+        if (!has_room)
+            snprintf(next, sizeof next, " and %zu more", replay->policies.count - i);
+        len += (size_t)snprintf(title + len, sizeof title - len, "%s", next);
+        if (!has_room)
+            break;
+    }
     return plot_write(plot, replay->plot_path, title);
 }
 

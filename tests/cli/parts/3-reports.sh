@@ -91,7 +91,7 @@ if command -v gnuplot >gnuplot.path; then
     dated() {
         seq -f '%.0f' 1700000000 "$3" $((1700000000 + 40 * $3)) | sed 's/$/000000,a,1/' >in
         run 0 replay -p "$once" -p 'token_bucket limit=1 period=1s' --plot dated.svg &&
-            has dated.svg '<svg' 'UTC, from 2023-11-' "$2" 'period=1h and 1 more' && [ ! -s err ]
+            has dated.svg '<svg' 'UTC, from 2023-11-' "$2" 'period=1h; token_bucket limit=1' && [ ! -s err ]
         verdict "$1" $?
     }
     dated 'a plot of seconds shows the time of day' '22:13:30' 1

@@ -9,7 +9,8 @@ static bool is_host_name(struct span word)
 {
     for (size_t i = 0; i < word.len; i++) {
         char byte = word.data[i], letter = (char)(byte | 0x20);
-        if (!(letter >= 'a' && letter <= 'z') && !(byte >= '0' && byte <= '9') && (!byte || !strchr("-._*", byte)))
+        if (!(letter >= 'a' && letter <= 'z') && !(byte >= '0' && byte <= '9') && byte != '.' && byte != '-' &&
+            byte != '_' && byte != '*')
             return false;
     }
     return word.len > 0;

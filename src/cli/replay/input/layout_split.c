@@ -25,6 +25,11 @@ static size_t literal_end(const struct layout *layout, size_t literal, size_t le
     return at;
 }
 
+static bool is_dash(struct span word)
+{
+    return word.len == 1 && word.data[0] == '-';
+}
+
 static bool is_digits(struct span word, size_t least, size_t most)
 {
     if (word.len < least || word.len > most)
@@ -41,11 +46,11 @@ static bool are_ident_and_user(struct span ident, struct span user)
 {
     size_t end = span_find(user, ' ');
     if (end == user.len)
-        return user.len > 0 && (span_is(ident, "-") || !is_address(ident));
+        return user.len > 0 && (is_dash(ident) || !is_address(ident));
     for (; user.len; user = span_trim(span_slice(user, end, user.len)), end = span_find(user, ' '))
         if (span_is(span_slice(user, 0, end), "-"))
             return false;
-    return span_is(ident, "-");
+    return is_dash(ident);
 }
 
 /* Check a value by its kind, and cut it to what it means. The values before it are there. */
@@ -68,8 +73,8 @@ static bool value_check(const struct layout *layout, size_t i, struct span *valu
         values[i] = value = span_trim(value);
         return i > 0 && layout->fields[i - 1].kind == LAYOUT_IDENT ? are_ident_and_user(values[i - 1], value)
                                                                    : value.len > 0;
-    case LAYOUT_STATUS: return span_is(value, "-") || is_digits(value, 3, 3);
-    case LAYOUT_NUMBER: return span_is(value, "-") || is_digits(value, 1, 18);
+    case LAYOUT_STATUS: return is_dash(value) || is_digits(value, 3, 3);
+    case LAYOUT_NUMBER: return is_dash(value) || is_digits(value, 1, 18);
     case LAYOUT_STAMP: return value.len == STAMP_LEN;
     }
     return false;
@@ -106,7 +111,7 @@ static bool numbers_fit(const struct layout *layout, size_t i, struct span line,
             end++;
         struct span value = span_slice(line, at, end);
         bool is_status = layout->fields[i].kind == LAYOUT_STATUS;
-        if (!span_is(value, "-") && !is_digits(value, is_status ? 3 : 1, is_status ? 3 : 18))
+        if (!is_dash(value) && !is_digits(value, is_status ? 3 : 1, is_status ? 3 : 18))
             return false;
         at = next_literal(layout, i + 1, line, end);
         if (at == 0)
