@@ -77,8 +77,8 @@ static void log_read_rows(const struct bench *bench, struct rows *rows, struct l
     progress_clear(&progress);
     if (!is_read)
         bench_fail(
-            "--log: cannot replay this file; it must be in Common or Combined Log Format, or CSV whose columns are\n"
-            "time_us,key,cost or named by a header row. Options named above are those of weir replay");
+            "--log: cannot replay this file; it must be one that weir replay reads without options. Options named above\n"
+            "are those of weir replay");
     if (rows->count == 0)
         bench_fail("--log: there are no requests in it");
     rows_sort(rows);

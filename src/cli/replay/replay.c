@@ -159,30 +159,49 @@ static bool is_same(const char *left, const char *right)
     return left == right || (left && right && strcmp(left, right) == 0);
 }
 
-/* Number the kinds of keys and costs that the limits have: equal ones have the same number. Kind 0 is the first's. */
+/* Number the kind of a limit's key: equal keys have the same number. */
+static int key_number(struct load_options *load, struct named_policy *policy, const char *key)
+{
+    struct fault fault;
+    size_t kind = 0;
+    while (kind < load->key_count && !is_same(load->keys[kind].text, key))
+        kind++;
+    if (kind == ROWS_MAX_KEYS)
+        return usage_error("replay", "the limits have more than %d different keys", ROWS_MAX_KEYS);
+    if (kind == load->key_count && !key_spec_read(&load->keys[load->key_count++], key, &fault))
+        return usage_error("replay", "the key '%s': %s", key, fault.text);
+    policy->key_kind = kind;
+    return EXIT_OK;
+}
+
+static int cost_number(struct load_options *load, struct named_policy *policy, const char *cost)
+{
+    size_t kind = 0;
+    while (kind < load->cost_count && !is_same(load->costs[kind], cost))
+        kind++;
+    if (kind == ROWS_MAX_COSTS)
+        return usage_error("replay", "the limits have more than %d different costs", ROWS_MAX_COSTS);
+    if (kind == load->cost_count)
+        load->costs[load->cost_count++] = cost;
+    policy->cost_kind = kind;
+    return EXIT_OK;
+}
+
+/* Number all kinds of keys and costs. Kind 0 is that of the limits without their own, since only the first kind can be
+ * the usual field of an input; if each limit has its own, it is the first limit's. */
 static int kinds_number(struct replay *replay)
 {
-    struct load_options *load = &replay->input.load;
-    struct fault fault;
-    for (size_t i = 0; i < replay->policies.count; i++) {
-        struct named_policy *policy = &replay->policies.all[i];
-        const char *key = policy->key[0] ? policy->key : replay->input.key,
-                   *cost = policy->cost[0] ? policy->cost : replay->input.cost;
-        for (policy->key_kind = 0; policy->key_kind < load->key_count; policy->key_kind++)
-            if (is_same(load->keys[policy->key_kind].text, key))
-                break;
-        for (policy->cost_kind = 0; policy->cost_kind < load->cost_count; policy->cost_kind++)
-            if (is_same(load->costs[policy->cost_kind], cost))
-                break;
-        if (policy->key_kind == ROWS_MAX_KEYS || policy->cost_kind == ROWS_MAX_COSTS)
-            return usage_error("replay", "the limits have more than %d different keys or %d different costs",
-                               ROWS_MAX_KEYS, ROWS_MAX_COSTS);
-        if (policy->key_kind == load->key_count && !key_spec_read(&load->keys[load->key_count++], key, &fault))
-            return usage_error("replay", "the key '%s': %s", key, fault.text);
-        if (policy->cost_kind == load->cost_count)
-            load->costs[load->cost_count++] = cost;
-    }
-    return EXIT_OK;
+    struct input_options *input = &replay->input;
+    int code = EXIT_OK;
+    for (int has_own = 0; has_own <= 1; has_own++)
+        for (size_t i = 0; i < replay->policies.count && code == EXIT_OK; i++) {
+            struct named_policy *policy = &replay->policies.all[i];
+            if ((policy->key[0] != '\0') == has_own)
+                code = key_number(&input->load, policy, has_own ? policy->key : input->key);
+            if (code == EXIT_OK && (policy->cost[0] != '\0') == has_own)
+                code = cost_number(&input->load, policy, has_own ? policy->cost : input->cost);
+        }
+    return code;
 }
 
 static int check_options(struct replay *replay, int argc, char **argv)

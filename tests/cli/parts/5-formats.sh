@@ -142,6 +142,10 @@ two 'rpm key=user: fixed_window limit=3 period=1h' 'tpm key=user cost=tokens: fi
 verdict 'a limit has its own cost' $?
 has out '"name":"tpm"' '"cost_field":"tokens"'
 verdict 'the report names limits, keys and costs' $?
+two 'tpm key=user cost=tokens: fixed_window limit=100 period=1h' 'key=user: fixed_window limit=3 period=1h' && is counts '4 1 0'
+verdict 'the cost of one limit is not that of the next' $?
+two 'key=ip: fixed_window limit=1 period=1h' 'fixed_window limit=9 period=1h' && is counts '3 2 0'
+verdict 'nor is the key' $?
 two 'key=user: fixed_window limit=9 period=1h' 'key=ip: fixed_window limit=1 period=1h' && is counts '3 0 2'
 verdict 'a limit has its own key' $?
 two 'fixed_window limit=9 period=1h' 'key=ip/24: fixed_window limit=3 period=1h' && is counts '3 0 2'
