@@ -375,6 +375,8 @@ TEST(a_format_is_compiled_as_its_configuration_has_it, 10)
         { "LogFormat \"%h %l %u %t \\\"%r\\\" %>s %b \\\"%{X-Api-Key}i\\\"\" keyed", "http_x_api_key" },
         { "%h %l %u %t \\\"%r\\\" %>s %O \\\"%{X-Api-Key}i\\\"", "http_x_api_key" },
         { "%a - %u %t \"%r\" %!200,304s %B \"%{X-Api-Key}i\"", "HTTP_X_API_KEY" },
+        { "$remote_addr - $request_id [$time_local] \"$request\" $status $bytes_sent \"$args\"", "args" },
+        { "%a %P %L %t \"%r\" %s %b \"%q\"", "args" },
         { "$remote_addr$status", NULL },
         { "no field", NULL },
         { "%h %", NULL },
