@@ -18,7 +18,7 @@ static const char MAIN_HELP[] =
     "Commands:\n"
     "  replay   replay a log against limits: which requests would have been denied?\n"
     "  suggest  find the tightest limits that would have denied few requests and clients of a log\n"
-    "  check    validate a policy file\n"
+    "  check    validate policy files, and check that Redis can be used\n"
     "  try      make one decision and return it as the exit status\n"
     "  version  print the version\n"
     "  help     print this text, or a command's help: weir help replay\n"

@@ -10,13 +10,15 @@ struct redis_script {
     size_t len;
 };
 
+/* In the order in which a new connection loads them. The shortest comes first: a server that wants a password says
+ * so only in answer to arguments of up to 16 KiB. */
 enum redis_script_id {
+    REDIS_TRY_ALL,
     REDIS_TOKEN_BUCKET,
     REDIS_LEAKY_BUCKET,
     REDIS_INTERVAL_BUCKET,
     REDIS_FIXED_WINDOW,
     REDIS_SLIDING_WINDOW,
-    REDIS_TRY_ALL,
     REDIS_SCRIPT_COUNT
 };
 
