@@ -67,7 +67,7 @@ elif [ $# -gt 1 ]; then
 fi
 
 # shellcheck disable=SC2086 # lists of words
-need_packages $build_packages $redis_packages $consul_packages g++ check scdoc mandoc gnuplot-nox openssl redis-tools \
+need_packages $build_packages $redis_packages $consul_packages g++ check scdoc mandoc gnuplot-nox openssl zstd redis-tools \
     libuv1-dev liblua5.1-0-dev
 if [ "$mode" = packages ]; then
     exit 0
