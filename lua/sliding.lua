@@ -6,8 +6,9 @@
 --            not 0
 --
 -- Permits behave as in a queue: they enter the newest block and leave the oldest one that counts. So after a sequence
--- of takes and refunds the youngest permits remain. A return takes from the block of `since` and older ones. Only a take drops counts that are too old: after a small step back
--- of the clock they count again. (So does another plan, which may be unable to hold them.)
+-- of takes and refunds the youngest permits remain. A return takes from the block of `since` and older ones. Only a
+-- take drops counts that are too old: after a small step back of the clock they count again. (So does another plan,
+-- which may be unable to hold them.)
 --@part plan
 local tag, blocks, period, size = parse('<BI2I7I4', #stamp == 14 and stamp or string.rep('\0', 14))
 local most, unit, grain, fresh = size, 1, period, floor(now / period)

@@ -42,7 +42,8 @@ struct arrivals {
     int in_burst;
 };
 
-/* Return an exponentially distributed time: 2^-k has 1/2 the weight of 2^-(k+1), and between them it is near enough. */
+/* Return a time that is nearly exponentially distributed: each stretch of 0.693 means is half as likely as the one
+ * before, and all times within it are alike. */
 static int64_t exponential_us(struct sim *sim, int64_t mean_us)
 {
     int64_t halvings = 0;

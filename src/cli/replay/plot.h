@@ -9,6 +9,7 @@ struct plot_bin {
 };
 
 struct plot {
+    int64_t first_us, last_us;  /* of the input */
     int64_t begin_us, width_us; /* of the first bin; of each bin */
     size_t count;
     struct plot_bin *bins;

@@ -96,8 +96,8 @@ if command -v gnuplot >gnuplot.path; then
     }
     dated 'a plot of seconds shows the time of day' '22:13:30' 1
     dated 'a plot of hours does, too' '23:00:00' 600
-    dated 'a plot of weeks shows days' '11-16 00:00' 86400
-    dated 'a plot of years shows the year' '2036-01-01' 30000000
+    dated 'a plot of weeks shows days' '11-25 00:00' 86400
+    dated 'a plot of years shows the year' '2035-06-01' 30000000
     printf '0,a,1\n86400000000,a,1\n' >in
     run 0 replay -p "$once" --plot since.svg && has since.svg 'seconds since the first request'
     verdict 'a plot of times near 0 counts from its first' $?
@@ -106,6 +106,14 @@ if command -v gnuplot >gnuplot.path; then
         run 1 replay -p "$once" --plot full.svg && has err 'full.svg: cannot write the plot'
         verdict 'a plot that does not fit is an error' $?
     fi
+    # The rows end 3 s into a bar of 10 s.
+    seq 0 2003 | awk '{ printf "%d000000,k,1\n", 1700000000 + $1 }' >in
+    run 0 replay -p "$once" --plot part.svg && has part.svg 'not the whole time' &&
+        [ "$(grep -c '22:[0-9][0-9]:[0-9][0-9]' part.svg)" -le 8 ]
+    verdict 'a plot marks the bars that the input covers in part, and its labels leave room' $?
+    seq 0 1999 | awk '{ printf "%d000000,k,1\n", 1700000000 + $1 }' >in
+    run 0 replay -p "$once" --plot whole.svg && ! grep -q 'not the whole time' whole.svg
+    verdict 'a plot of whole bars has no such mark' $?
     run 1 replay -p "$once" --plot no/folder.svg && has err 'no/folder.svg'
     verdict 'a plot that cannot be written is an error' $?
     : >in
