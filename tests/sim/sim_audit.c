@@ -382,6 +382,8 @@ static void denied_by_memory(struct sim *sim, const struct asked_op *asked)
     const int64_t age_us = asked->op.decision.age_us + sim_drifted_us(sim, asked->op.decision.age_us);
     if (asked->op.decision.age_us < PACE_US) /* permits may have come back since, one by one */
         return;
+    if (sim->scenario->troubles & TROUBLE_CANARY) /* the state may be under the other instances' plan */
+        return;
     if (sim->now_us - age_us <= sim->void_us[asked->limit][asked->key])
         return;
     struct cell cell = sim->store.cells[asked->limit][asked->key];
