@@ -144,12 +144,13 @@ struct remote {
 
 /* Permits granted to an instance for a key: the audit lets it use these. */
 struct grant {
-    int64_t asked_us, left;       /* true time */
-    int64_t shift_us;             /* from the store's decision to its arrival */
-    int64_t life_us;              /* after which a greedy bucket's lease shrinks by what the bucket refills */
-    int64_t shrunk;               /* by so much */
-    const struct weir_plan *plan; /* a greedy bucket's; otherwise NULL */
-    bool is_lease;                /* part of it was charged in advance */
+    int64_t asked_us, left; /* true time */
+    int64_t shift_us;       /* from the store's decision to its arrival */
+    int64_t life_us;        /* after which a greedy bucket's lease shrinks by what the bucket refills */
+    int64_t shrunk;         /* by so much */
+    bool shrinks;           /* after its life, by this plan: a greedy bucket's */
+    struct weir_plan plan;
+    bool is_lease; /* part of it was charged in advance */
 };
 struct holding {
     struct grant grants[SIM_GRANTS]; /* oldest first */

@@ -137,7 +137,8 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
                                    .left = granted,
                                    .shift_us = sim->now_us - sim->executed_us,
                                    .life_us = sim->limits[asked->limit].life_us,
-                                   .plan = is_greedy(&asked->plan) ? &sim->limits[asked->limit].plan : NULL,
+                                   .shrinks = is_greedy(&asked->plan),
+                                   .plan = sim->limits[asked->limit].plan,
                                    .is_lease = decision->ahead > 0 });
     if (!is_settlement(asked) &&
         asked_us > holding->fell_back_us) { /* it left the store when all debts had been settled */

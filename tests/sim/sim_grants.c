@@ -18,8 +18,8 @@ static bool is_alive(const struct sim *sim, const struct grant *grant)
 static int64_t grant_refilled(const struct sim *sim, struct grant *grant)
 {
     const int64_t over_us = sim->now_us - grant->asked_us - grant->life_us - sim_drifted_us(sim, grant->life_us);
-    const struct weir_plan *plan = grant->plan;
-    if (!plan || over_us <= 0)
+    const struct weir_plan *plan = &grant->plan;
+    if (!grant->shrinks || over_us <= 0)
         return 0;
     const int64_t shrunk = mul_capped(over_us / plan->tick_us, plan->p) / plan->q, more = shrunk - grant->shrunk;
     grant->shrunk = shrunk;
@@ -41,7 +41,7 @@ static void grants_tidy(const struct sim *sim, struct holding *holding)
         const int64_t shrinks = min_of(min_of(refilled[i], most), grant->left);
         grant->left -= shrinks;
         most -= shrinks;
-        if (is_alive(sim, grant) ? grant->is_lease || grant->left > 0 : grant->plan && grant->left > 0)
+        if (is_alive(sim, grant) ? grant->is_lease || grant->left > 0 : grant->shrinks && grant->left > 0)
             holding->grants[kept++] = *grant;
     }
     holding->count = kept;
