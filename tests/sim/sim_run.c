@@ -178,12 +178,11 @@ static int64_t run_us(struct sim *sim, int64_t asks)
 
 /* ---- The end ---- */
 
-/* Bring the store back; paused instances resume by themselves. */
+/* Bring the store back; one that stands still, and paused instances, resume by themselves. */
 static void heal(struct sim *sim)
 {
     trace(sim, "all is well again");
     sim->lose_permille = sim->late_permille = 0;
-    sim->store.stands_until_us = 0;
     for (int i = 0; i < sim->count; i++)
         if (sim->instances[i]->remote->is_cut)
             remote_mend(sim, sim->instances[i]->remote);
@@ -193,7 +192,7 @@ static void heal(struct sim *sim)
 static void check_liveness(struct sim *sim)
 {
     const int64_t reset_us = longest_reset_us(sim);
-    int64_t until_us = sim->now_us;
+    int64_t until_us = max_of(sim->now_us, sim->store.stands_until_us);
     for (int i = 0; i < sim->count; i++)
         until_us = max_of(until_us, sim->instances[i]->resumes_us);
     until_us += reset_us + WEIR_CLOCK_SLACK_US + 2 * WEIR_SECOND;

