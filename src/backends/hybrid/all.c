@@ -98,7 +98,8 @@ struct group {
     struct weir_decision *decisions;    /* its answers */
 };
 
-/* True if the remote is asked about a member. A group that is denied asks only about members that nothing is known of. */
+/* True if the remote is asked about a member. A group that is denied asks only about members of which nothing is
+ * known. */
 static bool member_is_asked(const struct group *group, const struct member *member)
 {
     return member->answer == LEASE_UNDECIDED && !(group->denied && member->is_known);

@@ -1,8 +1,9 @@
 /* returns.c - gives permits back that were leased and that this instance does not use.
  *
  * It happens beside other calls: each request that is about to go to the remote looks at its key and at a few others.
- * weir_close() gives back all that is left. A return is sent at most once. If it or its answer is lost, so are the permits. The remote knows when it charged them,
- * and gives back none that have come back since (WEIR_REFUND in <weir/backend.h>). */
+ * weir_close() gives back all that is left. A return is sent at most once. If it or its answer is lost, so are the
+ * permits. The remote knows when it charged them, and gives back none that have come back since (WEIR_REFUND in
+ * <weir/backend.h>). */
 #include "backends/hybrid/lease_call.h"
 #include "core/ground/clock.h"
 
