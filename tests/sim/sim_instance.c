@@ -131,13 +131,18 @@ void instances_recount(struct sim *sim)
     clocks_of(sim, NULL);
 }
 
-void instance_crash(struct sim *sim, struct instance *instance)
+static void instance_forget(struct sim *sim, struct instance *instance)
 {
-    instance->is_dead = true; /* the store must not see it close */
     audit_crashed(sim, instance);
     for (int i = 0; i < sim->count; i++)
         if (sim->instances[i] == instance)
             sim->instances[i] = sim->instances[--sim->count];
+}
+
+void instance_crash(struct sim *sim, struct instance *instance)
+{
+    instance->is_dead = true; /* the store must not see it close */
+    instance_forget(sim, instance);
     clocks_of(sim, instance);
     weir_close(instance->limiter);
     clocks_of(sim, NULL);
@@ -151,10 +156,7 @@ bool instance_leave(struct sim *sim, struct instance *instance)
     weir_close(instance->limiter);
     clocks_of(sim, NULL);
     instance->is_dead = true;
-    audit_crashed(sim, instance);
-    for (int i = 0; i < sim->count; i++)
-        if (sim->instances[i] == instance)
-            sim->instances[i] = sim->instances[--sim->count];
+    instance_forget(sim, instance);
     return true;
 }
 

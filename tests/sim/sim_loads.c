@@ -73,9 +73,10 @@ static void arrives(struct sim *sim, void *what)
         wait_us = exponential_us(sim, load->mean_us);
     else if (load->shape == BURSTY && ++load->in_burst < BURST)
         wait_us = min_of(BURST_GAP_US, load->mean_us);
-    else if (load->shape == BURSTY)
-        load->in_burst = 0,
-        wait_us = max_of(1, BURST * load->mean_us - (BURST - 1) * min_of(BURST_GAP_US, load->mean_us));
+    else if (load->shape == BURSTY) {
+        load->in_burst = 0;
+        wait_us = BURST * load->mean_us - (BURST - 1) * min_of(BURST_GAP_US, load->mean_us);
+    }
     events_add(sim, sim->now_us + max_of(1, wait_us), NULL, arrives, load);
 }
 

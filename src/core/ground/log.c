@@ -67,6 +67,8 @@ int log_conclude(int error)
 
 void log_line(const struct log *log, enum weir_log_level level, const char *format, ...)
 {
+    if (!log->line && level == WEIR_LOG_INFO)
+        return;
     CANCEL_DISABLED;          /* the hook may write to a file */
     char line[LOG_LINE_SIZE]; /* the arguments may be the last message, and the hook may call weir */
     va_list arguments;
