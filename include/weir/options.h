@@ -166,6 +166,11 @@ struct weir_options {
     void *user; /* passed to both */
     bool quiet; /* true: without `log`, write nothing to stderr either */
 
+    uint64_t
+        percent_seed; /* chooses the keys for which a limit with percent=N is enforced: by a hash of the limit's name
+                            * and the key. Give all instances the same one; keep it secret if clients may not find out
+                            * whether they were chosen. Default 0: random, another choice by each limiter */
+
     /* Redis, as above: the number of replicas that must acknowledge a charge, refund or reset before it counts: 0 to
      * 16; default 0. weir sends WAIT, which the Redis user must be allowed, after the primary has reported a change;
      * denials and peeks need none. More than 8 concurrent callers, and all submitted requests, share a connection;

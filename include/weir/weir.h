@@ -121,6 +121,9 @@ struct weir_policy {
     int64_t burst;                 /* token bucket: its size; 0 means `limit` */
     int64_t debt;                  /* token bucket: how far a request may overdraw it, 0 to WEIR_MAX_PERMITS */
     int64_t capacity;              /* leaky bucket: its size; 0 means `limit` */
+    int32_t shadow;  /* 1: a shadow limit. It decides and counts, but denies nothing: see struct weir_decision */
+    int32_t percent; /* 1 to 100: enforced for this many percent of the keys and a shadow for the others; 0 means 100.
+                      * Which ones: weir_options.percent_seed. More percent add keys and keep the former ones */
 };
 
 /* Check that `policy` can be enforced exactly. WEIR_OK, or WEIR_EINVAL with a sentence in `message` that names the
@@ -133,6 +136,8 @@ WEIR_API int weir_policy_check(const struct weir_policy *policy, char *message, 
  *     fixed_window   limit=N period=TIME [align=first|epoch]
  *     sliding_window limit=N period=TIME [blocks=N]
  *     leaky_bucket   limit=N period=TIME [capacity=N]
+ *
+ * Each may also have the word shadow, or percent=N with N from 1 to 100.
  *
  * TIME is a whole number and a unit: us, ms, s, m, h, d. A token bucket takes align only with refill=interval. The
  * result also passes weir_policy_check(). WEIR_OK, or WEIR_EINVAL with a sentence in `message` (as above) that gives
@@ -270,15 +275,18 @@ enum weir_source {
     WEIR_BY_FAIL_OPEN,  /* WEIR_FAIL_OPEN, during an outage */
     WEIR_BY_FAIL_CLOSED /* WEIR_FAIL_CLOSED, during an outage */
 };
+#define WEIR_SOURCES_LEN 9 /* how many there are */
 
-struct weir_decision {      /* 64 bytes */
-    bool allowed;           /* true if the permits are taken: go ahead, after delay_us */
-    uint8_t source;         /* enum weir_source */
-    uint16_t reserved0;     /* 0 */
-    uint32_t bound_by;      /* weir_try_all(): index of the request that binds; else 0 */
-    int64_t limit;          /* the largest cost that a fresh key would admit */
-    int64_t remaining;      /* the largest cost that would be admitted right after this decision */
-    int64_t delay_us;       /* leaky bucket: how long an admitted caller should wait before it goes ahead */
+struct weir_decision { /* 64 bytes */
+    bool allowed;      /* true if the permits are taken: go ahead, after delay_us */
+    uint8_t source;    /* enum weir_source */
+    bool would_deny;   /* true if a shadow limit would have denied the request; its permits are not taken */
+    uint8_t
+        would_deny_by; /* weir_try_all(): index of the first request that its shadow limit would have denied; else 0 */
+    uint32_t bound_by; /* weir_try_all(): index of the request that binds; else 0 */
+    int64_t limit;     /* the largest cost that a fresh key would admit */
+    int64_t remaining; /* the largest cost that would be admitted right after this decision */
+    int64_t delay_us;  /* leaky bucket: how long an admitted caller should wait before it goes ahead */
     int64_t retry_after_us; /* 0 if allowed; else the shortest wait after which this cost would be admitted if no other
                              * request took permits; WEIR_NEVER if it never can be */
     int64_t reset_after_us; /* time until the key has no permits in use; 0: none are */
@@ -362,6 +370,10 @@ struct weir_request {
  *     limit, bound_by              those of the request that binds: the denial with the longest retry_after_us, or
  *                                  without a denial the request with the least remaining
  *
+ * Shadow limits bind nothing. They are asked after the others have admitted the group, each by itself, and charged if
+ * they admit the request, too: out->would_deny says whether one would not. In the modes on Redis that is a second round
+ * trip. The fields above describe the enforced limits, if there are any.
+ *
  * In a Redis Cluster this is one step only for one key under several limits. weir charges keys in different slots one
  * after the other, in the given order, with a round trip each, and refunds them when a later one is denied or fails.
  * Until then others see the charge; a charge whose node fails in between cannot be refunded. The round trips must fit
@@ -438,6 +450,31 @@ struct weir_stats {
                                         * memory, or a state in Redis that is not weir's */
 };
 
+/* What one limit, or one override, has answered. A member of weir_try_all() counts when the group is admitted, or when
+ * this limit denies it. */
+struct weir_limit_stats {
+    size_t size;         /* set to sizeof(struct weir_limit_stats) before the call */
+    uint64_t allowed;    /* requests admitted */
+    uint64_t denied;     /* requests denied; peeks, refunds and resets do not count */
+    uint64_t would_deny; /* requests admitted because the limit is a shadow; they also count as allowed */
+    uint64_t permits;    /* permits taken */
+    uint64_t near;       /* requests admitted that left less than a tenth of the limit */
+    uint64_t by_source[WEIR_SOURCES_LEN]; /* allowed and denied together, by enum weir_source */
+};
+
+/* Add up a limit's counters, without those of its overrides, or an override's. They are exact while no call is running.
+ * WEIR_EINVAL if out->size is not a known size. */
+WEIR_API int weir_limit_stats_read(const weir_limit *limit, struct weir_limit_stats *out);
+
+/* Return the limit or override in force that was made first, or the next one after `previous`; NULL: there is none. No
+ * limit is ever forgotten, so limits may come into force and go between two calls. An override's handle is for
+ * weir_limit_stats_read(), weir_limit_policy() and weir_limit_print_name(); requests take the limit's. */
+WEIR_API weir_limit *weir_limit_next(weir *w, const weir_limit *previous);
+
+/* Write the name under which weir_limit_define() knows the limit: "login", or "login/10.0.*" for an override. Returns
+ * the length of the text. If that is `size` or more, the text did not fit, and only "" was written if size is not 0. */
+WEIR_API int weir_limit_print_name(const weir_limit *limit, char *text, size_t size);
+
 /* Add up the counters. They are exact while no call is running. WEIR_EINVAL if out->size is not a known size. */
 WEIR_API int weir_stats_read(weir *w, struct weir_stats *out);
 
@@ -466,6 +503,12 @@ struct weir_label {
  * stats->size is not a known size or a label is malformed. */
 WEIR_API int weir_stats_print(const struct weir_stats *stats, const struct weir_label *labels, size_t n, char *text,
                               size_t size);
+
+/* Write the counters of all limits in that format, each with a label `limit` and the `n` labels. An override counts
+ * towards its limit, so there are as many samples as limits, whatever the keys. The names begin with weir_limit_, so
+ * the text may follow that of weir_stats_print() on one page. Returns as weir_stats_print(), or WEIR_ENOMEM. A label
+ * named "limit" gives WEIR_EINVAL. The next call may need more room, because counters grow. */
+WEIR_API int weir_limit_stats_print(weir *w, const struct weir_label *labels, size_t n, char *text, size_t size);
 
 #include <weir/follow.h>
 #include <weir/http.h>

@@ -49,7 +49,7 @@ struct attempt {
 
 enum option_code { LIMIT = 256, KEY, COST, JSON, STATS };
 
-enum { STATS_TEXT_SIZE = 8192 }; /* holds all counters, without labels */
+enum { STATS_TEXT_SIZE = 8192 }; /* holds all counters of a limiter with one limit */
 
 static int try_read_options(struct attempt *attempt, int argc, char **argv, bool *wants_help);
 static int try_read_option(struct attempt *attempt, int code, const char *value);
@@ -160,6 +160,7 @@ static int try_decide(const struct attempt *attempt, const struct named_policy *
 {
     struct weir_decision decision;
     struct weir_stats stats = { .size = sizeof stats };
+    char limit_text[STATS_TEXT_SIZE];
     weir *limiter;
     weir_limit *limit;
     struct weir_policy in_force;
@@ -183,6 +184,8 @@ static int try_decide(const struct attempt *attempt, const struct named_policy *
         error = weir_try(limit, weir_key_text(attempt->key), attempt->cost, &decision);
     if (error == WEIR_OK)
         error = weir_stats_read(limiter, &stats);
+    if (error == WEIR_OK)
+        error = weir_limit_stats_print(limiter, NULL, 0, limit_text, sizeof limit_text) < 0 ? WEIR_ENOMEM : WEIR_OK;
     weir_close(limiter);
     if (error != WEIR_OK) {
         complain("cannot decide: %s", weir_strerror(error));
@@ -192,8 +195,10 @@ static int try_decide(const struct attempt *attempt, const struct named_policy *
         try_print_json(&asked, attempt, &decision);
     else
         print_answer(&asked, attempt, &decision);
-    if (attempt->stats)
+    if (attempt->stats) {
         print_stats(&stats);
+        fputs(limit_text, stdout);
+    }
     return decision.allowed ? EXIT_OK : EXIT_FAILED;
 }
 
@@ -217,6 +222,8 @@ static void print_answer(const struct named_policy *policy, const struct attempt
         duration_print(decision->reset_after_us, time);
         printf(", all back after %s", time);
     }
+    if (decision->would_deny)
+        fputs(", would be denied if the limit were no shadow", stdout);
     if (decision->source != WEIR_BY_MEMORY)
         printf(", by %s", store_source_name(decision->source));
     putchar('\n');
@@ -230,10 +237,10 @@ static void try_print_json(const struct named_policy *policy, const struct attem
     fputs(",\"key\":", stdout);
     json_string(span_of(attempt->key));
     printf(",\"cost\":%lld,\"allowed\":%s,\"limit\":%lld,\"remaining\":%lld,\"retry_after_us\":%lld,"
-           "\"reset_after_us\":%lld,\"delay_us\":%lld,\"source\":\"%s\"}\n",
+           "\"reset_after_us\":%lld,\"delay_us\":%lld,\"would_deny\":%s,\"source\":\"%s\"}\n",
            (long long)attempt->cost, decision->allowed ? "true" : "false", (long long)decision->limit,
            (long long)decision->remaining, (long long)decision->retry_after_us, (long long)decision->reset_after_us,
-           (long long)decision->delay_us, store_source_name(decision->source));
+           (long long)decision->delay_us, decision->would_deny ? "true" : "false", store_source_name(decision->source));
 }
 
 static void print_stats(const struct weir_stats *stats)

@@ -58,9 +58,9 @@ static bool naive_choice(const char *text, const char *zero, const char *one, in
 
 static bool naive_field(struct weir_policy *policy, const char *word, unsigned *seen)
 {
-    static const char *const names[] = { "limit=",    "period=", "burst=",  "debt=",
-                                         "capacity=", "blocks=", "refill=", "align=" };
-    enum { LIMIT, PERIOD, BURST, DEBT, CAPACITY, BLOCKS, REFILL, ALIGN, FIELDS };
+    static const char *const names[] = { "limit=",  "period=", "burst=", "debt=",    "capacity=",
+                                         "blocks=", "refill=", "align=", "percent=", "shadow" };
+    enum { LIMIT, PERIOD, BURST, DEBT, CAPACITY, BLOCKS, REFILL, ALIGN, PERCENT, SHADOW, FIELDS };
     int field = 0;
     while (field < FIELDS && strncmp(word, names[field], strlen(names[field])) != 0)
         field++;
@@ -68,6 +68,10 @@ static bool naive_field(struct weir_policy *policy, const char *word, unsigned *
         return false;
     *seen |= 1u << field;
     const char *value = word + strlen(names[field]);
+    if (field == SHADOW) {
+        policy->shadow = 1;
+        return *value == '\0';
+    }
     const bool is_bucket = policy->algorithm == WEIR_TOKEN_BUCKET;
     const bool is_fixed = policy->algorithm == WEIR_FIXED_WINDOW;
     int64_t number = 0;
@@ -75,7 +79,7 @@ static bool naive_field(struct weir_policy *policy, const char *word, unsigned *
                          : field == REFILL ? naive_choice(value, "greedy", "interval", &number)
                          : field == ALIGN  ? naive_choice(value, "first", "epoch", &number)
                                            : naive_digits(value, strlen(value), &number);
-    if (!is_read || (number == 0 && field <= BLOCKS && field != DEBT))
+    if (!is_read || (number == 0 && (field <= BLOCKS || field == PERCENT) && field != DEBT))
         return false;
     switch (field) {
     case LIMIT: policy->limit = number; return true;
@@ -87,6 +91,7 @@ static bool naive_field(struct weir_policy *policy, const char *word, unsigned *
         policy->blocks = number > WEIR_MAX_BLOCKS ? WEIR_MAX_BLOCKS + 1 : (int32_t)number;
         return policy->algorithm == WEIR_SLIDING_WINDOW;
     case REFILL: policy->refill = (enum weir_refill)number; return is_bucket;
+    case PERCENT: policy->percent = (int32_t)number; return number <= 100;
     default: policy->align = (enum weir_align)number; return is_bucket || is_fixed;
     }
 }
@@ -108,7 +113,8 @@ static bool naive_read(const char *text, struct weir_policy *out)
         good = naive_field(&policy, word, &seen);
     const bool is_aligned = seen & 1u << 7;
     const bool is_greedy = policy.algorithm == WEIR_TOKEN_BUCKET && policy.refill == WEIR_GREEDY;
-    good = good && !(is_aligned && is_greedy) && model_rule_make(&policy, &model_alone, &rule);
+    good = good && !(is_aligned && is_greedy) && !(policy.shadow && policy.percent) &&
+           model_rule_make(&policy, &model_alone, &rule);
     free(copy);
     *out = policy;
     return good;

@@ -43,10 +43,10 @@ void readers_open(struct readers *readers);
 /* Begin to read. Returns the stripe for readers_leave(), or NULL if the thread cannot read. */
 static inline _Atomic uint64_t *readers_enter(struct readers *readers)
 {
-    const unsigned stripe = stats_stripe();
-    _Atomic uint64_t *turn = &readers->stripes[stripe].turn;
-    if (__builtin_expect(stripe == STATS_SHARED_STRIPE, 0))
+    unsigned stripe = stats_own_stripe - 1; /* one comparison covers both: none yet, and the shared one */
+    if (__builtin_expect(stripe >= STATS_SHARED_STRIPE, 0) && (stripe = stats_stripe()) == STATS_SHARED_STRIPE)
         return NULL;
+    _Atomic uint64_t *turn = &readers->stripes[stripe].turn;
     if (__builtin_expect(readers->fences, 0)) {
         atomic_fetch_add(turn, 1);
     } else {

@@ -2,6 +2,7 @@
 #include "cli/replay/hold.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/cli.h"
 
@@ -26,6 +27,7 @@ static int hold_all(struct hold *hold, struct hold_watcher watcher, struct progr
 static int count(struct hold *hold, const struct instance *instance, const struct row *row,
                  const struct weir_decision *decision);
 static int blame(struct hold *hold, const struct instance *instance, const struct row *row);
+static void count_shadows(struct hold *hold, const struct instance *instance);
 static bool hold_remove_keys(const struct hold *hold, struct progress *progress);
 
 int hold_rows(const struct rows *rows, const struct policies *policies, const struct store *store,
@@ -41,6 +43,8 @@ int hold_rows(const struct rows *rows, const struct policies *policies, const st
     int result = hold_open_instances(&hold);
     if (result == EXIT_OK)
         result = hold_all(&hold, watcher, progress);
+    for (size_t i = 0; i < hold.instance_count && result == EXIT_OK; i++)
+        count_shadows(&hold, &hold.instances[i]);
     if (store->mode != WEIR_LOCAL && !hold_remove_keys(&hold, progress))
         result = EXIT_FAILED;
     progress_clear(progress);
@@ -209,6 +213,9 @@ static int count(struct hold *hold, const struct instance *instance, const struc
         return blame(hold, instance, row);
     tally->admitted++;
     tally->permits_admitted += row->cost;
+    tally->would_deny += decision->would_deny;
+    if (decision->would_deny)
+        return EXIT_OK;
     if (tally->least_remaining < 0 || decision->remaining < tally->least_remaining) {
         tally->least_remaining = decision->remaining;
         tally->least_limit = decision->limit;
@@ -260,6 +267,18 @@ static int blame(struct hold *hold, const struct instance *instance, const struc
     if (deniers == 1)
         tally->policies[denier].denied_alone++;
     return result;
+}
+
+/* Add what an instance's shadow limits would have denied. An override counts towards its limit, as in the report. */
+static void count_shadows(struct hold *hold, const struct instance *instance)
+{
+    for (const weir_limit *target = NULL; (target = weir_limit_next(instance->limiter, target));)
+        for (size_t i = 0; i < instance->limit_count; i++) {
+            struct weir_limit_stats stats = { .size = sizeof stats };
+            if (strcmp(weir_limit_name(target), weir_limit_name(instance->limits[i])) == 0 &&
+                weir_limit_stats_read(target, &stats) == WEIR_OK)
+                hold->tally->policies[i].would_deny += stats.would_deny;
+        }
 }
 
 /* Remove this run's keys from Redis: every requested key under every limit. The rows hold all keys, so no other list is

@@ -1,7 +1,7 @@
 /* hold.h - runs rows against limits at the rows' own times and counts the outcome.
  *
  * The limiter's clock shows the time of the current row. The limiter has room for every key, so that only the limits
- * ever deny. Several limits decide a row together, all or nothing; if they deny, a peek at each, at the same time,
+ * ever deny. What shadow limits would have denied is in the limiters' own figures. Several limits decide a row together, all or nothing; if they deny, a peek at each, at the same time,
  * tells which of them denied. A denial changes nothing, so the peeks see the same state as the decision.
  *
  * With counts in Redis, the scripts get the rows' times. The store's prefix makes the keys private to the run. They are
@@ -24,12 +24,14 @@
 struct policy_tally {
     uint64_t denied;       /* requests that this limit denied, whatever the others said */
     uint64_t denied_alone; /* requests that no other limit denied */
+    uint64_t would_deny;   /* requests that it would have denied, were it not a shadow for their keys */
     uint64_t permits_asked;
     uint32_t *requests_by_key, *denied_by_key; /* by the number of the limit's key */
 };
 
 struct tally {
     uint64_t admitted, denied;
+    uint64_t would_deny; /* of those admitted: some shadow limit would have denied them */
     uint64_t permits_asked, permits_admitted;
     uint32_t *requests_by_key, *denied_by_key; /* by the number of the key of kind 0 */
     size_t keys;                               /* of kind 0 */

@@ -21,7 +21,7 @@ bool report_text(const struct report *report)
 {
     print_input(report);
     print_counts(report);
-    if (report->tally->denied == 0 && report->rows->count)
+    if (report->tally->denied + report->tally->would_deny == 0 && report->rows->count)
         print_nearest(report);
     if (report->store->mode == WEIR_HYBRID)
         report_hybrid_text(report);
@@ -150,6 +150,25 @@ static size_t count_asking(const struct report *report, const struct policy_tall
     return count;
 }
 
+/* True if the limit, or an override of it, is a shadow for some keys. */
+static bool has_shadow(const struct policies *policies, size_t number)
+{
+    const struct weir_policy *policy = &policies->all[number].policy;
+    bool has = policy->shadow || policy->percent;
+    for (size_t i = 0; i < policies->override_count; i++) {
+        policy = &policies->overrides[i].policy;
+        has = has || (policies->overrides[i].limit == number && (policy->shadow || policy->percent));
+    }
+    return has;
+}
+
+static void print_would_deny(const struct report *report, size_t number)
+{
+    if (has_shadow(report->policies, number))
+        report_count("would be denied", report->tally->policies[number].would_deny, report->rows->count,
+                     "admitted by a shadow limit");
+}
+
 static void print_counts(const struct report *report)
 {
     const struct tally *tally = report->tally;
@@ -158,6 +177,8 @@ static void print_counts(const struct report *report)
     report_count("requests", report->rows->count, 0, "");
     report_count("admitted", tally->admitted, report->rows->count, "");
     report_count("denied", tally->denied, report->rows->count, "");
+    if (report->policies->count == 1)
+        print_would_deny(report, 0);
     if (tally->permits_asked != report->rows->count) {
         report_count("permits asked", tally->permits_asked, 0, "");
         report_count("permits admitted", tally->permits_admitted, tally->permits_asked, "");
@@ -194,6 +215,7 @@ static bool print_policy(const struct report *report, size_t number)
     snprintf(note, sizeof note, "%llu by this limit alone", (unsigned long long)tally->denied_alone);
     printf("\nBy %zu. %s%s%s\n", number + 1, policy->name, policy->name[0] ? " = " : "", policy->text);
     report_count("denied", tally->denied, report->rows->count, note);
+    print_would_deny(report, number);
     if (tally->permits_asked != report->rows->count)
         report_count("permits asked", tally->permits_asked, 0, "");
     snprintf(note, sizeof note, "%s%s%s", *policy->key ? "(by " : "", policy->key, *policy->key ? ")" : "");

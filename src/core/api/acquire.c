@@ -38,15 +38,16 @@ static int decline(struct weir *limiter, struct weir_backend_request *request, i
     return failed && limiter->on_failure != WEIR_FAIL_ERROR ? WEIR_OK : error;
 }
 
+/* *request is that of the last try. */
 static int acquire(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t max_wait_us,
-                   struct weir_decision *out)
+                   struct weir_backend_request *request, struct weir_decision *out)
 {
     struct weir *limiter = limit->limiter;
     int64_t start_us = clock_monotonic_us();
     int64_t end_us = max_wait_us > INT64_MAX - start_us ? INT64_MAX : start_us + max_wait_us;
     for (bool slept = false;; slept = true) {
-        struct weir_backend_request request = backend_request(limit, key, cost, WEIR_OWN_CLOCK, WEIR_TAKE);
-        int error = decide_request(limiter, &request, out);
+        *request = backend_request(limit, key, cost, WEIR_OWN_CLOCK, WEIR_TAKE);
+        int error = decide_request(limiter, request, out);
         if (error)
             return error;
         int64_t now_us = slept || limiter->can_block || out->delay_us > 0 ? clock_monotonic_us() : start_us;
@@ -55,7 +56,7 @@ static int acquire(struct weir_limit *limit, struct weir_key key, int64_t cost, 
             if (out->delay_us == 0)
                 return WEIR_OK;
             if (out->delay_us > left_us)
-                return decline(limiter, &request, left_us, out);
+                return decline(limiter, request, left_us, out);
             error = acquire_sleep_until(limiter, now_us + out->delay_us);
             out->delay_us = 0;
             return error;
@@ -84,8 +85,9 @@ int weir_acquire(weir_limit *limit, struct weir_key key, int64_t cost, int64_t m
     if (error)
         return error;
     struct weir_decision decision;
-    error = acquire(limit, key, cost, max_wait_us, &decision);
-    count_answer(limiter, error, &decision);
+    struct weir_backend_request request;
+    error = acquire(limit, key, cost, max_wait_us, &request, &decision);
+    count_answer(request.limit, cost, error, &decision);
     if (!error)
         *out = decision;
     inside_remove(limiter, 1); /* the limiter may be freed from here on */

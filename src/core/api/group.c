@@ -23,10 +23,12 @@ int check_request(const struct weir *limiter, const struct weir_request *request
 /* The most requests that the backend gets in one call. */
 #define GROUP_MAX WEIR_MAX_ALL
 
-/* Requests ready for the backend. No two have the same limit and key. */
+/* Requests ready for the backend, and their places among the caller's. No two have the same limit and key. Those whose
+ * limit is enforced come first. The last `shadows` are those of shadow limits, the first of them last. */
 struct group {
-    size_t count;
+    size_t count, shadows;
     struct weir_backend_request requests[GROUP_MAX];
+    uint8_t indices[GROUP_MAX];
 };
 
 int group_time(const struct weir *limiter, const struct weir_request *requests, size_t n, int64_t *out)
@@ -55,8 +57,10 @@ struct weir_backend_request take_request(const struct weir_request *request, int
  * another has come into force since. */
 static bool group_merge(struct group *group, const struct weir_request *request)
 {
-    for (size_t i = 0; i < group->count; i++) {
+    for (size_t i = 0; i < GROUP_MAX; i++) {
         struct weir_backend_request *other = &group->requests[i];
+        if (i >= group->count && i < GROUP_MAX - group->shadows)
+            continue;
         if (other->limit->of == request->limit && other->key.len == request->key.len &&
             memcmp(other->key.data, request->key.data, request->key.len) == 0) {
             other->cost += request->cost;
@@ -100,6 +104,41 @@ static struct weir_decision fold(const struct weir_decision *decisions, const ui
     return whole;
 }
 
+/* Sort the caller's requests into a group. All get the first one's time. */
+static void group_fill(struct group *group, const struct weir_request *requests, size_t n, int64_t now_us)
+{
+    group->count = group->shadows = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (group_merge(group, &requests[i]))
+            continue;
+        struct weir_backend_request request = take_request(&requests[i], now_us);
+        request.now_us = requests[0].now_us ? requests[0].now_us : now_us;
+        const size_t at = limit_is_shadow(request.limit, request.key) ? GROUP_MAX - ++group->shadows : group->count++;
+        group->requests[at] = request;
+        group->indices[at] = (uint8_t)i;
+    }
+}
+
+/* Ask the shadow limits of a group that is admitted, each by itself: their answers bind nothing. Those that fail are left
+ * out. Return how many decisions are filled, which is all or none. */
+static size_t try_shadows(struct weir *limiter, struct group *group, int64_t deadline, struct weir_decision *decisions,
+                          struct weir_decision *whole)
+{
+    const size_t first = GROUP_MAX - group->shadows;
+    if (group->shadows == 0 ||
+        failure_decide(limiter, &group->requests[first], group->shadows, false, deadline, decisions) != WEIR_OK)
+        return 0;
+    for (size_t i = group->shadows; i-- > 0;) {
+        shadow_admit(&decisions[i]);
+        if (decisions[i].would_deny && !whole->would_deny) {
+            whole->would_deny = true;
+            whole->would_deny_by = group->indices[first + i];
+        }
+        figures_count_member(group->requests[first + i].limit, group->requests[first + i].cost, &decisions[i]);
+    }
+    return group->shadows;
+}
+
 static int try_all(struct weir *limiter, const struct weir_request *requests, size_t n, struct weir_decision *out)
 {
     int64_t now_us;
@@ -107,20 +146,29 @@ static int try_all(struct weir *limiter, const struct weir_request *requests, si
     if (error)
         return error;
     struct group group;
-    uint8_t indices[GROUP_MAX];
-    group.count = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (group_merge(&group, &requests[i]))
-            continue;
-        indices[group.count] = (uint8_t)i;
-        group.requests[group.count] = take_request(&requests[i], now_us);
-        group.requests[group.count++].now_us = group.requests[0].now_us;
-    }
     struct weir_decision decisions[GROUP_MAX];
-    error = failure_decide(limiter, group.requests, group.count, true, deadline_us(limiter), decisions);
-    if (!error)
-        *out = fold(decisions, indices, group.count);
-    return error;
+    const int64_t deadline = deadline_us(limiter);
+    group_fill(&group, requests, n, now_us);
+    *out = (struct weir_decision){ .allowed = true };
+    if (group.count > 0) {
+        error = failure_decide(limiter, group.requests, group.count, true, deadline, decisions);
+        if (error)
+            return error;
+        *out = fold(decisions, group.indices, group.count);
+        for (size_t i = 0; i < group.count; i++)
+            if (out->allowed || !decisions[i].allowed)
+                figures_count_member(group.requests[i].limit, group.requests[i].cost, &decisions[i]);
+    }
+    if (!out->allowed)
+        return WEIR_OK;
+    const size_t answered = try_shadows(limiter, &group, deadline, decisions, out);
+    if (group.count == 0 && answered > 0) { /* nothing else describes the group */
+        const struct weir_decision enforced = *out;
+        *out = fold(decisions, &group.indices[GROUP_MAX - answered], answered);
+        out->would_deny = enforced.would_deny;
+        out->would_deny_by = enforced.would_deny_by;
+    }
+    return WEIR_OK;
 }
 
 int weir_try_all(weir *limiter, const struct weir_request *requests, size_t n, struct weir_decision *out)
@@ -143,7 +191,9 @@ int weir_try_all(weir *limiter, const struct weir_request *requests, size_t n, s
         return error;
     struct weir_decision whole = { 0 };
     error = try_all(limiter, requests, n, &whole);
-    count_answer(limiter, error, &whole);
+    stats_add(&limiter->stats, error ? STATS_ERRORS : whole.allowed ? STATS_GROUPS_ALLOWED : STATS_GROUPS_DENIED, 1);
+    if (!error)
+        stats_add(&limiter->stats, STATS_FALLBACKS, failure_decided(&whole));
     if (!error)
         *out = whole;
     inside_leave(limiter, 1);
@@ -159,13 +209,12 @@ static int try_group(struct weir *limiter, const struct weir_request *requests, 
     int error = failure_decide(limiter, group, n, false, deadline, outs);
     if (error)
         return error;
-    uint64_t allowed = 0, fallbacks = 0;
+    uint64_t fallbacks = 0;
     for (size_t i = 0; i < n; i++) {
-        allowed += outs[i].allowed;
+        shadow_apply(group[i].limit, group[i].key, &outs[i]);
+        figures_count(group[i].limit, group[i].cost, &outs[i]);
         fallbacks += failure_decided(&outs[i]);
     }
-    stats_add(&limiter->stats, STATS_ALLOWED, allowed);
-    stats_add(&limiter->stats, STATS_DENIED, n - allowed);
     stats_add(&limiter->stats, STATS_FALLBACKS, fallbacks);
     return WEIR_OK;
 }

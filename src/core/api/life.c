@@ -5,6 +5,7 @@
 #include "core/follow/follow.h"
 #include "core/ground/cancel.h"
 #include "core/ground/wake_fd.h"
+#include "core/limiter/figures.h"
 #include "core/limiter/inside.h"
 #include "core/limiter/limits.h"
 #include "core/limiter/options.h"
@@ -148,6 +149,7 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
         log_line(&limiter->log, WEIR_LOG_ERROR, "the limiter cannot be opened: the system has no random numbers");
         error = WEIR_EIO;
     }
+    limiter->chooses = options->percent_seed ? (struct hash_secret){ options->percent_seed, 0 } : limiter->secret;
     if (!error && follow_is_asked(options))
         error = follow_begin(limiter, options);
     if (!error)
@@ -210,8 +212,8 @@ int weir_stats_read(weir *limiter, struct weir_stats *out)
     CANCEL_DISABLED_IF(limiter->is_foreign);
     struct weir_stats read = {
         .size = sizeof read,
-        .allowed = stats_sum(&limiter->stats, STATS_ALLOWED),
-        .denied = stats_sum(&limiter->stats, STATS_DENIED),
+        .allowed = stats_sum(&limiter->stats, STATS_GROUPS_ALLOWED),
+        .denied = stats_sum(&limiter->stats, STATS_GROUPS_DENIED),
         .errors = stats_sum(&limiter->stats, STATS_ERRORS),
         .fallbacks = stats_sum(&limiter->stats, STATS_FALLBACKS),
         .outages = stats_sum(&limiter->stats, STATS_OUTAGES),
@@ -227,6 +229,7 @@ int weir_stats_read(weir *limiter, struct weir_stats *out)
     read.share_weight = limiter->share.weight;
     read.share_total = limiter->share.total;
     limits_count_parts(limiter, &read.share_lifts, &read.share_zeros);
+    figures_count_singles(limiter, &read.allowed, &read.denied);
     lock_give(&limiter->mutex);
     *out = read;
     return WEIR_OK;

@@ -1,5 +1,6 @@
 /* limit.c - defines limits and overrides, finds them, and describes them. */
 #include "core/algorithm/lease_rules.h"
+#include "core/limiter/figures.h"
 #include "core/limiter/limits.h"
 #include "core/limiter/request.h"
 #include "core/outage/failure.h"
@@ -96,6 +97,43 @@ weir_limit *weir_limit_find(weir *limiter, const char *name)
 const char *weir_limit_name(const weir_limit *limit)
 {
     return limit ? limit->name : NULL;
+}
+
+int weir_limit_print_name(const weir_limit *limit, char *text, size_t size)
+{
+    if (!limit || (size > 0 && !text))
+        return WEIR_EINVAL;
+    char pattern[WEIR_MAX_PATTERN_LEN + 2] = "/";
+    size_t pattern_len = 0;
+    const struct override *override = limit->override;
+    if (override)
+        pattern_len = 1 + pattern_print(override->bytes, override->len, override->is_prefix, pattern + 1);
+    const size_t name_len = strlen(limit->name), len = name_len + pattern_len;
+    if (len < size) {
+        memcpy(text, limit->name, name_len);
+        memcpy(text + name_len, pattern, pattern_len);
+    }
+    if (size > 0)
+        text[len < size ? len : 0] = '\0';
+    return (int)len;
+}
+
+weir_limit *weir_limit_next(weir *limiter, const weir_limit *previous)
+{
+    if (!limiter || (previous && previous->limiter != limiter))
+        return NULL;
+    lock_take(&limiter->mutex);
+    struct weir_limit *next = limits_next(limiter, previous);
+    lock_give(&limiter->mutex);
+    return next;
+}
+
+int weir_limit_stats_read(const weir_limit *limit, struct weir_limit_stats *out)
+{
+    if (!limit || !out || out->size != sizeof *out)
+        return WEIR_EINVAL;
+    figures_sum(limit, out);
+    return WEIR_OK;
 }
 
 int weir_limit_policy(weir_limit *limit, struct weir_policy *out)

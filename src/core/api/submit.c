@@ -112,7 +112,9 @@ static void op_answered(struct weir_op *op, int status)
     struct weir *limiter = (struct weir *)(uintptr_t)op->opaque[OP_LIMITER];
     struct weir_backend_request request = op_request(op);
     status = failure_answer(limiter, status, &request, 1, false, &op->decision);
-    count_answer(limiter, status, &op->decision);
+    if (!status)
+        shadow_apply(request.limit, request.key, &op->decision);
+    count_answer(request.limit, request.cost, status, &op->decision);
     op_restore(op);
     if (atomic_load_explicit(&limiter->answers.event_fd, memory_order_relaxed) >= 0) {
         op_push(limiter, op, status);
@@ -147,6 +149,7 @@ static void op_settled(struct weir_op *op, int status, int64_t deadline)
 static int submit(struct weir *limiter, struct weir_op *op)
 {
     int64_t now_us;
+    struct weir_limit *asked = op->request.limit;
     int result = group_time(limiter, &op->request, 1, &now_us);
     if (!result) {
         struct weir_backend_request request = take_request(&op->request, now_us);
@@ -166,8 +169,11 @@ static int submit(struct weir *limiter, struct weir_op *op)
         if (is_busy)
             failure_deny_for_now(&request, &op->decision);
         result = is_busy ? WEIR_OK : failure_answer(limiter, result, &request, 1, false, &op->decision);
+        if (!result)
+            shadow_apply(request.limit, request.key, &op->decision);
+        asked = request.limit;
     }
-    count_answer(limiter, result, &op->decision);
+    count_answer(asked, op->request.cost, result, &op->decision);
     return result;
 }
 

@@ -2,8 +2,10 @@
 #ifndef CORE_API_VERBS_H
 #define CORE_API_VERBS_H
 
+#include "core/limiter/figures.h"
 #include "core/limiter/inside.h"
 #include "core/limiter/request.h"
+#include "core/limiter/shadow.h"
 #include "core/outage/failure.h"
 
 #include <assert.h>
@@ -14,7 +16,11 @@
 static inline int decide_request(struct weir *limiter, struct weir_backend_request *request, struct weir_decision *out)
 {
     int error = request_time(limiter, &request->now_us);
-    return error ? error : failure_decide(limiter, request, 1, false, span_or_deadline_us(limiter), out);
+    if (!error)
+        error = failure_decide(limiter, request, 1, false, span_or_deadline_us(limiter), out);
+    if (!error)
+        shadow_apply(request->limit, request->key, out);
+    return error;
 }
 
 /* Decide it at a caller's time if that is not 0. */
@@ -24,29 +30,35 @@ static inline int decide_request_at(struct weir *limiter, struct weir_backend_re
     if (now_us == 0)
         return decide_request(limiter, request, out);
     request->now_us = now_us;
-    return failure_decide(limiter, request, 1, false, span_or_deadline_us(limiter), out);
+    int error = failure_decide(limiter, request, 1, false, span_or_deadline_us(limiter), out);
+    if (!error)
+        shadow_apply(request->limit, request->key, out);
+    return error;
 }
 
 /* Sleep until `until_us` on CLOCK_MONOTONIC. WEIR_ECLOSED if the limiter is being closed. */
 int acquire_sleep_until(struct weir *limiter, int64_t until_us);
 
-static inline void count_plain(struct weir *limiter, int error, const struct weir_decision *decision)
+/* Count the answer to a single request; `limit` is the request's. */
+static inline void count_answer(struct weir_limit *limit, int64_t cost, int error, const struct weir_decision *decision)
 {
-    stats_add(&limiter->stats, error ? STATS_ERRORS : decision->allowed ? STATS_ALLOWED : STATS_DENIED, 1);
-}
-
-static inline void count_answer(struct weir *limiter, int error, const struct weir_decision *decision)
-{
-    count_plain(limiter, error, decision);
+    if (error)
+        stats_add(&limit->limiter->stats, STATS_ERRORS, 1);
+    else
+        figures_count(limit, cost, decision);
     if (!error && failure_decided(decision))
-        stats_add(&limiter->stats, STATS_FALLBACKS, 1);
+        stats_add(&limit->limiter->stats, STATS_FALLBACKS, 1);
 }
 
 /* Decide about a key whose hash is known, at a caller's time if that is not 0. Arguments have been checked. */
 int ask_guarded(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
                 enum weir_verb verb, struct weir_decision *out);
 
-/* Do the same for a limiter with is_plain set. */
+/* Do the rest of ask_plain() after an error, or for a limit that is a shadow for some keys. Returns `error`. */
+int ask_plain_rarely(struct weir_limit *limit, struct weir_key key, int64_t cost, enum weir_verb verb, int error,
+                     struct weir_decision *out);
+
+/* Do what ask_guarded() does for a limiter with is_plain set. */
 static inline int ask_plain(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
                             enum weir_verb verb, struct weir_backend_hint *hint, struct weir_decision *out)
 {
@@ -60,9 +72,11 @@ static inline int ask_plain(struct weir_limit *limit, struct weir_key key, uint6
     if (!error)
         error = limiter->backend->ops->decide(limiter->backend, &request, 1, false, INT64_MAX, out);
     assert(error <= 0);
+    if (__builtin_expect(error != WEIR_OK || limit_has_shadow(request.limit), 0))
+        return ask_plain_rarely(request.limit, key, cost, verb, error, out);
     if (verb == WEIR_TAKE)
-        count_plain(limiter, error, out);
-    return error;
+        figures_count_bound(request.limit, cost, out);
+    return WEIR_OK;
 }
 
 #endif

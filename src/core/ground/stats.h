@@ -15,8 +15,8 @@
 #define STATS_SHARED_STRIPE (STATS_STRIPES - 1)
 
 enum stats_counter {
-    STATS_ALLOWED,
-    STATS_DENIED,
+    STATS_GROUPS_ALLOWED, /* calls of weir_try_all(); other requests count in core/limiter/figures.h */
+    STATS_GROUPS_DENIED,
     STATS_ERRORS,
     STATS_FALLBACKS,
     STATS_OUTAGES,

@@ -40,28 +40,45 @@ struct layers {
     struct weir_policy policies[LAYERS];
 };
 
+/* What a limit has answered, figures.h. A decision in memory counts in the first cache line. Relaxed: sums only, they
+ * order nothing. */
+struct figures {
+    _Atomic uint64_t permits;                        /* charged */
+    _Atomic uint64_t near;                           /* admissions that left less than 1 / FIGURES_NEAR of the limit */
+    _Atomic uint64_t singles[WEIR_SOURCES_LEN][2];   /* by source and by `allowed` */
+    _Atomic uint64_t would_deny;                     /* admissions that the limit would have denied: it is a shadow */
+    _Atomic uint64_t in_groups[WEIR_SOURCES_LEN][2]; /* members: admitted with their group, or denied */
+};
+
+/* Slots by stats_own_stripe. That of threads without a stripe, 0, and that of the shared stripe stay empty. */
+#define FIGURES_SLOTS (STATS_STRIPES + 1)
+
 /* A limit, or one of its overrides, which takes its place in requests. (c) constant once made, (m) limiter->mutex, (a)
  * atomic */
 struct weir_limit {
     struct weir *limiter;      /* (c) */
     struct hash_secret secret; /* (c) for the hashes of its keys */
     struct overrides
-        *_Atomic overrides;      /* (a) readers; (m) writers; NULL if there never were any; an override's is NULL */
-    uint32_t id;                 /* (c) below WEIR_MAX_LIMITS; an override has its limit's */
-    enum plan_part part;         /* (m) */
-    struct weir_limit *of;       /* (c) the limit that this override belongs to; a limit points to itself */
-    struct plan_cell plan;       /* (a) readers; (m) writers; the backend decides by it */
-    struct override *override;   /* (c) NULL if this is the limit itself */
-    uint64_t version;            /* (m) a limit's: of the plan written last, its own or an override's */
-    bool is_defined;             /* (m) a limit's: a policy has been in force; otherwise it only has overrides */
-    bool is_changed;             /* (m) the policy in force has no plan yet */
-    bool is_listed;              /* (m) named by the followed policies that are being applied */
-    bool is_dirty;               /* (m) a limit's: its plans must be written */
-    struct weir_policy policy;   /* (m) in force, or the last that was */
-    struct layers layers;        /* (m) */
-    UT_hash_handle hh;           /* (m) by name */
-    struct plan_cell local_plan; /* as `plan`; the fallback decides by it */
-    char name[];                 /* (c) */
+        *_Atomic overrides;         /* (a) readers; (m) writers; NULL if there never were any; an override's is NULL */
+    uint32_t id;                    /* (c) below WEIR_MAX_LIMITS; an override has its limit's */
+    enum plan_part part;            /* (m) */
+    struct weir_limit *of;          /* (c) the limit that this override belongs to; a limit points to itself */
+    struct plan_cell plan;          /* (a) readers; (m) writers; the backend decides by it */
+    struct override *override;      /* (c) NULL if this is the limit itself */
+    _Atomic int32_t shadow;         /* (a) percent of its keys for which it denies nothing, shadow.h */
+    uint64_t version;               /* (m) a limit's: of the plan written last, its own or an override's */
+    bool is_defined;                /* (m) a limit's: a policy has been in force; otherwise it only has overrides */
+    bool is_changed;                /* (m) the policy in force has no plan yet */
+    bool is_listed;                 /* (m) named by the followed policies that are being applied */
+    bool is_dirty;                  /* (m) a limit's: its plans must be written */
+    struct weir_policy policy;      /* (m) in force, or the last that was */
+    struct layers layers;           /* (m) */
+    UT_hash_handle hh;              /* (m) by name */
+    struct plan_cell local_plan;    /* as `plan`; the fallback decides by it */
+    struct weir_limit *next_target; /* (m) the next one in limiter->first_target */
+    struct figures *_Atomic figures[FIGURES_SLOTS]; /* (a) by stats_own_stripe; NULL: none yet */
+    struct figures shared_figures;                  /* (a) of all threads that have no block in `figures` */
+    char name[];                                    /* (c) */
 };
 
 /* inside.h. (c) constant, (a) atomic */
@@ -97,6 +114,7 @@ struct weir {
     struct weir_backend *fallback;   /* (c) with WEIR_FAIL_LOCAL; otherwise NULL */
     struct log log;                  /* (c) */
     struct hash_secret secret;       /* (c) */
+    struct hash_secret chooses;      /* (c) the keys for which a limit with percent=N is enforced */
     int64_t timeout_us;              /* (c) */
     struct lease_rules leases; /* (c) except `instances`, which `share` tells; life_us is 0 unless in hybrid mode */
     struct inside inside;
@@ -104,6 +122,8 @@ struct weir {
 
     struct lock mutex;
     struct weir_limit *limits;       /* (m) including those without a policy, see is_defined */
+    struct weir_limit *first_target; /* (m) a list of all limits and overrides, in the order in which they were made */
+    struct weir_limit *last_target;  /* (m) */
     struct weir_limit *_Atomic ping; /* (a) core/api/ready.c; NULL: not made yet */
     size_t pattern_count;            /* (m) overrides made, in force or not */
     struct share share;              /* (m) or a chain of shares that all hold */

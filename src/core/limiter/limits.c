@@ -1,6 +1,8 @@
 /* limits.c - the table of a limiter's limits, and of the overrides of each. */
 #include "core/limiter/limits.h"
 
+#include "core/limiter/figures.h"
+
 #include <stdlib.h>
 
 static struct weir_limit *limit_alloc(struct weir *limiter, const char *name)
@@ -32,7 +34,32 @@ static struct weir_limit *limit_make(struct weir *limiter, const char *name)
 static void limit_free(struct weir_limit *limit)
 {
     overrides_free(limit_overrides(limit));
+    figures_free(limit);
     free(limit);
+}
+
+/* Append a limit or an override to the list of targets. */
+static void target_list(struct weir *limiter, struct weir_limit *target) REQUIRES(limiter->mutex)
+{
+    if (limiter->last_target)
+        limiter->last_target->next_target = target;
+    else
+        limiter->first_target = target;
+    limiter->last_target = target;
+}
+
+/* Take the limits from `id` on off the list, with their overrides. */
+static void target_unlist(struct weir *limiter, size_t id) REQUIRES(limiter->mutex)
+{
+    struct weir_limit *target = limiter->first_target;
+    limiter->first_target = limiter->last_target = NULL;
+    while (target) {
+        struct weir_limit *next = target->next_target;
+        target->next_target = NULL;
+        if (target->of->id < id)
+            target_list(limiter, target);
+        target = next;
+    }
 }
 
 static struct weir_limit *find_limit(const struct weir *limiter, const char *name) REQUIRES(limiter->mutex)
@@ -84,6 +111,7 @@ static int get_limit(struct weir *limiter, const char *name, struct weir_limit *
             free(limit);
             return refuse_memory(message);
         }
+        target_list(limiter, limit);
     }
     *out = limit;
     return WEIR_OK;
@@ -131,6 +159,7 @@ static int add_override(struct weir *limiter, struct weir_limit *limit, const st
         return refuse_memory(message);
     overrides_add(overrides, added);
     limiter->pattern_count++;
+    target_list(limiter, added->limit);
     *out = added->limit;
     return WEIR_OK;
 }
@@ -155,6 +184,8 @@ int limits_get(struct weir *limiter, const struct limit_name *name, struct weir_
 /* Remove the latest first, so that ids stay dense. */
 void limits_undo(struct weir *limiter, size_t count)
 {
+    if (HASH_COUNT(limiter->limits) > count)
+        target_unlist(limiter, count);
     while (HASH_COUNT(limiter->limits) > count) {
         UT_hash_table *table = limiter->limits->hh.tbl;
         struct weir_limit *last = (struct weir_limit *)(void *)((char *)table->tail - table->hho);

@@ -23,6 +23,10 @@ int limits_get(struct weir *limiter, const struct limit_name *name, struct weir_
  * and that were not committed. */
 void limits_undo(struct weir *limiter, size_t count) REQUIRES(limiter->mutex);
 
+/* Return the first limit or override in force, after `target` if that is not NULL; NULL: there is none. They are in
+ * the order in which they were made. */
+struct weir_limit *limits_next(const struct weir *limiter, const struct weir_limit *target) REQUIRES(limiter->mutex);
+
 /* Free the table of limits. No other thread uses the limiter any more. */
 void limits_free(struct weir *limiter);
 

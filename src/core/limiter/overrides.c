@@ -4,7 +4,7 @@
  * bytes and then are neighbours.
  */
 #include "core/limiter/overrides.h"
-#include "core/limiter/limiter.h"
+#include "core/limiter/figures.h"
 
 #include <stdlib.h>
 
@@ -20,6 +20,7 @@ void overrides_free(struct overrides *overrides)
     if (!overrides)
         return;
     for (size_t i = 0; i < overrides->count; i++) {
+        figures_free(overrides->all[i]->limit);
         free(overrides->all[i]->limit);
         free(overrides->all[i]);
     }

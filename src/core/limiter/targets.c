@@ -57,6 +57,14 @@ static bool target_is_in_force(const struct weir_limit *target)
                             : target->is_defined;
 }
 
+struct weir_limit *limits_next(const struct weir *limiter, const struct weir_limit *target)
+{
+    struct weir_limit *next = target ? target->next_target : limiter->first_target;
+    while (next && !(target_is_in_force(next) && next->of->is_defined))
+        next = next->next_target;
+    return next;
+}
+
 /* True if the fallback may know keys under another plan. Keys of an override that comes into force were its limit's. */
 static bool is_other_plan(struct weir_limit *target, const struct weir_plan *plan)
 {
@@ -79,6 +87,7 @@ static bool write_plans(const struct weir *limiter, struct weir_limit *target) R
     }
     const bool changes = is_other_plan(target, &plans.local_plan);
     const uint64_t version = ++target->of->version;
+    atomic_store_explicit(&target->shadow, policy_shadow(&target->policy), memory_order_relaxed);
     plan_cell_write(&target->plan, &plans.plan, version);
     plan_cell_write(&target->local_plan, &plans.local_plan, version);
     target->is_changed = false;
@@ -87,7 +96,7 @@ static bool write_plans(const struct weir *limiter, struct weir_limit *target) R
 
 /* ---- Layers ---- */
 
-_Static_assert(sizeof(struct weir_policy) == 4 * sizeof(int32_t) + 5 * sizeof(int64_t), "policies compare as bytes");
+_Static_assert(sizeof(struct weir_policy) == 6 * sizeof(int32_t) + 5 * sizeof(int64_t), "policies compare as bytes");
 
 /* Return the last layer below `end` that has a policy, other than `except`; -1 if there is none. */
 static int top_layer(const struct layers *layers, int end, int except)

@@ -73,6 +73,24 @@ int pattern_read(const char *text, struct pattern *out, struct message message)
     return WEIR_OK;
 }
 
+/* It is no longer than what pattern_read() has read: escapes only what must be. */
+size_t pattern_print(const unsigned char *bytes, size_t len, bool is_prefix, char *out)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    char *at = out;
+    for (size_t i = 0; i < len; i++) {
+        const bool escapes = must_be_escaped(bytes[i]);
+        *at++ = escapes ? '%' : (char)bytes[i];
+        if (escapes) {
+            *at++ = digits[bytes[i] >> 4];
+            *at++ = digits[bytes[i] & 15];
+        }
+    }
+    if (is_prefix)
+        *at++ = '*';
+    return (size_t)(at - out);
+}
+
 int limit_name_make(const char *limit, const char *pattern, struct limit_name *out, struct message message)
 {
     struct limit_name name = { .is_override = pattern != NULL };

@@ -15,6 +15,9 @@ struct pattern {
 /* Read a pattern in the grammar of weir_limit_define(). WEIR_OK, or WEIR_EINVAL with a sentence. */
 int pattern_read(const char *text, struct pattern *out, struct message message);
 
+/* Write the text of a pattern with these bytes, without a NUL: at most WEIR_MAX_PATTERN_LEN bytes. Return how many. */
+size_t pattern_print(const unsigned char *bytes, size_t len, bool is_prefix, char *out);
+
 /* A limit's name, or `<limit>/<pattern>`. */
 struct limit_name {
     char limit[WEIR_MAX_NAME_LEN + 1];

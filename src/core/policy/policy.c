@@ -26,6 +26,8 @@ const struct policy_field policy_fields[POLICY_FIELDS] = {
     [POLICY_REFILL] = { "refill", POLICY_CHOICE, OF(WEIR_TOKEN_BUCKET), false, 0, 1, refill_words },
     [POLICY_ALIGN] = { "align", POLICY_CHOICE, OF(WEIR_TOKEN_BUCKET) | OF(WEIR_FIXED_WINDOW), false, 0, 1,
                        align_words },
+    [POLICY_SHADOW] = { "shadow", POLICY_WORD, OF_ALL, false, 0, 1, NULL },
+    [POLICY_PERCENT] = { "percent", POLICY_COUNT, OF_ALL, false, 1, 100, NULL },
 };
 
 int64_t policy_get(const struct weir_policy *policy, enum policy_field_id id)
@@ -39,6 +41,8 @@ int64_t policy_get(const struct weir_policy *policy, enum policy_field_id id)
     case POLICY_BLOCKS: return policy->blocks;
     case POLICY_REFILL: return (int64_t)policy->refill;
     case POLICY_ALIGN: return (int64_t)policy->align;
+    case POLICY_SHADOW: return policy->shadow;
+    case POLICY_PERCENT: return policy->percent;
     case POLICY_FIELDS: break;
     }
     return 0;
@@ -55,6 +59,8 @@ void policy_set(struct weir_policy *policy, enum policy_field_id id, int64_t val
     case POLICY_BLOCKS: policy->blocks = (int32_t)value; break;
     case POLICY_REFILL: policy->refill = (enum weir_refill)value; break;
     case POLICY_ALIGN: policy->align = (enum weir_align)value; break;
+    case POLICY_SHADOW: policy->shadow = (int32_t)value; break;
+    case POLICY_PERCENT: policy->percent = (int32_t)value; break;
     case POLICY_FIELDS: break;
     }
 }
@@ -64,7 +70,14 @@ bool policy_field_applies(const struct weir_policy *policy, enum policy_field_id
     if (!(policy_fields[id].algorithms & OF(policy->algorithm)))
         return false;
     bool greedy = policy->algorithm == WEIR_TOKEN_BUCKET && policy->refill == WEIR_GREEDY;
-    return !(id == POLICY_ALIGN && greedy);
+    return !(id == POLICY_ALIGN && greedy) && !(id == POLICY_PERCENT && policy->shadow);
+}
+
+int32_t policy_shadow(const struct weir_policy *policy)
+{
+    if (policy->shadow)
+        return 100;
+    return policy->percent ? 100 - policy->percent : 0;
 }
 
 static int field_check(const struct weir_policy *policy, enum policy_field_id id, struct message message)
@@ -73,7 +86,8 @@ static int field_check(const struct weir_policy *policy, enum policy_field_id id
     int64_t value = policy_get(policy, id);
 
     if (!policy_field_applies(policy, id) && value != 0)
-        return message_refuse(message, "%s does not apply to a %s%s", field->name, policy_algorithms[policy->algorithm],
+        return message_refuse(message, "%s does not apply to a %s%s", field->name,
+                              id == POLICY_PERCENT ? "shadow" : policy_algorithms[policy->algorithm],
                               id == POLICY_ALIGN ? " without refill=interval" : "");
     if (value == 0 && !field->required)
         return WEIR_OK;

@@ -8,14 +8,14 @@
 
 #define POLICY_DEFAULT_BLOCKS 10
 
-enum policy_kind { POLICY_COUNT, POLICY_TIME, POLICY_CHOICE };
+enum policy_kind { POLICY_COUNT, POLICY_TIME, POLICY_CHOICE, POLICY_WORD };
 
 struct policy_field {
     const char *name;
     enum policy_kind kind;
     unsigned algorithms; /* bit 1 << enum weir_algorithm: the algorithms that have it */
     bool required;
-    int64_t min, max;           /* of a value other than the default; a choice's are 0 and 1 */
+    int64_t min, max;           /* of a value other than the default; 0 and 1 of a choice and of a word */
     const char *const *choices; /* POLICY_CHOICE: the two words */
 };
 
@@ -28,6 +28,8 @@ enum policy_field_id {
     POLICY_BLOCKS,
     POLICY_REFILL,
     POLICY_ALIGN,
+    POLICY_SHADOW,
+    POLICY_PERCENT,
     POLICY_FIELDS
 };
 
@@ -41,6 +43,9 @@ void policy_set(struct weir_policy *policy, enum policy_field_id id, int64_t val
 
 /* True if the field has a meaning in this policy. */
 bool policy_field_applies(const struct weir_policy *policy, enum policy_field_id id);
+
+/* Return the percent of keys for which the policy's limit denies nothing. */
+int32_t policy_shadow(const struct weir_policy *policy);
 
 /* Check that each field is in its range: WEIR_OK, or WEIR_EINVAL with a sentence and the field at fault in *fault.
  * plan_check() also checks the fields together. */

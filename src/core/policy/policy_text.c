@@ -1,4 +1,4 @@
-/* policy_text.c - policies as text: an algorithm, then name=value words, each at most once.
+/* policy_text.c - policies as text: an algorithm, then name=value words and the word `shadow`, each at most once.
  *
  * Every refusal gives the column of the word's first byte, the word, and what is allowed in its place.
  */
@@ -58,7 +58,7 @@ static const char *field_list(enum weir_algorithm algorithm, char *list, size_t 
     const char *names[POLICY_FIELDS];
     int count = 0;
     for (int id = 0; id < POLICY_FIELDS; id++)
-        if (policy_fields[id].algorithms & (1u << algorithm))
+        if (policy_fields[id].algorithms & (1u << algorithm) && policy_fields[id].kind != POLICY_WORD)
             names[count++] = policy_fields[id].name;
     size_t len = 0;
     for (int i = 0; i < count; i++)
@@ -118,6 +118,10 @@ static int refuse_value(struct reader *reader, struct word word, const struct po
 static int policy_read_value(struct reader *reader, struct word word, enum policy_field_id id)
 {
     const struct policy_field *field = &policy_fields[id];
+    if (field->kind == POLICY_WORD) {
+        policy_set(&reader->policy, id, 1);
+        return WEIR_OK;
+    }
     const char *value = word.text + strlen(field->name) + 1;
     const char *limit = word.text + word.len;
     int64_t number = -1;
@@ -147,7 +151,8 @@ static int read_field(struct reader *reader, struct word word)
 
     for (int id = 0; id < POLICY_FIELDS; id++) {
         const struct policy_field *field = &policy_fields[id];
-        if (!equals || !word_is(word.text, name_len, field->name) || !(field->algorithms & (1u << algorithm)))
+        if (!equals != (field->kind == POLICY_WORD) || !word_is(word.text, name_len, field->name) ||
+            !(field->algorithms & (1u << algorithm)))
             continue;
         if (reader->seen[id].text)
             return message_refuse(reader->message, "column %d: \"%.*s\": %s stands already at column %d", word.column,
@@ -156,8 +161,9 @@ static int read_field(struct reader *reader, struct word word)
         return policy_read_value(reader, word, (enum policy_field_id)id);
     }
     char list[80];
-    return message_refuse(reader->message, "column %d: \"%.*s\" is not known to a %s: %s=... is expected", word.column,
-                          word.len, word.text, policy_algorithms[algorithm], field_list(algorithm, list, sizeof list));
+    return message_refuse(reader->message, "column %d: \"%.*s\" is not known to a %s: %s=..., or shadow, is expected",
+                          word.column, word.len, word.text, policy_algorithms[algorithm],
+                          field_list(algorithm, list, sizeof list));
 }
 
 /* Check what only the whole text shows: a field that is missing, or one that another makes meaningless. */
@@ -169,8 +175,9 @@ static int check_fields(struct reader *reader, struct word end)
         if (field->required && !seen->text)
             return message_refuse(reader->message, "column %d: %s=... is missing", end.column, field->name);
         if (seen->text && !policy_field_applies(&reader->policy, (enum policy_field_id)id))
-            return message_refuse(reader->message, "column %d: \"%.*s\": %s needs refill=interval in a token_bucket",
-                                  seen->column, seen->len, seen->text, field->name);
+            return message_refuse(
+                reader->message, "column %d: \"%.*s\": %s %s", seen->column, seen->len, seen->text, field->name,
+                id == POLICY_PERCENT ? "cannot stand beside shadow" : "needs refill=interval in a token_bucket");
     }
     return WEIR_OK;
 }
@@ -225,6 +232,7 @@ static int print_field(char *text, size_t size, const struct policy_field *field
     switch (field->kind) {
     case POLICY_TIME: return policy_print_time(text, size, field->name, value);
     case POLICY_CHOICE: return snprintf(text, size, " %s=%s", field->name, field->choices[value]);
+    case POLICY_WORD: return snprintf(text, size, " %s", field->name);
     case POLICY_COUNT: break;
     }
     return snprintf(text, size, " %s=%" PRId64, field->name, value);

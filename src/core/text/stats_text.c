@@ -3,13 +3,9 @@
  * The table below names each field of struct weir_stats; a field without a line does not compile. The text is made
  * twice, first to find its length. So it is written as a whole or not at all.
  */
-#include <weir/weir.h>
+#include "core/text/metrics.h"
 
-#include <inttypes.h>
 #include <limits.h>
-#include <stdio.h>
-
-enum metric_type { COUNTER, GAUGE };
 
 struct metric {
     size_t offset; /* in struct weir_stats; the field of a counter is uint64_t, that of a gauge fits int64_t */
@@ -64,92 +60,16 @@ struct one_field { /* to find the offset of the first field */
 _Static_assert(sizeof(struct weir_stats) == offsetof(struct one_field, first) + METRICS * sizeof(uint64_t),
                "every field of struct weir_stats but `size` has a line in the table");
 
-/* Receives text as far as there is room; `len` counts all of it. */
-struct sink {
-    char *text;
-    size_t size, len;
-};
-
-static void sink_put_byte(struct sink *sink, char byte)
-{
-    if (sink->len < sink->size)
-        sink->text[sink->len] = byte;
-    sink->len++;
-}
-
-static void sink_put(struct sink *sink, const char *text)
-{
-    while (*text)
-        sink_put_byte(sink, *text++);
-}
-
-static void sink_put_label(struct sink *sink, const struct weir_label *label)
-{
-    sink_put(sink, label->name);
-    sink_put(sink, "=\"");
-    for (const char *at = label->value; *at; at++) {
-        if (*at == '\\' || *at == '"' || *at == '\n')
-            sink_put_byte(sink, '\\');
-        sink_put_byte(sink, *at == '\n' ? 'n' : *at);
-    }
-    sink_put_byte(sink, '"');
-}
-
-static void sink_put_labels(struct sink *sink, const struct weir_label *labels, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        sink_put_byte(sink, i == 0 ? '{' : ',');
-        sink_put_label(sink, &labels[i]);
-    }
-    if (n > 0)
-        sink_put_byte(sink, '}');
-}
-
-static void sink_put_value(struct sink *sink, const struct metric *metric, const struct weir_stats *stats)
-{
-    char number[24];
-    uint64_t value;
-    memcpy(&value, (const char *)stats + metric->offset, sizeof value);
-    if (metric->type == COUNTER)
-        snprintf(number, sizeof number, "%" PRIu64, value);
-    else
-        snprintf(number, sizeof number, "%" PRId64, (int64_t)value);
-    sink_put(sink, number);
-}
-
 static size_t sink_put_all(struct sink sink, const struct weir_stats *stats, const struct weir_label *labels, size_t n)
 {
     for (int i = 0; i < METRICS; i++) {
-        const struct metric *metric = &metrics[i];
-        sink_put(&sink, "# HELP "), sink_put(&sink, metric->name), sink_put_byte(&sink, ' '),
-            sink_put(&sink, metric->help);
-        sink_put(&sink, "\n# TYPE "), sink_put(&sink, metric->name);
-        sink_put(&sink, metric->type == COUNTER ? " counter\n" : " gauge\n");
-        sink_put(&sink, metric->name), sink_put_labels(&sink, labels, n);
-        sink_put_byte(&sink, ' '), sink_put_value(&sink, metric, stats), sink_put_byte(&sink, '\n');
+        uint64_t value;
+        memcpy(&value, (const char *)stats + metrics[i].offset, sizeof value);
+        sink_put_head(&sink, metrics[i].type, metrics[i].name, metrics[i].help);
+        sink_put(&sink, metrics[i].name), sink_put_labels(&sink, labels, n);
+        sink_put_value(&sink, metrics[i].type, value);
     }
     return sink.len;
-}
-
-/* True for [a-zA-Z_][a-zA-Z0-9_]* that does not begin with two underscores: those names belong to Prometheus. */
-static bool is_label_name(const char *name)
-{
-    static const char allowed[] = "_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
-    return *name && !(*name >= '0' && *name <= '9') && strncmp(name, "__", 2) != 0 && name[strspn(name, allowed)] == 0;
-}
-
-static bool labels_are_good(const struct weir_label *labels, size_t n)
-{
-    if (n > WEIR_MAX_LABELS || (n > 0 && !labels))
-        return false;
-    for (size_t i = 0; i < n; i++) {
-        if (!labels[i].name || !labels[i].value || !is_label_name(labels[i].name))
-            return false;
-        for (size_t j = 0; j < i; j++)
-            if (strcmp(labels[i].name, labels[j].name) == 0)
-                return false;
-    }
-    return true;
 }
 
 int weir_stats_print(const struct weir_stats *stats, const struct weir_label *labels, size_t n, char *text, size_t size)

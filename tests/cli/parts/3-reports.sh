@@ -32,7 +32,7 @@ run 0 replay -p "$once" --top 1 && has out '1 more; --top 2 shows all' && ! has 
 verdict '--top says how many keys are listed' $?
 run 0 replay -p 'fixed_window limit=4 period=1h' && has out 'No request would have been denied' '1 of 4 permits left, was a'
 verdict 'where nobody is denied the report says who came nearest' $?
-run 0 replay --json --top 1 -p "$once" && is out '{"weir":"'"$("$weir" version | cut -d' ' -f2)"'","mode":"local","files":["stdin"],"unreadable":0,"requests":6,"admitted":3,"denied":3,"share_denied":0.500000,"permits_asked":6,"permits_admitted":3,"distinct_keys":3,"key_field":"key","first":{"time_us":1000000,"time":"1970-01-01T00:00:01Z"},"last":{"time_us":5000001,"time":"1970-01-01T00:00:05Z"},"busiest_second":{"time_us":1000000,"time":"1970-01-01T00:00:01Z","requests":4},"nearest":null,"keys_ever_denied":2,"top_keys":[{"key":"a","requests":3,"denied":2}],"policies":[{"name":null,"policy":"fixed_window limit=1 period=1h","denied":3,"denied_alone":3,"share_denied":0.500000,"keys_ever_denied":2,"top_keys":[{"key":"a","requests":3,"denied":2}]}]}'
+run 0 replay --json --top 1 -p "$once" && is out '{"weir":"'"$("$weir" version | cut -d' ' -f2)"'","mode":"local","files":["stdin"],"unreadable":0,"requests":6,"admitted":3,"denied":3,"share_denied":0.500000,"permits_asked":6,"permits_admitted":3,"distinct_keys":3,"key_field":"key","first":{"time_us":1000000,"time":"1970-01-01T00:00:01Z"},"last":{"time_us":5000001,"time":"1970-01-01T00:00:05Z"},"busiest_second":{"time_us":1000000,"time":"1970-01-01T00:00:01Z","requests":4},"nearest":null,"keys_ever_denied":2,"top_keys":[{"key":"a","requests":3,"denied":2}],"policies":[{"name":null,"policy":"fixed_window limit=1 period=1h","denied":3,"denied_alone":3,"would_deny":0,"share_denied":0.500000,"keys_ever_denied":2,"top_keys":[{"key":"a","requests":3,"denied":2}]}]}'
 verdict '--json prints the same as one object' $?
 printf '5000000,a,1\n1000000,a,1\n5000001,b,1\n1000001,b,1\n5000002,c,1\n' >in
 run 0 replay --keep-order --json -p "$once" && has out '"busiest_second":{"time_us":5000000,' '"requests":3}'
@@ -122,3 +122,19 @@ if command -v gnuplot >gnuplot.path; then
 else
     echo 'skip plots: there is no gnuplot here'
 fi
+
+# Shadow limits: the report has the figures that the limiter itself keeps.
+awk 'BEGIN { srand(7); print "time_us,key,cost"; for (i = 0; i < 3000; i++) printf "%d,k%d,%d\n", i * 9000, int(8 * rand()), 1 + int(3 * rand()) }' >in
+run 0 replay --json -p 'token_bucket limit=20 period=1s' && bound=$(sed 's/.*"admitted":\([0-9]*\),"denied":\([0-9]*\),.*/\1 \2/' out) &&
+    run 0 replay --json -p 'token_bucket limit=20 period=1s shadow' && has out '"admitted":3000,"denied":0,' "\"would_deny\":${bound#* }," &&
+    [ "${bound#* }" -gt 100 ]
+verdict 'a shadow limit admits all, and would deny what the same limit denies' $?
+run 0 replay -p 'token_bucket limit=20 period=1s shadow' && has out 'would be denied' 'admitted by a shadow limit' && ! has out 'No request would' 2>/dev/null
+verdict 'the report says what a shadow limit would have denied' $?
+printf 'wide = token_bucket limit=25 period=1s\ntight = token_bucket limit=20 period=1s shadow\n' >both.conf
+run 0 replay -p 'token_bucket limit=25 period=1s' --json && bound=$(sed 's/.*"admitted":\([0-9]*\),"denied":\([0-9]*\),.*/\2/' out) &&
+    run 0 replay -f both.conf --json && has out "\"denied\":$bound,\"share_denied\"" '"name":"tight","policy":"token_bucket limit=20 period=1s shadow","denied":0,"denied_alone":0,"would_deny":' &&
+    ! has out '"would_deny":0,"share_denied":0.000000,"keys_ever_denied":0' 2>/dev/null
+verdict 'a shadow limit beside an enforced one changes none of its denials' $?
+run 0 try -p 'fixed_window limit=1 period=1h shadow' --cost 2 --stats && has out 'would be denied' 'weir_limit_would_deny_total{limit="try"} 1'
+verdict 'try says what a shadow limit would have done, and exits with 0' $?

@@ -111,7 +111,7 @@ run 0 try -p 'token_bucket limit=5 period=1s' --cost 2 && is out 'allowed: token
 verdict 'try allowed ends with 0' $?
 run 1 try -p 'token_bucket limit=5 period=1s' --cost 6 && is out 'denied: token_bucket limit=5 period=1s, cost 6, 5 of 5 permits left, can never be allowed'
 verdict 'try denied ends with 1' $?
-run 0 try -f good.conf --limit login --json --key '"' && is out '{"policy":"sliding_window limit=3 period=1m","key":"\"","cost":1,"allowed":true,"limit":3,"remaining":2,"retry_after_us":0,"reset_after_us":'"$(sed 's/.*reset_after_us":\([0-9]*\).*/\1/' out)"',"delay_us":0,"source":"memory"}'
+run 0 try -f good.conf --limit login --json --key '"' && is out '{"policy":"sliding_window limit=3 period=1m","key":"\"","cost":1,"allowed":true,"limit":3,"remaining":2,"retry_after_us":0,"reset_after_us":'"$(sed 's/.*reset_after_us":\([0-9]*\).*/\1/' out)"',"delay_us":0,"would_deny":false,"source":"memory"}'
 verdict 'try asks a limit of a policy file and answers in JSON' $?
 run 0 try -p "$once" --stats && has out 'allowed: ' 'weir_allowed_total 1' 'weir_denied_total 0' '# TYPE weir_keys gauge' &&
     [ "$(sed 1d out | grep -vc '^# ')" -eq "$(grep -c '^# TYPE weir_' out)" ]
