@@ -36,6 +36,7 @@ may_include(backends backends/memory backends/redis backends/hybrid backends/con
 
 # The program is a program like any other: the public headers and its own.
 may_include(cli cli/replay cli/replay/input)
+may_include(cli/serve cli)
 may_include(cli/replay cli cli/replay/input)
 may_include(cli/replay/input cli cli/replay)
 

@@ -20,6 +20,7 @@ static const char MAIN_HELP[] =
     "  suggest  find the tightest limits that would have denied few requests and clients of a log\n"
     "  check    validate policy files, and check that Redis can be used\n"
     "  try      make one decision and return it as the exit status\n"
+    "  serve    serve limits to programs in any language that has a Redis client\n"
     "  version  print the version\n"
     "  help     print this text, or a command's help: weir help replay\n"
     "\n"
@@ -39,9 +40,10 @@ static const struct command {
     int (*run)(int argc, char **argv);
     const char *help;
 } COMMANDS[] = {
-    { "replay", command_replay, REPLAY_HELP },    { "suggest", command_suggest, SUGGEST_HELP },
-    { "check", command_check, CHECK_HELP },       { "try", command_try, TRY_HELP },
-    { "version", command_version, VERSION_HELP }, { "help", command_help, MAIN_HELP },
+    { "replay", command_replay, REPLAY_HELP }, { "suggest", command_suggest, SUGGEST_HELP },
+    { "check", command_check, CHECK_HELP },    { "try", command_try, TRY_HELP },
+    { "serve", command_serve, SERVE_HELP },    { "version", command_version, VERSION_HELP },
+    { "help", command_help, MAIN_HELP },
 };
 
 static const struct command *command_find(const char *name)

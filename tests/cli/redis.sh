@@ -280,6 +280,48 @@ if [ -r /proc/self/cmdline ]; then
         "$@" --redis-password-file password
     unseen 'a password of the environment is in no command line' cmdline "WEIR_REDIS_PASSWORD=$secret" "$@"
 fi
+# ---- weir serve ----
+
+# serve_on NAME: start a server on the socket NAME.sock that counts in Redis; its number is then $served.
+serve_on() {
+    "$weir" serve --unix "$1.sock" -f served.conf --mode distributed --redis "$url" >"$1.out" 2>>err &
+    served=$!
+    tries=0
+    until [ -s "$1.out" ] || [ $tries -gt 200 ]; do
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+}
+
+# told NAME WORD...: print the answer of the server on NAME.sock in one line.
+told() {
+    name=$1
+    shift
+    env -u REDISCLI_AUTH redis-cli -s "$name.sock" "$@" 2>&1 | paste -sd' '
+}
+
+printf 'login = fixed_window limit=4 period=1h\n' >served.conf
+: >err
+serve_on first
+first=$served
+serve_on second
+for name in first second first second second; do told "$name" weir.try login a | cut -c1-5; done | paste -sd'|' >out
+[ "$(cat out)" = '1 4 3|1 4 2|1 4 1|1 4 0|0 4 0' ] && [ ! -s err ]
+verdict 'two servers on one Redis share a limit' $?
+[ "$(told first cl.throttle b 1 1 60)$(told second cl.throttle b 1 1 60)" = '0 2 1 -1 600 2 0 -1 120' ] &&
+    [ "$(told first weir.reset login a)" = OK ] && [ "$(told second weir.peek login a | cut -c1-5)" = '1 4 4' ]
+verdict 'two servers on one Redis share the limits of CL.THROTTLE too' $?
+kill -KILL "$first" && told second weir.try login a | grep -q '^1 4 3 '
+verdict 'a server continues when another one is killed' $?
+kill -STOP "$server_pid"
+printf 'WEIR.TRY login c\nPING\nWEIR.TRY login d\n' | env -u REDISCLI_AUTH redis-cli -s second.sock >out 2>&1
+told second ping | grep -q PONG && grep -q PONG out && ! grep -q TIMEOUT out
+verdict 'a server answers while Redis is stopped' $?
+kill -CONT "$server_pid"
+kill "$served" && wait "$served"
+verdict 'a server on Redis ends well' $?
+asked flushall >/dev/null
+
 stop_server
 wait
 rm -f "$socket"

@@ -79,7 +79,7 @@ weir_command() { # WORD...
 
 # A lone option in a sentence belongs to one of these commands.
 option() {
-    for name in replay suggest check try; do
+    for name in replay suggest check try serve; do
         "$build/src/weir" help "$name"
     done >"$scratch/help"
     tells "$@"

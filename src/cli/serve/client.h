@@ -1,0 +1,107 @@
+/* client.h - a connection to weir serve: the bytes that it has sent, and the replies that it still gets.
+ *
+ * Replies go out in the order of the commands. A request that waits for Redis is a `waiting` reply; replies to later
+ * commands queue behind it. A client that closes its connection stays until its requests have been answered, because
+ * the library has them.
+ */
+#ifndef WEIR_CLI_SERVE_CLIENT_H
+#define WEIR_CLI_SERVE_CLIENT_H
+
+#include "cli/serve/resp.h"
+#include "cli/serve/throttle.h"
+
+#include <weir/weir.h>
+
+#define CLIENT_WAITING_MAX 1024       /* replies of a client that may queue */
+#define CLIENT_OUTPUT_HIGH (64 << 10) /* with more unsent bytes, the client's commands wait */
+
+struct server;
+
+/* What epoll watches. */
+struct watch {
+    void (*ready)(struct server *server, struct watch *watch, uint32_t events);
+    int fd; /* -1: closed */
+};
+
+/* How to put a decision. */
+enum answer {
+    ANSWER_TRY,     /* allowed, limit, remaining, retry_after_us, reset_after_us, delay_us, would_deny, bound_by */
+    ANSWER_THROTTLE /* limited, limit, remaining, retry_after, reset_after, in seconds */
+};
+
+struct waiting {
+    struct weir_op op; /* user: the struct waiting */
+    struct client *client;
+    struct waiting *next;
+    enum answer answer;
+    bool is_ready;
+    struct output text; /* once it is ready */
+    char key[];
+};
+
+struct client {
+    struct watch watch; /* first */
+    struct server *server;
+    struct client *prev, *next; /* of server->clients */
+    struct client *next_due;    /* of server->due */
+    bool is_due;                /* it is in that list: something may be sent or carried out */
+    uint32_t events;            /* that epoll watches */
+    bool is_authenticated;
+    bool is_at_end;   /* it will send no more: close when all that it has sent is answered */
+    bool is_ending;   /* carry out no more of its commands; close after the last reply */
+    int version;      /* of the protocol, 2 or 3 */
+    int64_t began_us; /* when the first byte of an unfinished command came; 0: there is none */
+    int64_t stuck_us; /* since when nothing could be sent; 0: nothing waits to be sent */
+    int64_t accepted_us;
+    char *input;
+    size_t input_len, input_size;
+    struct output output;
+    struct waiting *first, *last; /* replies that wait, in order */
+    size_t waiting_count;         /* of them, also those of a closed connection */
+};
+
+/* What the commands know of the server. */
+struct server {
+    weir *limiter;
+    struct throttle throttle;
+    const char *password; /* NULL: none is needed */
+    int epoll_fd;
+    size_t client_count, client_max;
+    uint64_t commands;      /* carried out */
+    struct client *clients; /* also closed ones with requests that wait */
+    struct client *due;     /* clients to be served in this turn */
+    int64_t now_us;         /* CLOCK_MONOTONIC at the turn's beginning */
+};
+
+/* Take a connection over. Closes the descriptor if memory runs out. */
+void client_accept(struct server *server, int fd);
+
+/* Have a client served in this turn of the loop. */
+void client_is_due(struct client *client);
+
+/* Serve a client: carry out what it has sent, and send replies. It may be freed. */
+void client_serve(struct client *client);
+
+/* Close the connection of a client that has kept the server waiting for too long. */
+void client_check_patience(struct client *client);
+
+/* Free a client whose requests have all been answered. */
+void client_free(struct client *client);
+
+/* Carry out a command. Puts the reply, or notes that it waits. */
+void command_run(struct client *client, const struct resp_command *command);
+
+/* The commands that ask a limit, decisions.c. The number of words has been checked. */
+void run_try(struct client *client, const struct resp_command *command);
+void run_try_all(struct client *client, const struct resp_command *command);
+void run_peek(struct client *client, const struct resp_command *command);
+void run_reset(struct client *client, const struct resp_command *command);
+void run_throttle(struct client *client, const struct resp_command *command);
+
+/* Move replies that are ready to the output. */
+void client_collect(struct client *client);
+
+/* Return where a reply goes: to the output, or behind the replies that wait. NULL: no memory; the client is ending. */
+struct output *client_reply(struct client *client);
+
+#endif

@@ -1,0 +1,252 @@
+/* decisions.c - the commands of weir serve that ask a limit. */
+#include "cli/serve/client.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Decisions ---- */
+
+/* Return the seconds that redis-cell gives for a time: whole ones, and one more for a rest of a millisecond or more. */
+static int64_t throttle_seconds(int64_t us)
+{
+    return us / WEIR_SECOND + (us % WEIR_SECOND >= 1000);
+}
+
+static void put_decision(struct output *output, const struct weir_decision *decision, enum answer answer)
+{
+    if (answer == ANSWER_THROTTLE) {
+        const bool waits = !decision->allowed && decision->retry_after_us != WEIR_NEVER;
+        output_array(output, 5);
+        output_integer(output, !decision->allowed);
+        output_integer(output, decision->limit);
+        output_integer(output, decision->remaining);
+        output_integer(output, waits ? throttle_seconds(decision->retry_after_us) : -1);
+        output_integer(output, throttle_seconds(decision->reset_after_us));
+        return;
+    }
+    output_array(output, 8);
+    output_integer(output, decision->allowed);
+    output_integer(output, decision->limit);
+    output_integer(output, decision->remaining);
+    output_integer(output, decision->retry_after_us);
+    output_integer(output, decision->reset_after_us);
+    output_integer(output, decision->delay_us);
+    output_integer(output, decision->would_deny);
+    output_integer(output, decision->bound_by);
+}
+
+static void put_answer(struct output *output, int status, const struct weir_decision *decision, enum answer answer)
+{
+    if (status == WEIR_OK)
+        put_decision(output, decision, answer);
+    else
+        output_error(output, "%s %s", status == WEIR_ETIME ? "TIMEOUT" : "ERR", weir_strerror(status));
+}
+
+/* Complete a request that waited. Runs in weir_dispatch(). */
+static void request_done(struct weir_op *op, int status)
+{
+    struct waiting *waiting = op->user;
+    struct client *client = waiting->client;
+    put_answer(&waiting->text, status, &op->decision, waiting->answer);
+    waiting->is_ready = true;
+    client_is_due(client);
+}
+
+static void waiting_append(struct client *client, struct waiting *waiting)
+{
+    if (client->last)
+        client->last->next = waiting;
+    else
+        client->first = waiting;
+    client->last = waiting;
+    client->waiting_count++;
+}
+
+struct output *client_reply(struct client *client)
+{
+    if (!client->first)
+        return &client->output;
+    struct waiting *waiting = calloc(1, sizeof *waiting);
+    if (!waiting) {
+        client->output.failed = true;
+        return &client->output;
+    }
+    waiting->client = client;
+    waiting->is_ready = true;
+    waiting_append(client, waiting);
+    return &waiting->text;
+}
+
+void client_collect(struct client *client)
+{
+    while (client->first && client->first->is_ready) {
+        struct waiting *waiting = client->first;
+        client->first = waiting->next;
+        if (!client->first)
+            client->last = NULL;
+        client->waiting_count--;
+        if (client->watch.fd >= 0)
+            output_put(&client->output, waiting->text.data + waiting->text.begin,
+                       waiting->text.end - waiting->text.begin);
+        client->output.failed = client->output.failed || waiting->text.failed;
+        output_free(&waiting->text);
+        free(waiting);
+    }
+}
+
+/* Take permits without blocking: the reply may wait for Redis. */
+static void request_take(struct client *client, weir_limit *limit, struct span key, int64_t cost, enum answer answer)
+{
+    struct waiting *waiting = calloc(1, sizeof *waiting + key.len);
+    if (!waiting) {
+        output_error(client_reply(client), "ERR out of memory");
+        return;
+    }
+    memcpy(waiting->key, key.data, key.len);
+    waiting->client = client;
+    waiting->answer = answer;
+    waiting->op.request = (struct weir_request){ .limit = limit, .key = weir_key(waiting->key, key.len), .cost = cost };
+    waiting->op.done = request_done;
+    waiting->op.user = waiting;
+    const int result = weir_submit(client->server->limiter, &waiting->op);
+    if (result == 1) {
+        waiting_append(client, waiting);
+        return;
+    }
+    put_answer(client_reply(client), result, &waiting->op.decision, answer);
+    free(waiting);
+}
+
+/* ---- Arguments ---- */
+
+static bool word_number(struct client *client, struct span word, int64_t *out)
+{
+    const bool is_negative = word.len > 1 && word.data[0] == '-';
+    if (!span_number(is_negative ? span_slice(word, 1, word.len) : word, out)) {
+        char shown[64];
+        span_show(word, shown, sizeof shown);
+        output_error(client_reply(client), "ERR Couldn't parse as integer: %s", shown);
+        return false;
+    }
+    *out = is_negative ? -*out : *out;
+    return true;
+}
+
+/* Return the limit of that name, or NULL after an error. */
+static weir_limit *word_limit(struct client *client, struct span word)
+{
+    char name[WEIR_MAX_NAME_LEN + 1], shown[64];
+    weir_limit *limit = NULL;
+    if (word.len < sizeof name && !memchr(word.data, 0, word.len)) {
+        memcpy(name, word.data, word.len);
+        name[word.len] = '\0';
+        limit = weir_limit_find(client->server->limiter, name);
+    }
+    span_show(word, shown, sizeof shown);
+    if (!limit)
+        output_error(client_reply(client), "ERR there is no limit '%s'", shown);
+    return limit;
+}
+
+/* Check a key and a cost. False after an error. */
+static bool request_is_good(struct client *client, struct span key, int64_t cost)
+{
+    if (key.len < 1 || key.len > WEIR_MAX_KEY_LEN)
+        output_error(client_reply(client), "ERR the key must have 1 to %d bytes, not %zu", WEIR_MAX_KEY_LEN, key.len);
+    else if (cost < 1 || cost > WEIR_MAX_PERMITS)
+        output_error(client_reply(client), "ERR the cost must be 1 to %lld, not %lld", (long long)WEIR_MAX_PERMITS,
+                     (long long)cost);
+    else
+        return true;
+    return false;
+}
+
+/* Read "limit key [cost]" from word `at` on. False after an error. */
+static bool read_request(struct client *client, const struct resp_command *command, size_t at, struct weir_request *out)
+{
+    *out = (struct weir_request){ .cost = 1 };
+    const struct span key = command->words[at + 1];
+    if ((at + 2 < command->count && !word_number(client, command->words[at + 2], &out->cost)) ||
+        !request_is_good(client, key, out->cost))
+        return false;
+    out->key = weir_key(key.data, key.len);
+    out->limit = word_limit(client, command->words[at]);
+    return out->limit != NULL;
+}
+
+/* ---- weir's commands ---- */
+
+void run_try(struct client *client, const struct resp_command *command)
+{
+    struct weir_request request;
+    if (read_request(client, command, 1, &request))
+        request_take(client, request.limit, command->words[2], request.cost, ANSWER_TRY);
+}
+
+/* A peek and a group have no asynchronous form: they hold up the server for as long as Redis takes, or timeout_us. */
+void run_peek(struct client *client, const struct resp_command *command)
+{
+    struct weir_request request;
+    struct weir_decision decision;
+    if (!read_request(client, command, 1, &request))
+        return;
+    const int status = weir_peek(request.limit, request.key, request.cost, &decision);
+    put_answer(client_reply(client), status, &decision, ANSWER_TRY);
+}
+
+void run_try_all(struct client *client, const struct resp_command *command)
+{
+    struct weir_request requests[WEIR_MAX_ALL];
+    struct weir_decision decision;
+    const size_t n = (command->count - 1) / 3;
+    if ((command->count - 1) % 3 != 0 || n > WEIR_MAX_ALL) {
+        output_error(client_reply(client), "ERR WEIR.TRYALL takes 1 to %d times: limit key cost", WEIR_MAX_ALL);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (!read_request(client, command, 1 + 3 * i, &requests[i]))
+            return;
+    const int status = weir_try_all(client->server->limiter, requests, n, &decision);
+    put_answer(client_reply(client), status, &decision, ANSWER_TRY);
+}
+
+void run_reset(struct client *client, const struct resp_command *command)
+{
+    struct weir_request request;
+    if (!read_request(client, command, 1, &request))
+        return;
+    const int status = weir_reset(request.limit, request.key);
+    if (status)
+        put_answer(client_reply(client), status, NULL, ANSWER_TRY);
+    else
+        output_simple(client_reply(client), "OK");
+}
+
+/* redis-cell's command: CL.THROTTLE key max_burst count period [quantity]; a quantity of 0 only looks. */
+void run_throttle(struct client *client, const struct resp_command *command)
+{
+    int64_t numbers[4] = { 0, 0, 0, 1 };
+    struct fault fault;
+    for (size_t i = 2; i < command->count; i++)
+        if (!word_number(client, command->words[i], &numbers[i - 2]))
+            return;
+    const struct span key = command->words[1];
+    if (!request_is_good(client, key, numbers[3] == 0 ? 1 : numbers[3]))
+        return;
+    weir_limit *limit = throttle_limit(&client->server->throttle, client->server->limiter, numbers[0], numbers[1],
+                                       numbers[2], &fault);
+    if (!limit) {
+        output_error(client_reply(client), "ERR %s", fault.text);
+        return;
+    }
+    if (numbers[3] != 0) {
+        request_take(client, limit, key, numbers[3], ANSWER_THROTTLE);
+        return;
+    }
+    struct weir_decision decision;
+    const int status = weir_peek(limit, weir_key(key.data, key.len), 1, &decision);
+    if (status == WEIR_OK)
+        decision.allowed = true; /* taking nothing is always allowed */
+    put_answer(client_reply(client), status, &decision, ANSWER_THROTTLE);
+}

@@ -1,0 +1,148 @@
+/* listen.c - opens sockets and accepts clients. */
+#include "cli/serve/listen.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+#define ACCEPTS 64 /* clients accepted in one turn */
+#define BACKLOG 511
+
+static void listener_ready(struct server *server, struct watch *watch, uint32_t events)
+{
+    static const char full[] = "-ERR max number of clients reached\r\n";
+    (void)events;
+    for (int i = 0; i < ACCEPTS; i++) {
+        const int fd = accept4(watch->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0)
+            return; /* none is left, or the client has gone */
+        if (server->client_count < server->client_max) {
+            client_accept(server, fd);
+            continue;
+        }
+        send(fd, full, sizeof full - 1, MSG_NOSIGNAL); /* if it does not fit, the client only sees the end */
+        close(fd);
+    }
+}
+
+static int refuse(int fd, const char *what, const char *name)
+{
+    complain("%s '%s': %s", what, name, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    return EXIT_FAILED;
+}
+
+/* ---- TCP ---- */
+
+static bool is_loopback(const struct sockaddr *address)
+{
+    if (address->sa_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 == 127;
+    return address->sa_family == AF_INET6 &&
+           IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
+}
+
+/* Split HOST:PORT. False: it is not of that form. */
+static bool split_address(const char *address, char *host, size_t host_size, const char **port)
+{
+    const char *colon = strrchr(address, ':');
+    size_t len = colon ? (size_t)(colon - address) : 0;
+    const bool has_brackets = len > 2 && address[0] == '[' && address[len - 1] == ']';
+    if (has_brackets) {
+        address++;
+        len -= 2;
+    }
+    if (len == 0 || len >= host_size || (!has_brackets && memchr(address, ':', len)) || !colon[1])
+        return false;
+    memcpy(host, address, len);
+    host[len] = '\0';
+    *port = colon + 1;
+    return true;
+}
+
+static void tell_address(int fd)
+{
+    struct sockaddr_storage bound;
+    socklen_t len = sizeof bound;
+    char host[64], port[16];
+    if (getsockname(fd, (struct sockaddr *)&bound, &len) == 0 &&
+        getnameinfo((struct sockaddr *)&bound, len, host, sizeof host, port, sizeof port,
+                    NI_NUMERICHOST | NI_NUMERICSERV) == 0)
+        printf(bound.ss_family == AF_INET6 ? "listening on [%s]:%s\n" : "listening on %s:%s\n", host, port);
+}
+
+int listen_tcp(const char *address, bool has_password, struct listener *out)
+{
+    char host[256];
+    const char *port;
+    struct addrinfo *found, hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV };
+    if (!split_address(address, host, sizeof host, &port))
+        return usage_error("serve", "--listen '%s' is not HOST:PORT or [HOST]:PORT", address);
+    const int error = getaddrinfo(host, port, &hints, &found);
+    if (error)
+        return usage_error("serve", "--listen '%s': %s", address, gai_strerror(error));
+    if (!has_password && !is_loopback(found->ai_addr)) {
+        freeaddrinfo(found);
+        return usage_error("serve", "--listen '%s' lets other machines in: that needs --password-file", address);
+    }
+    const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd >= 0)
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){ 1 }, sizeof(int));
+    const bool is_bound = fd >= 0 && bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0;
+    freeaddrinfo(found);
+    if (!is_bound)
+        return refuse(fd, "cannot listen on", address);
+    tell_address(fd);
+    *out = (struct listener){ { listener_ready, fd }, NULL };
+    return EXIT_OK;
+}
+
+/* ---- Unix sockets ---- */
+
+/* Remove a socket on which no process listens any more. */
+static void remove_stale(const struct sockaddr_un *address)
+{
+    struct stat found;
+    if (lstat(address->sun_path, &found) != 0 || !S_ISSOCK(found.st_mode))
+        return;
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return;
+    if (connect(fd, (const struct sockaddr *)address, sizeof *address) != 0 && errno == ECONNREFUSED)
+        unlink(address->sun_path);
+    close(fd);
+}
+
+int listen_unix(const char *path, struct listener *out)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    if (strlen(path) == 0 || strlen(path) >= sizeof address.sun_path)
+        return usage_error("serve", "--unix '%s': a path has 1 to %zu bytes", path, sizeof address.sun_path - 1);
+    strcpy(address.sun_path, path);
+    remove_stale(&address);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || listen(fd, BACKLOG) != 0)
+        return refuse(fd, "cannot listen on", path);
+    printf("listening on %s\n", path);
+    *out = (struct listener){ { listener_ready, fd }, path };
+    return EXIT_OK;
+}
+
+void listen_close(struct listener *listener)
+{
+    if (listener->watch.fd < 0)
+        return;
+    close(listener->watch.fd);
+    listener->watch.fd = -1;
+    if (listener->path)
+        unlink(listener->path);
+}

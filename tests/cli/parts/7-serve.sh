@@ -1,0 +1,90 @@
+# weir serve as a process: its options, addresses, files and end. What it answers is in test_serve.c.
+# shellcheck shell=sh disable=SC2154 # run.sh reads this and sets the variables used here
+
+misuse "'word'" serve word
+misuse '--listen' serve --listen nowhere
+misuse '--listen' serve --listen ::1:80
+misuse 'needs --password-file' serve --listen 0.0.0.0:0
+misuse "--max-clients '0'" serve --max-clients 0
+misuse "--on-failure 'panic'" serve --on-failure panic
+misuse '--mode distributed needs --redis URL' serve --mode distributed
+misuse "--unix ''" serve --unix ''
+run 1 serve --unix s.sock -f missing.conf && has err 'missing.conf'
+verdict 'serve without its policy file does not start' $?
+printf '\n' >empty
+run 1 serve --unix s.sock --password-file empty && has err 'empty: the first line must have 1 to '
+verdict 'serve with an empty password does not start' $?
+
+served=
+# serve_start [WORD]...: start a server on s.sock and a TCP port; its address on TCP is then $port.
+serve_start() {
+    rm -f s.sock
+    "$weir" serve --listen 127.0.0.1:0 --unix s.sock "$@" >listening 2>err &
+    served=$!
+    tries=0
+    until grep -q 's.sock$' listening; do
+        tries=$((tries + 1))
+        if [ $tries -gt 200 ] || ! kill -0 "$served" 2>/dev/null; then
+            echo '(the server does not start)' >>err
+            return 1
+        fi
+        sleep 0.1
+    done
+    port=$(sed -n 's/^listening on 127.0.0.1://p' listening)
+}
+
+# serve_stop: end the server and succeed if it ends well.
+serve_stop() {
+    kill "$served" && wait "$served"
+}
+
+# told WORD...: print the server's answer in one line.
+told() {
+    redis-cli -s s.sock "$@" 2>&1 | paste -sd' '
+}
+
+if command -v redis-cli >/dev/null; then
+    printf 'login = fixed_window limit=2 period=1h\n' >served.conf
+    serve_start -f served.conf && [ "$(told weir.try login a)" = "1 2 1 0 $(told weir.peek login a | cut -d' ' -f5) 0 0 0" ] 2>/dev/null
+    [ "$(told weir.peek login a | cut -d' ' -f1-4)" = '1 2 1 0' ] && [ "$(redis-cli -p "$port" ping)" = PONG ]
+    verdict 'serve answers redis-cli on TCP and on a Unix socket' $?
+    [ "$(printf 'PING\nWEIR.TRY login b\nPING again\n' | redis-cli -s s.sock 2>&1 | grep -c -e PONG -e again)" = 2 ]
+    verdict 'serve answers several commands of one connection' $?
+    printf 'login = fixed_window limit=9 period=1h\n' >new.conf && mv new.conf served.conf
+    tries=0
+    until [ "$(told weir.peek login a | cut -d' ' -f2)" = 9 ] || [ $tries -gt 200 ]; do
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+    [ "$(told weir.peek login a | cut -d' ' -f1-3)" = '1 9 8' ]
+    verdict 'serve follows its policy file, and used permits stay used' $?
+    serve_stop && [ ! -e s.sock ] && [ ! -s err ]
+    verdict 'serve ends with 0 on SIGTERM and removes its socket' $?
+
+    serve_start && kill -KILL "$served" && { wait "$served" || :; } 2>/dev/null && [ -S s.sock ] &&
+        "$weir" serve --unix s.sock >listening 2>err & served=$!
+    tries=0
+    until [ "$(told ping)" = PONG ] || [ $tries -gt 200 ]; do
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+    run 1 serve --unix s.sock && has err "cannot listen on 's.sock'" && [ "$(told ping)" = PONG ]
+    verdict 'serve takes no socket from a server that lives' $?
+    serve_stop
+    printf 'secret\n' >pw
+    serve_start --password-file pw && [ "$(told ping)" = 'NOAUTH Authentication required. ' ] &&
+        [ "$(redis-cli -s s.sock --no-auth-warning -a secret ping)" = PONG ] && [ "$(redis-cli -3 -s s.sock --no-auth-warning -a secret ping)" = PONG ]
+    verdict 'serve with a password wants it' $?
+    serve_stop
+    serve_start --max-clients 1 && mkfifo hold && { redis-cli -s s.sock <hold >held & } && exec 9>hold && echo ping >&9
+    tries=0
+    until grep -q PONG held || [ $tries -gt 200 ]; do
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+    told ping | grep -q 'max number of clients reached\|closed' && exec 9>&-
+    verdict 'serve turns away clients beyond --max-clients' $?
+    serve_stop
+else
+    echo 'skip serve as a process: there is no redis-cli here'
+fi
