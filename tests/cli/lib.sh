@@ -3,6 +3,7 @@
 # run.sh, redis.sh and hybrid.sh source it; their only argument is the program. A test's name is the sentence it proves.
 # shellcheck shell=sh disable=SC2034 # the sourcing script uses these variables
 weir=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
+[ -x "$weir" ] || { echo "$weir: not a program" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 scratch=$(mktemp -d) || exit 2
 trap 'rm -rf "$scratch"' EXIT
