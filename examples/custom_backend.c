@@ -44,7 +44,7 @@ static int decide_one(struct total *total, const struct weir_backend_request *re
         window.used = 0;
     else if (request->verb == WEIR_REFUND)
         window.used -= cost;
-    else if (request->verb == WEIR_TAKE && allowed)
+    else if (request->verb == WEIR_CHARGE || (request->verb == WEIR_TAKE && allowed))
         window.used += cost;
     total->windows[request->limit_id] = window;
     *out = (struct weir_decision){

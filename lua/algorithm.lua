@@ -1,6 +1,6 @@
 -- algorithm.lua - one algorithm as a function that takes `cost` permits, if they are there, from a state (false:
 -- fresh), or gives permits back if `cost` is less than 0. If they are not there and `all` is set, it takes what is
--- there and forgets the oldest for the rest: the state is then full. If `into` is set, it writes the state under that
+-- there and forgets the oldest for the rest: the state is then full, or as far overdrawn as before. If `into` is set, it writes the state under that
 -- stamp instead, and no bytes if that can't be exact.
 --
 -- Returns nil if the state is foreign. Otherwise it returns:
@@ -9,7 +9,7 @@
 --     whether the state must be written in any case
 --     whether the cost was admitted
 --     the state afterwards (nil: fresh), and the microseconds until the key is idle
---     how many a full state would take
+--     how many a full state would take, or this one if it is overdrawn
 local function ALGORITHM(stamp, state, now, cost, moved, all, into, since)
   --@paste ALGORITHM plan
   --@paste ALGORITHM check
@@ -27,12 +27,13 @@ local function ALGORITHM(stamp, state, now, cost, moved, all, into, since)
     cost = -cost
   end
   local permits, held = ceil(used / unit), math.max(now, anchor * grain)
-  local allowed = used + cost * unit <= most
+  local allowed = cost <= 0 or used + cost * unit <= most
   if allowed then
     used, added = used + cost * unit, cost
     if cost < 0 then used, added = math.max(0, used), 0 end
   elseif all then
-    used, added = most, math.min(cost, size)
+    used = math.max(used, most)
+    added = math.min(cost, used)
   end
   --@paste ALGORITHM fill
   local alike, bytes, left = true

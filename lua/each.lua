@@ -7,10 +7,10 @@
 --          items  for each key in turn one or more '<BBI5I2': verb, more, cost, times. more is 1 if the next item is for
 --                 the same key, otherwise 0. 4 bytes end the items, the echo: the answer repeats them, which shows that
 --                 it belongs to this call. The verb says what an item stands for:
---                   0 to 3  `times` equal requests, one after the other; the verbs are those of enum weir_verb
---                   4       LEASE: charge up to `cost` permits in advance, at most the permits left / `times`
---                   5       LEASE_IF_TAKEN: the same if the key's last take in this call was admitted, else nothing
---                   6       SINCE: not a request. The next item refunds permits that were charged at cost + times * 2^40 us
+--                   0 to 4  `times` equal requests, one after the other; the verbs are those of enum weir_verb
+--                   5       LEASE: charge up to `cost` permits in advance, at most the permits left / `times`
+--                   6       LEASE_IF_TAKEN: the same if the key's last take in this call was admitted, else nothing
+--                   7       SINCE: not a request. The next item refunds permits that were charged at cost + times * 2^40 us
 --                           and never used, without those that have come back since then
 --          time   the time to decide by, in decimal microseconds; without it the server's.
 -- Returns  one string: '<I7I7' the time and the permits charged; for each key a 0 byte (nothing used), a 1 byte (a
@@ -22,7 +22,7 @@
 -- through struct.pack, or as '%d' for milliseconds, because tostring keeps 14 digits only. Items are checked before
 -- anything is written; with a single key, while its requests are decided.
 --@include prologue.lua
-local LEASE, LEASE_IF_TAKEN, SINCE = 4, 5, 6 -- enum redis_verb
+local LEASE, LEASE_IF_TAKEN, SINCE = 5, 6, 7 -- enum redis_verb
 
 local stamp, items, time, keys = ARGV[1], ARGV[2], ARGV[3], #KEYS
 --@include clock.lua
@@ -35,7 +35,7 @@ if keys > 1 then
   local counted, last = 0, 1
   for k = 1, ends, 9 do
     local verb, more = string.byte(items, k, k + 1)
-    if verb > RESET and verb ~= SINCE and (verb > SINCE or parse('<I2', items, k + 7) == 0) or more > 1 then
+    if verb > SINCE or (verb == LEASE or verb == LEASE_IF_TAKEN) and parse('<I2', items, k + 7) == 0 or more > 1 then
       return redis.error_reply('WEIR bad items')
     end
     counted, last = counted + 1 - more, more
@@ -86,7 +86,10 @@ for i = 1, keys do
       if moved then changed = true end
     elseif verb == SINCE then
       since = cost + times * 1099511627776
-    elseif verb > RESET then
+    elseif verb == CHARGE then
+      local fits = math.min(times * cost, floor((top - used) / unit))
+      used, charged, changed = used + fits * unit, charged + fits, true
+    elseif verb >= LEASE then
       local granted = floor(floor((most - used) / unit) / times)
       if granted > cost then granted = cost end
       if granted > 0 and (verb == LEASE or (admitted or 0) > 0) then
@@ -110,7 +113,7 @@ for i = 1, keys do
       if used == 0 then anchor = fresh end
       changed = true
     end
-    if verb > RESET and verb ~= SINCE and (verb > SINCE or times == 0) or more > 1 then
+    if verb > SINCE or (verb == LEASE or verb == LEASE_IF_TAKEN) and times == 0 or more > 1 then
       return redis.error_reply('WEIR bad items')
     end
   until more == 0 or at > ends

@@ -4,7 +4,7 @@
 --     stamp: tag 'F', align I1, period I7 in us, size I4                 state: stamp, used I4, start I7 in us
 --@part plan
 local tag, align, period, size = parse('<BBI7I4', #stamp == 13 and stamp or string.rep('\0', 13))
-local most, unit, grain, fresh = size, 1, 1, align == 1 and now - now % period or now
+local most, top, unit, grain, fresh = size, COUNT_MAX, 1, 1, align == 1 and now - now % period or now
 --@part check
 local sane = tag == 70 and align <= 1 and period > 0 and period <= FILL_MAX and size > 0
 --@part read
@@ -12,7 +12,7 @@ local used, anchor, ours = 0, fresh, state ~= nil
 if state then
   ours = #state == 24
   if ours then used, anchor = parse('<I4I7', state, 14) end
-  ours = ours and used > 0 and used <= size and anchor <= EXACT_MAX
+  ours = ours and used > 0 and anchor <= EXACT_MAX
   if anchor > now then
     if anchor - now > SLACK_US then anchor, moved = now, true end
   elseif now - anchor >= period + align * (-anchor % period) then -- off the grid: to the first point after a period

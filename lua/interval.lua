@@ -5,6 +5,7 @@
 --@part plan
 local tag, align, limit, period, size = parse('<BBI4I7I4', #stamp == 17 and stamp or string.rep('\0', 17))
 local most, unit, grain, fresh = size, 1, 1, align == 1 and now - now % period or now
+local top = math.min(COUNT_MAX, floor(FILL_MAX / period) * limit)
 --@part check
 local sane = tag == 73 and align <= 1 and limit > 0 and period > 0 and size > 0
   and size / limit * period <= FILL_MAX
@@ -13,7 +14,7 @@ local used, anchor, ours = 0, fresh, state ~= nil
 if state then
   ours = #state == 28
   if ours then used, anchor = parse('<I4I7', state, 18) end
-  ours = ours and used > 0 and used <= size and anchor <= EXACT_MAX
+  ours = ours and used > 0 and used <= top and anchor <= EXACT_MAX
   if anchor > now then
     if anchor - now > SLACK_US then anchor, moved = now, true end
   elseif now - anchor >= period + align * (-anchor % period) then
@@ -26,7 +27,7 @@ end
 --@part back
 if since < anchor then cost = 0 end
 --@part fill
-local fill = ceil(size / limit) * period
+local fill = ceil(math.max(size, permits) / limit) * period
 --@part carry
 alike = sub(stamp, 1, 2) == sub(into, 1, 2) and sub(stamp, 7, 13) == sub(into, 7, 13)
 if alike then

@@ -2,7 +2,8 @@
 -- name costs a call a little time.
 local call, pcall, sub, pack, parse = redis.call, redis.pcall, string.sub, struct.pack, struct.unpack
 local floor, ceil, format = math.floor, math.ceil, string.format
-local TAKE, PEEK, REFUND, RESET = 0, 1, 2, 3           -- enum weir_verb
+local TAKE, PEEK, REFUND, RESET, CHARGE = 0, 1, 2, 3, 4 -- enum weir_verb
 local EXACT_MAX, FILL_MAX = 9007199254740991, 4481179200000000 -- 2^53 - 1; WEIR_MAX_FILL_US
+local COUNT_MAX = 4294967295                           -- the most that a window may have in use
 local SLACK_US = 2000000                               -- WEIR_CLOCK_SLACK_US
 local NONE, FOREIGN = '\0', '\1'                       -- in answers: no state; a foreign value

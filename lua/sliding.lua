@@ -11,7 +11,7 @@
 -- which may be unable to hold them.)
 --@part plan
 local tag, blocks, period, size = parse('<BI2I7I4', #stamp == 14 and stamp or string.rep('\0', 14))
-local most, unit, grain, fresh = size, 1, period, floor(now / period)
+local most, top, unit, grain, fresh = size, COUNT_MAX, 1, period, floor(now / period)
 --@part check
 local sane = tag == 83 and blocks > 0 and blocks <= 1024 and period > 0 and (blocks + 1) * period <= FILL_MAX
   and size > 0
@@ -42,7 +42,7 @@ if state then
     for k = 1, kept do used = used + counts[k] end
     local sum = used
     for k = kept + 1, n do sum = sum + counts[k] end
-    ours = counts[n] > 0 and sum <= size
+    ours = counts[n] > 0 and sum <= top
     if used == 0 then kept, age = 0, 0 end
     had = used
   end

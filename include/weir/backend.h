@@ -26,7 +26,9 @@ enum weir_verb {
     WEIR_TAKE,   /* decide, and charge the key if the request is allowed */
     WEIR_PEEK,   /* decide; change nothing */
     WEIR_REFUND, /* give `cost` permits back, at most as many as are in use; the decision is always allowed */
-    WEIR_RESET   /* forget the key; the decision is that of a fresh key */
+    WEIR_RESET,  /* forget the key; the decision is that of a fresh key */
+    WEIR_CHARGE  /* charge `cost`, which has been used, beyond the limit if need be; the decision is always allowed, and
+                  * decision.ahead is how many permits were not charged, because no state can hold more */
 };
 
 /* A policy made ready to run: integers only, and every product of them is below 2^53. It is the plan of the whole limit
@@ -76,6 +78,10 @@ struct weir_backend_request {
      * request made with the same handle brings the same note, and all of them have the same key and limit_id. Several
      * threads may bring one note concurrently, so guard it with whatever guards the key. It begins as zeroes. */
     struct weir_backend_hint *hint;
+    /* WEIR_TAKE without `ahead`: NULL, or the reservation for its permits. If they are charged and can be returned, write
+     * the time of the charge to at_us, at least 1; a return brings it as `ahead` of WEIR_REFUND. Write nothing after the
+     * request has ended. For other requests it means nothing. */
+    struct weir_reservation *reservation;
 };
 
 struct weir_backend_hint {

@@ -32,7 +32,8 @@ enum weir_mode {
 };
 
 /* The decision during an outage: while Redis, or the user's own backend, is unreachable or does not answer in time. It
- * applies to takes and peeks. A refund or reset that fails is always an error, and so is a state that is not weir's. */
+ * applies to takes and peeks. A refund or reset that fails is always an error, and so is a state that is not weir's. A
+ * charge is an error unless WEIR_FAIL_LOCAL records it. */
 enum weir_on_failure {
     /* This process decides in memory, by its share: weir_options.instances and the fields after it. Without them the
      * share is the whole limit. Whatever the algorithm, a key then gets permits at this share of the limit's rate, one

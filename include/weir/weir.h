@@ -99,7 +99,8 @@ enum weir_algorithm {
     WEIR_TOKEN_BUCKET,   /* the default: `limit` permits a period, up to `burst` together */
     WEIR_FIXED_WINDOW,   /* `limit` permits a window; twice that can pass around the edge of two windows */
     WEIR_SLIDING_WINDOW, /* `limit` permits in any stretch of one period */
-    WEIR_LEAKY_BUCKET    /* a queue of `capacity` that drains `limit` a period; it admits with a delay */
+    WEIR_LEAKY_BUCKET,   /* a queue of `capacity` that drains `limit` a period; it admits with a delay */
+    WEIR_CONCURRENCY /* `limit` permits at a time, each until it is released, or for `period_us`, see weir_release() */
 };
 enum weir_refill {
     WEIR_GREEDY,  /* continuously, at the policy's rate */
@@ -115,9 +116,9 @@ struct weir_policy {
     enum weir_algorithm algorithm; /* default WEIR_TOKEN_BUCKET */
     enum weir_refill refill;       /* token bucket; default WEIR_GREEDY */
     enum weir_align align;         /* fixed window, interval refill; default WEIR_ALIGN_FIRST */
-    int32_t blocks;                /* sliding window: 1 to WEIR_MAX_BLOCKS; 0 means 10 */
+    int32_t blocks;                /* sliding window, concurrency: 1 to WEIR_MAX_BLOCKS; 0 means 10 */
     int64_t limit;                 /* required: permits a period, 1 to WEIR_MAX_PERMITS */
-    int64_t period_us;             /* required: 1 to WEIR_MAX_PERIOD_US */
+    int64_t period_us;             /* required: 1 to WEIR_MAX_PERIOD_US; concurrency: the hold, see weir_release() */
     int64_t burst;                 /* token bucket: its size; 0 means `limit` */
     int64_t debt;                  /* token bucket: how far a request may overdraw it, 0 to WEIR_MAX_PERMITS */
     int64_t capacity;              /* leaky bucket: its size; 0 means `limit` */
@@ -136,6 +137,7 @@ WEIR_API int weir_policy_check(const struct weir_policy *policy, char *message, 
  *     fixed_window   limit=N period=TIME [align=first|epoch]
  *     sliding_window limit=N period=TIME [blocks=N]
  *     leaky_bucket   limit=N period=TIME [capacity=N]
+ *     concurrency    limit=N hold=TIME [blocks=N]
  *
  * Each may also have the word shadow, or percent=N with N from 1 to 100.
  *
@@ -387,6 +389,65 @@ WEIR_API int weir_try_all(weir *w, const struct weir_request *requests, size_t n
  * may be 0. */
 WEIR_API int weir_try_batch(weir *w, const struct weir_request *requests, size_t n, struct weir_decision *outs);
 
+/* ---- Costs that are known afterwards ---- */
+
+/* Permits that weir_reserve() took. It is a plain value: copy it, keep it with the request, or pass it to another process
+ * that uses the same Redis. Its fields are weir's. One that is never settled leaves its permits used. */
+struct weir_reservation {
+    int64_t permits; /* how many; -1: none, because the request was denied or a shadow limit would have denied it */
+    int64_t at_us;   /* when they were charged, by the clock that decided; 0: they do not come back */
+};
+
+/* Take `estimate` permits as weir_try() would, and note in *reservation what weir_settle() needs. An estimate above the
+ * limit can never be admitted: take the limit instead, and settle the rest. Errors as weir_try(); on an error neither
+ * output is written. In hybrid mode a reservation is a round trip to Redis. */
+WEIR_API int weir_reserve(weir_limit *limit, struct weir_key key, int64_t estimate, struct weir_decision *out,
+                          struct weir_reservation *reservation);
+
+/* Decide as weir_try_all(), and write a reservation for each request to reservations[0..n). Settle each of them with its
+ * request's limit and key. If the group is denied, there is nothing to settle, and settling does nothing. */
+WEIR_API int weir_reserve_all(weir *w, const struct weir_request *requests, size_t n, struct weir_decision *out,
+                              struct weir_reservation *reservations);
+
+/* Correct a reservation of this limit and key: `actual` permits have been used, 0 to WEIR_MAX_PERMITS.
+ *
+ * Fewer than reserved: the others come back where they were taken, unless they have come back by themselves: a window or
+ * an interval that has ended since gave back all of them, and a bucket that refills continuously as many as it has
+ * refilled since. So a window is then as if `actual` had been taken at first; a bucket admits no more than that, and
+ * less if the estimate was far off for long. After a change of policy the new policy says what has come back. After a
+ * reset, permits of later requests may come back instead.
+ *
+ * More than reserved: the others are charged, as by weir_charge().
+ *
+ * Settle once: a second call corrects a second time. WEIR_EINVAL if *reservation is none. In the modes on Redis also the
+ * errors of weir_refund() and weir_charge(): the correction is then lost, except that WEIR_ETIME leaves open whether it
+ * was made. Permits that the fallback of an outage has reserved do not come back. */
+WEIR_API int weir_settle(weir_limit *limit, struct weir_key key, const struct weir_reservation *reservation,
+                         int64_t actual);
+
+/* Give back a permit that weir_reserve() took of a limit on requests in flight (WEIR_CONCURRENCY): weir_settle() with 0.
+ *
+ * A permit that is not released comes back when the policy's hold has passed since it was taken, up to a block (a tenth
+ * of the hold) later. So permits of a process that died come back, and at most `limit` requests are in flight that began
+ * less than the hold ago, over all instances that share the state. Release a request once, and only within the hold: a
+ * later release does nothing. retry_after_us of a denial is the time by which a permit comes back at the latest. */
+static inline int weir_release(weir_limit *limit, struct weir_key key, const struct weir_reservation *reservation)
+{
+    return weir_settle(limit, key, reservation, 0);
+}
+
+/* Charge `cost` permits that have been used already, such as the bytes of an answer. It is never denied. If the limit
+ * has no room for them, the key is overdrawn: remaining is 0, and it admits nothing until the excess has come back as
+ * well. A window forgets the excess when it ends. Other plans of the key, see weir_limit_define(), are full at most.
+ *
+ * A key holds at most 2^32 - 1 permits in use, a bucket less if their refill would take longer than WEIR_MAX_FILL_US or
+ * exceed 2^53 of its units. Permits beyond that, and those of a new key that finds no room in memory, are not charged;
+ * weir_stats.unsettled counts them.
+ *
+ * During an outage the fallback of WEIR_FAIL_LOCAL charges them, and Redis is charged afterwards. The other choices
+ * cannot record them: then the call returns WEIR_ETIME or WEIR_EIO. */
+WEIR_API int weir_charge(weir_limit *limit, struct weir_key key, int64_t cost);
+
 /* A submitted request. The caller owns it and must keep it in place until weir_submit() has returned another value than
  * 1, or `done` has run. */
 struct weir_op {
@@ -446,8 +507,9 @@ struct weir_stats {
     uint64_t lease_lost;               /* leased permits that were not used in time */
     uint64_t denial_hits;              /* decisions by remembered denials */
     uint64_t settled;                  /* permits admitted in outages and charged to Redis afterwards */
-    uint64_t unsettled;                /* permits admitted in outages and never charged: too many outages, too little
-                                        * memory, or a state in Redis that is not weir's */
+    uint64_t unsettled;                /* permits used and never charged: admitted in an outage, of too many outages,
+                                        * with too little memory or a state in Redis that is not weir's; or of
+                                        * weir_charge(), beyond what a key can hold */
 };
 
 /* What one limit, or one override, has answered. A member of weir_try_all() counts when the group is admitted, or when
@@ -457,7 +519,7 @@ struct weir_limit_stats {
     uint64_t allowed;    /* requests admitted */
     uint64_t denied;     /* requests denied; peeks, refunds and resets do not count */
     uint64_t would_deny; /* requests admitted because the limit is a shadow; they also count as allowed */
-    uint64_t permits;    /* permits taken */
+    uint64_t permits;    /* permits taken or charged */
     uint64_t near;       /* requests admitted that left less than a tenth of the limit */
     uint64_t by_source[WEIR_SOURCES_LEN]; /* allowed and denied together, by enum weir_source */
 };

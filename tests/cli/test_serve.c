@@ -1,5 +1,6 @@
 /* test_serve.c - weir serve from the inside: one client on a socket pair, served turn by turn, without the loop. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -202,6 +203,20 @@ TEST(limits_answer_as_through_the_api, 10)
     assert_answers(&stage, "WEIR.TRY login a\r\n",
                    "*8\r\n:0\r\n:3\r\n:0\r\n:3600000000\r\n:3600000000\r\n:0\r\n:0\r\n:0\r\n");
     assert_answers(&stage, "WEIR.RESET login a\r\n", "+OK\r\n");
+    assert_answers(&stage, "WEIR.CHARGE login a 5\r\n", "+OK\r\n");
+    assert_answers(&stage, "WEIR.TRY login a\r\n",
+                   "*8\r\n:0\r\n:3\r\n:0\r\n:3600000000\r\n:3600000000\r\n:0\r\n:0\r\n:0\r\n");
+    assert_answers(&stage, "WEIR.RESET login a\r\n", "+OK\r\n");
+    char settle[128], reserved[128];
+    snprintf(reserved, sizeof reserved,
+             "*10\r\n:1\r\n:3\r\n:0\r\n:0\r\n:3600000000\r\n:0\r\n:0\r\n:0\r\n:3\r\n:%" PRId64 "\r\n",
+             stage.scene.now_us);
+    assert_answers(&stage, "WEIR.RESERVE login a 3\r\n", reserved);
+    snprintf(settle, sizeof settle, "WEIR.SETTLE login a 3 %" PRId64 " 0\r\n", stage.scene.now_us);
+    assert_answers(&stage, settle, "+OK\r\n");
+    assert_answers(&stage, "WEIR.SETTLE login a 3 x 0\r\n", "-ERR Couldn't parse as integer: x\r\n");
+    assert_answers(&stage, "WEIR.SETTLE login a -2 1 0\r\n", "-ERR no reservation has these numbers\r\n");
+    assert_answers(&stage, "WEIR.SETTLE login a 3 1 -1\r\n", "-ERR the cost must be 0 to 1000000000, not -1\r\n");
     assert_answers(&stage, "WEIR.TRYALL login a 1 login b 4\r\n",
                    "*8\r\n:0\r\n:3\r\n:3\r\n:-1\r\n:0\r\n:0\r\n:0\r\n:1\r\n");
     assert_answers(&stage, "WEIR.PEEK login a 3\r\n", "*8\r\n:1\r\n:3\r\n:3\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n");
@@ -216,7 +231,7 @@ TEST(limits_answer_as_through_the_api, 10)
                    "-ERR WEIR.TRYALL takes 1 to 64 times: limit key cost\r\n");
     say(&stage, "WEIR.STATS\r\n", 12);
     const char *stats = heard(&stage);
-    ck_assert_ptr_nonnull(strstr(stats, "\nweir_limit_denied_total{limit=\"login\"} 3\n"));
+    ck_assert_ptr_nonnull(strstr(stats, "\nweir_limit_denied_total{limit=\"login\"} 4\n"));
     ck_assert_ptr_nonnull(strstr(stats, "\nweir_limit_would_deny_total{limit=\"seen\"} 1\n"));
 }
 

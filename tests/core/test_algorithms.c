@@ -207,6 +207,14 @@ static void refund(struct stream *stream, int key, int64_t cost)
     peek(stream, key, 1);
 }
 
+static void charge(struct stream *stream, int key, int64_t cost)
+{
+    struct weir_decision decision;
+    model_decide(&stream->states[key], &stream->rule, MODEL_CHARGE, cost, stream->scene.now_us, &decision);
+    must_succeed(weir_charge(stream->limit, weir_key_text(key_names[key]), cost));
+    peek(stream, key, 1);
+}
+
 static void reset(struct stream *stream, int key)
 {
     struct weir_decision unused;
@@ -228,6 +236,11 @@ static void step(struct stream *stream, enum kind home, bool steps_back)
         reset(stream, key);
     else if (verb < 15)
         refund(stream, key, cost_by_chance(stream));
+    else if (verb < 19) /* seldom much: an overdrawn key denies for long */
+        charge(stream, key,
+               chance_one_in(chance, 10)
+                   ? cost_by_chance(stream)
+                   : chance_between(chance, 1, min_of(stream->rule.size, WEIR_MAX_PERMITS / 2) + 1));
     else if (verb < 45)
         peek(stream, key, cost_by_chance(stream));
     else

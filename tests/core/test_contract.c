@@ -89,15 +89,17 @@ static void tiny_decide_one(struct tiny *tiny, const struct weir_backend_request
         key->used = 0;
     else if (request->verb == WEIR_REFUND)
         key->used = key->used > request->cost ? key->used - request->cost : 0;
-    else
+    else if (request->verb != WEIR_CHARGE)
         allowed = tiny_fits(tiny, request);
-    if (request->verb == WEIR_TAKE && allowed && charged)
+    if (request->verb == WEIR_CHARGE || (request->verb == WEIR_TAKE && allowed && charged))
         key->used += request->cost;
+    if (request->reservation && request->verb == WEIR_TAKE)
+        request->reservation->at_us = 1; /* permits never come back by themselves */
     *out = (struct weir_decision){
         .allowed = allowed,
         .source = WEIR_BY_BACKEND,
         .limit = size,
-        .remaining = size - key->used,
+        .remaining = size > key->used ? size - key->used : 0,
         .retry_after_us = allowed                ? 0
                           : request->cost > size ? WEIR_NEVER
                                                  : WEIR_DAY,

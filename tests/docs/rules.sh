@@ -69,7 +69,7 @@ rule_of() (
             echo rights
         elif all_lines '^[a-z_]* ".*" *{ policy = "[a-z]*" }' "$it.indented"; then
             echo token
-        elif all_lines '^[a-z_]* *limit=N period=TIME' "$it.indented"; then
+        elif all_lines '^[a-z_]* *limit=N \(period\|hold\)=TIME' "$it.indented"; then
             echo grammar
         elif sed 1q "$it.indented" | grep -q '^programs '; then
             echo layers

@@ -186,10 +186,9 @@ static void compare(const struct subject *subject, const char *verb, const struc
 
 static void one_verb(struct subject *subject, int key, uint8_t choice)
 {
-    static const enum model_verb verbs[] = {
-        MODEL_TAKE, MODEL_TAKE, MODEL_TAKE, MODEL_PEEK, MODEL_REFUND, MODEL_RESET
-    };
-    const enum model_verb verb = verbs[choice % 6];
+    static const enum model_verb verbs[] = { MODEL_TAKE,   MODEL_TAKE,  MODEL_TAKE,  MODEL_PEEK,
+                                             MODEL_REFUND, MODEL_RESET, MODEL_CHARGE };
+    const enum model_verb verb = verbs[choice % 7];
     const struct weir_key name = weir_key_text(key_names[key]);
     const int64_t cost = verb == MODEL_RESET ? 1 : cost_for(subject);
     struct weir_decision actual, expected;
@@ -197,7 +196,7 @@ static void one_verb(struct subject *subject, int key, uint8_t choice)
     model_decide(&subject->states[key], &subject->rule, verb, cost, story.now_us, &expected);
     int error = WEIR_OK;
     struct weir_op op = { .request = { .limit = subject->limit, .key = name, .cost = cost } };
-    switch (choice % 6) {
+    switch (choice % 7) {
     case 0: error = weir_try(subject->limit, name, cost, &actual); break;
     case 1:
         error = weir_submit(story.limiter, &op);
@@ -206,16 +205,18 @@ static void one_verb(struct subject *subject, int key, uint8_t choice)
     case 2: error = weir_try_batch(story.limiter, &op.request, 1, &actual); break;
     case 3: error = weir_peek(subject->limit, name, cost, &actual); break;
     case 4: error = weir_refund(subject->limit, name, cost); break;
-    default: error = weir_reset(subject->limit, name); break;
+    case 5: error = weir_reset(subject->limit, name); break;
+    default: error = weir_charge(subject->limit, name, cost); break;
     }
     fuzz_must(error == WEIR_OK, "a request is decided");
-    if (verb == MODEL_REFUND || verb == MODEL_RESET) {
+    if (verb == MODEL_REFUND || verb == MODEL_RESET || verb == MODEL_CHARGE) {
         model_decide(&subject->states[key], &subject->rule, MODEL_PEEK, 1, story.now_us, &expected);
         fuzz_must(weir_peek(subject->limit, name, 1, &actual) == WEIR_OK, "a peek is decided");
     }
     compare(subject,
             verb == MODEL_RESET    ? "reset"
             : verb == MODEL_REFUND ? "refund"
+            : verb == MODEL_CHARGE ? "charge"
                                    : "take or peek",
             &actual, &expected);
 }

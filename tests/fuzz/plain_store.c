@@ -206,7 +206,7 @@ static bool item_run(struct call *call, int i, bool *admitted, int64_t *since_us
     for (int64_t k = 0; verb < REDIS_LEASE && k < times; k++) {
         mirror_decide(mirror, &call->plans[i], (enum weir_verb)verb, cost, call->store->now_us, &decision);
         *admitted = verb == WEIR_TAKE && decision.allowed;
-        charge(call, i, *admitted ? cost : 0);
+        charge(call, i, *admitted ? cost : verb == WEIR_CHARGE ? cost - decision.ahead : 0);
     }
     return item[1];
 }

@@ -62,7 +62,7 @@ struct walk {
         unsigned char bytes[MIRROR_BYTES_MAX];
     } seen[KEYS]; /* stored after the last checked call; 0: nothing */
     struct turn turns[IN_FLIGHT];
-    int64_t requests, granted, counts[REDIS_SCRIPT_COUNT];
+    int64_t requests, granted, overdrawn, beyond_top, counts[REDIS_SCRIPT_COUNT];
     /* counted by the algorithms of the state and of the former state */
     int64_t formers[REDIS_SCRIPT_COUNT][REDIS_SCRIPT_COUNT];
     int64_t formers_in_all; /* in calls for groups */
@@ -130,9 +130,14 @@ static struct item item_by_chance(struct chance *chance, const struct weir_plan 
     case 5:
         item.verb = WEIR_REFUND;
         item.cost = min_of(item.cost, plan->size); /* more was never charged */
-        item.since_us = max_of(1, now_us - chance_magnitude(chance, 2 * plan_fill_us(plan)));
+        item.since_us = max_of(1, now_us - chance_magnitude(chance, 2 * plan_fill_us(plan, 0)));
         return item;
     case 4: item.verb = chance_one_in(chance, 3) ? WEIR_RESET : WEIR_TAKE; break;
+    case 6:
+        item.verb = WEIR_CHARGE;
+        if (!chance_one_in(chance, 10)) /* little, so that most keys admit something now and then */
+            item.cost = chance_between(chance, 1, min_of(WEIR_MAX_PERMITS, plan->size));
+        break;
     default: break;
     }
     if (chance_one_in(chance, 12))
@@ -144,7 +149,7 @@ static struct item item_by_chance(struct chance *chance, const struct weir_plan 
 static void time_by_chance(struct walk *walk, const struct weir_plan *plan)
 {
     struct chance *chance = &walk->chance;
-    int64_t fill_us = plan_fill_us(plan), now_us = walk->now_us;
+    int64_t fill_us = plan_fill_us(plan, 0), now_us = walk->now_us;
     switch (chance_between(chance, 0, 15)) {
     case 0:
     case 1:
@@ -191,7 +196,7 @@ static struct weir_plan plan_beside(struct chance *chance, const struct weir_pla
     else if (plan.size <= other->size) /* slower, in other units */
         plan.p = max_of(1, plan.p - plan.p / 3), plan.q = max_of(1, plan.q - plan.q / 4);
     const bool is_exact = mul_capped(plan.size, plan.q) <= EXACT_MAX;
-    return is_exact && plan_fill_us(&plan) <= WEIR_MAX_FILL_US ? plan : *other;
+    return is_exact && plan_fill_us(&plan, 0) <= WEIR_MAX_FILL_US ? plan : *other;
 }
 
 static void turn_by_chance(struct walk *walk, struct turn *turn)
@@ -307,7 +312,11 @@ static void expect_each(struct walk *walk, struct turn *turn, struct visit *visi
                 assert_decision_is(&in_library, &in_mirror, where(walk, turn, visit, "the core disagrees with itself"));
             if (item->verb == WEIR_TAKE && in_mirror.allowed)
                 turn->charged += item->cost + in_mirror.ahead;
-            walk->granted += in_mirror.ahead > 0;
+            if (item->verb == WEIR_CHARGE)
+                turn->charged += item->cost - in_mirror.ahead;
+            walk->granted += item->verb == WEIR_TAKE && in_mirror.ahead > 0;
+            walk->overdrawn += item->verb == WEIR_CHARGE && in_mirror.remaining == 0;
+            walk->beyond_top += item->verb == WEIR_CHARGE && in_mirror.ahead > 0;
         }
     }
     walk->requests += visit->n_items;
@@ -475,6 +484,7 @@ static void walk_close(struct walk *walk, int64_t calls_least)
     for (int i = 0; i < REDIS_SCRIPT_COUNT; i++)
         must(walk->counts[i] >= calls_least, "hardly any call of some script: the test says little");
     must(walk->granted >= calls_least, "hardly anything was charged ahead: the test says little");
+    must(walk->overdrawn >= calls_least / 10, "hardly any key was overdrawn: the test says little");
     must(walk->formers_in_all >= calls_least, "hardly any former state in all or nothing: the test says little");
     must(walk->formers_alone >= calls_least / 10, "hardly any former state alone: the test says little");
     scripts_close(&walk->scripts);

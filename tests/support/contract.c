@@ -59,6 +59,11 @@ static void refund(weir_limit *limit, const char *key, int64_t cost)
     must_succeed(weir_refund(limit, weir_key_text(key), cost));
 }
 
+static void charge(weir_limit *limit, const char *key, int64_t cost)
+{
+    must_succeed(weir_charge(limit, weir_key_text(key), cost));
+}
+
 /* ---- Arguments and names ---- */
 
 /* Assert that every verb refuses the argument and writes no output. */
@@ -73,6 +78,9 @@ static void assert_refused(struct scene *scene, weir_limit *limit, struct weir_k
     ck_assert_int_eq(weir_acquire(limit, key, cost, 0, &decision), WEIR_EINVAL);
     ck_assert_int_eq(weir_peek(limit, key, cost, &decision), WEIR_EINVAL);
     ck_assert_int_eq(weir_refund(limit, key, cost), WEIR_EINVAL);
+    ck_assert_int_eq(weir_charge(limit, key, cost), WEIR_EINVAL);
+    struct weir_reservation reservation;
+    ck_assert_int_eq(weir_reserve(limit, key, cost, &decision, &reservation), WEIR_EINVAL);
     if (cost == 1)
         ck_assert_int_eq(weir_reset(limit, key), WEIR_EINVAL);
     ck_assert_int_eq(weir_try_all(scene->limiter, &op.request, 1, &decision), WEIR_EINVAL);
@@ -383,6 +391,197 @@ CONTRACT_TEST(CONTRACT_COUNTS, a_peek_tells_what_a_try_would_and_changes_nothing
     }
     struct weir_decision denied = taken(limit, "a", 4);
     assert_decision_is(&denied, &first, "a denial after its peek");
+}
+
+CONTRACT_TEST(CONTRACT_COUNTS, a_charge_is_never_denied_and_overdraws_the_key, 10)
+{
+    CLOSED_BY(scene_close) struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
+    weir_limit *beside = scene_define_text(&scene, "beside", "fixed_window limit=10 period=1h");
+    taken(limit, "a", 7);
+    charge(limit, "a", 1);
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 2);
+    charge(limit, "a", 5);
+    const struct weir_decision denied = taken(limit, "a", 1);
+    ck_assert(!denied.allowed && denied.remaining == 0 && denied.retry_after_us > 0);
+    refund(limit, "a", 3);
+    ck_assert(!taken(limit, "a", 1).allowed);
+    refund(limit, "a", 1);
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 1);
+    charge(limit, "new", 25);
+    ck_assert(!taken(limit, "new", 1).allowed);
+    struct weir_decision decision;
+    const struct weir_request group[] = { request_of(beside, "new", 1), request_of(limit, "new", 1) };
+    must_succeed(weir_try_all(scene.limiter, group, 2, &decision));
+    ck_assert(!decision.allowed && decision.bound_by == 1);
+    ck_assert_int_eq(peeked(beside, "new", 1).remaining, 10);
+    must_succeed(weir_reset(limit, weir_key_text("new")));
+    ck_assert_int_eq(taken(limit, "new", 1).remaining, 9);
+    struct weir_limit_stats stats = { .size = sizeof stats };
+    must_succeed(weir_limit_stats_read(limit, &stats));
+    ck_assert_uint_eq(stats.permits, 7 + 1 + 5 + 25 + 1);
+}
+
+/* Reserve, and assert that the request is allowed or denied. */
+static struct weir_reservation reserved(weir_limit *limit, const char *key, int64_t estimate, bool allowed)
+{
+    struct weir_decision decision;
+    struct weir_reservation reservation;
+    must_succeed(weir_reserve(limit, weir_key_text(key), estimate, &decision, &reservation));
+    ck_assert_int_eq(decision.allowed, allowed);
+    ck_assert_int_eq(reservation.permits, allowed ? estimate : -1);
+    return reservation;
+}
+
+static void settle(weir_limit *limit, const char *key, struct weir_reservation reservation, int64_t actual)
+{
+    must_succeed(weir_settle(limit, weir_key_text(key), &reservation, actual));
+}
+
+CONTRACT_TEST(CONTRACT_COUNTS, a_reservation_is_settled_for_what_was_used, 10)
+{
+    CLOSED_BY(scene_close) struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
+    weir_limit *beside = scene_define_text(&scene, "beside", "fixed_window limit=10 period=1h");
+    struct weir_reservation first = reserved(limit, "a", 6, true);
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 4);
+    const struct weir_reservation denied = reserved(limit, "a", 5, false);
+    settle(limit, "a", denied, 0);
+    settle(limit, "a", denied, 5);
+    settle(limit, "a", first, 6);
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 4);
+    settle(limit, "a", first, 2);
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 8);
+    settle(limit, "a", reserved(limit, "a", 5, true), 9);
+    ck_assert(!taken(limit, "a", 1).allowed);
+    must_succeed(weir_refund(limit, weir_key_text("a"), 2));
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 1);
+    settle(limit, "b", reserved(limit, "b", 10, true), 0);
+    ck_assert_int_eq(peeked(limit, "b", 1).reset_after_us, 0);
+
+    struct weir_decision decision;
+    struct weir_reservation all[3];
+    const struct weir_request group[] = { request_of(limit, "c", 3), request_of(beside, "c", 5),
+                                          request_of(limit, "c", 2) };
+    must_succeed(weir_reserve_all(scene.limiter, group, 3, &decision, all));
+    ck_assert(decision.allowed && all[0].permits == 3 && all[1].permits == 5 && all[2].permits == 2);
+    settle(limit, "c", all[0], 1);
+    settle(beside, "c", all[1], 8);
+    settle(limit, "c", all[2], 2);
+    ck_assert_int_eq(peeked(limit, "c", 1).remaining, 7);
+    ck_assert_int_eq(peeked(beside, "c", 1).remaining, 2);
+    must_succeed(weir_reserve_all(scene.limiter, group, 3, &decision, all));
+    ck_assert(!decision.allowed && all[0].permits == -1 && all[1].permits == -1 && all[2].permits == -1);
+    ck_assert_int_eq(peeked(limit, "c", 1).remaining, 7);
+}
+
+CONTRACT_TEST(CONTRACT_TIME, requests_in_flight_are_limited_and_those_of_the_dead_come_back, 20)
+{
+    CLOSED_BY(scene_close) struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "concurrency limit=3 hold=10s");
+    weir_limit *rate = scene_define_text(&scene, "rate", "fixed_window limit=10 period=1h");
+    scene.now_us = 1700000000 * WEIR_SECOND;
+    struct weir_decision decision;
+    struct weir_reservation slots[3], group[2];
+    for (int i = 0; i < 3; i++) {
+        slots[i] = reserved(limit, "a", 1, true);
+        scene.now_us += 2 * WEIR_SECOND;
+    }
+    reserved(limit, "a", 1, false);
+    const struct weir_request requests[] = { request_of(rate, "a", 1), request_of(limit, "a", 1) };
+    must_succeed(weir_reserve_all(scene.limiter, requests, 2, &decision, group));
+    ck_assert(!decision.allowed && decision.bound_by == 1);
+    ck_assert_int_eq(peeked(rate, "a", 1).remaining, 10);
+    must_succeed(weir_release(limit, weir_key_text("a"), &slots[1]));
+    must_succeed(weir_reserve_all(scene.limiter, requests, 2, &decision, group));
+    ck_assert(decision.allowed);
+    reserved(limit, "a", 1, false);
+    must_succeed(weir_release(limit, weir_key_text("a"), &group[1]));
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 1);
+
+    /* The first was taken at 0 s and the last at 4 s; neither is released. A block is a second. */
+    scene.now_us = 1700000011 * WEIR_SECOND - 1;
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 1);
+    scene.now_us++;
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 2);
+    must_succeed(weir_release(limit, weir_key_text("a"), &slots[0])); /* too late: it has come back */
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 2);
+    scene.now_us += 4 * WEIR_SECOND;
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 3);
+}
+
+CONTRACT_TEST(CONTRACT_TIME, settling_gives_back_no_permit_that_has_come_back, 20)
+{
+    static const struct {
+        const char *policy;
+        bool refills; /* continuously */
+    } cases[] = {
+        { "token_bucket limit=10 period=10s", true },
+        { "leaky_bucket limit=10 period=10s", true },
+        { "token_bucket limit=10 period=10s refill=interval", false },
+        { "fixed_window limit=10 period=10s", false },
+        { "sliding_window limit=10 period=10s", false },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CLOSED_BY(scene_close) struct scene scene;
+        open_backend(&scene, _i);
+        weir_limit *limit = scene_define_text(&scene, "limit", cases[i].policy);
+        scene.now_us = 1700000000 * WEIR_SECOND;
+        settle(limit, "at once", reserved(limit, "at once", 8, true), 2);
+        ck_assert_int_eq(peeked(limit, "at once", 1).remaining, 8);
+
+        const struct weir_reservation alone = reserved(limit, "alone", 8, true);
+        scene.now_us += 3 * WEIR_SECOND;
+        settle(limit, "alone", alone, 2);
+        ck_assert_int_eq(peeked(limit, "alone", 1).remaining, 8);
+
+        scene.now_us = 1700000100 * WEIR_SECOND;
+        const struct weir_reservation amid = reserved(limit, "amid", 8, true);
+        scene.now_us += 5 * WEIR_SECOND;
+        taken(limit, "amid", cases[i].refills ? 5 : 2); /* a bucket then holds 3 of 8 permits and 5 */
+        settle(limit, "amid", amid, 0);
+        ck_assert_int_eq(peeked(limit, "amid", 1).remaining, cases[i].refills ? 5 : 8);
+
+        scene.now_us = 1700000200 * WEIR_SECOND;
+        const struct weir_reservation late = reserved(limit, "late", 8, true);
+        scene.now_us += 20 * WEIR_SECOND;
+        taken(limit, "late", 3);
+        settle(limit, "late", late, 0);
+        ck_assert_int_eq(peeked(limit, "late", 1).remaining, 7);
+    }
+}
+
+CONTRACT_TEST(CONTRACT_TIME, what_was_charged_beyond_the_limit_comes_back_at_its_rate, 20)
+{
+    static const struct {
+        const char *policy;
+        int64_t retry_after_us; /* of one permit, after 25 were charged at a multiple of 10 s */
+    } cases[] = {
+        { "token_bucket limit=10 period=10s", 16 * WEIR_SECOND },
+        { "token_bucket limit=10 period=10s burst=20", 6 * WEIR_SECOND },
+        { "leaky_bucket limit=10 period=10s", 16 * WEIR_SECOND },
+        { "token_bucket limit=10 period=10s refill=interval", 20 * WEIR_SECOND },
+        { "fixed_window limit=10 period=10s", 10 * WEIR_SECOND },
+        { "sliding_window limit=10 period=10s", 11 * WEIR_SECOND },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CLOSED_BY(scene_close) struct scene scene;
+        open_backend(&scene, _i);
+        weir_limit *limit = scene_define_text(&scene, "limit", cases[i].policy);
+        scene.now_us = 1700000000 * WEIR_SECOND;
+        charge(limit, "a", 20);
+        charge(limit, "a", 5);
+        const struct weir_decision denied = taken(limit, "a", 1);
+        ck_assert(!denied.allowed && denied.remaining == 0);
+        ck_assert_int_eq(denied.retry_after_us, cases[i].retry_after_us);
+        scene.now_us += cases[i].retry_after_us - 1;
+        ck_assert(!peeked(limit, "a", 1).allowed);
+        scene.now_us++;
+        ck_assert(taken(limit, "a", 1).allowed);
+    }
 }
 
 CONTRACT_TEST(CONTRACT_COUNTS, a_refund_gives_back_and_never_more_than_was_taken, 10)

@@ -2,41 +2,7 @@
 #include "mirror.h"
 
 #include "core/ground/arith.h"
-#include "core/policy/plan.h"
 #include "support.h"
-
-static struct weir_policy friendly_policy(struct chance *chance, enum kind kind)
-{
-    struct weir_policy policy = policy_by_chance(chance, kind);
-    policy.limit = chance_between(chance, 1, 20);
-    policy.period_us = chance_between(chance, 1, 40) * (chance_one_in(chance, 2) ? WEIR_SECOND : 25000);
-    policy.burst = policy.burst > 0 ? chance_between(chance, 1, 30) : 0;
-    policy.debt = policy.debt > 0 ? chance_between(chance, 1, 10) : 0;
-    policy.capacity = policy.capacity > 0 ? chance_between(chance, 1, 30) : 0;
-    policy.blocks = policy.blocks > 60 && !chance_one_in(chance, 10) ? 10 : policy.blocks;
-    return policy;
-}
-
-struct weir_plan plan_by_chance(struct chance *chance, int kind)
-{
-    const struct message none = { NULL, 0 };
-    for (;;) {
-        const struct weir_policy policy = chance_one_in(chance, 2) ? friendly_policy(chance, (enum kind)kind)
-                                                                   : policy_by_chance(chance, (enum kind)kind);
-        struct weir_plan plan;
-        if (plan_make(&policy, &share_whole, &plan, none) == WEIR_OK)
-            return plan;
-    }
-}
-
-int64_t plan_fill_us(const struct weir_plan *plan)
-{
-    if (plan->p > 0)
-        return div_up(plan->size * plan->q, plan->p) * plan->tick_us;
-    if (plan->refill == WEIR_INTERVAL)
-        return div_up(plan->size, plan->limit) * plan->period_us;
-    return plan->period_us * (plan->blocks + 1);
-}
 
 /* ---- What is stored ---- */
 
@@ -153,7 +119,7 @@ static bool mirror_carry(struct mirror *mirror, const struct weir_plan *plan, in
     }
     if (own_used > 0 || returns) {
         under_plan_copy(&mirror->former, &old);
-        mirror->until_us = min_of(now_us + plan_fill_us(&old.plan), EXACT_MAX);
+        mirror->until_us = min_of(now_us + plan_fill_us(&old.plan, own_used), EXACT_MAX);
     }
     if (own_used == 0 && returns)
         state_charge(&old.plan, mirror->former.state, now_us, 0);
@@ -179,7 +145,7 @@ static void refresh(struct mirror *mirror, const struct weir_plan *plan, int64_t
 {
     struct weir_decision decision;
     if (mirror->stored && plan->algorithm != WEIR_SLIDING_WINDOW)
-        state_decide(plan, mirror->own.state, now_us, 0, WEIR_TAKE, &decision);
+        state_decide(plan, mirror->own.state, now_us, 0, WEIR_CHARGE, &decision);
 }
 
 /* Give permits back that were charged at `since_us` and never used, or any if that is 0. */
@@ -225,7 +191,7 @@ static bool mirror_ask(struct mirror *mirror, const struct weir_plan *plan, enum
     if (!mirror->stored) {
         state_charge(plan, state, now_us, 0);
         state_decide(plan, state, now_us, cost, verb, out);
-        if (verb == WEIR_TAKE && out->allowed) {
+        if (verb == WEIR_CHARGE || (verb == WEIR_TAKE && out->allowed)) {
             mirror->stored = written = true;
             mirror->own.plan = *plan;
             memcpy(mirror->own.state, state, state_words(plan) * sizeof *state);
@@ -238,7 +204,11 @@ static bool mirror_ask(struct mirror *mirror, const struct weir_plan *plan, enum
     if (verb == WEIR_REFUND ? refund(plan, own, now_us, since_us, cost, out)
                             : state_decide(plan, own, now_us, cost, verb, out)) {
         written = true;
-        former_charge(mirror, now_us, at_us, verb == WEIR_REFUND ? -cost : out->allowed ? cost : 0, since_us);
+        former_charge(mirror, now_us, at_us,
+                      verb == WEIR_REFUND ? -cost
+                      : out->allowed      ? cost - out->ahead
+                                          : 0,
+                      since_us);
         if (out->reset_after_us == 0) { /* refunded: expired blocks go as well */
             state_charge(plan, mirror->own.state, now_us, 0);
             mirror->stored = mirror->has_former;

@@ -7,6 +7,7 @@
 
 #include "backends/redis/flight/state.h"
 #include "core/algorithm/algorithm.h"
+#include "plans.h"
 
 /* A state and the plan that it was written under. */
 struct under_plan {
@@ -22,13 +23,6 @@ struct mirror {
 };
 
 enum { MIRROR_BYTES_MAX = 10 + 2 * REDIS_STATE_MAX };
-
-/* One of `kind` (enum kind): every second one friendly, so that its limit binds and its periods end. */
-struct chance;
-struct weir_plan plan_by_chance(struct chance *chance, int kind);
-
-/* From a fresh key's last permit until it is fresh again: the scale of times at which something happens. */
-int64_t plan_fill_us(const struct weir_plan *plan);
 
 /* Only what is used of it: a mirror may take 8 KiB. */
 void mirror_copy(struct mirror *to, const struct mirror *from);

@@ -330,6 +330,26 @@ static void charge(struct model_use *use, const struct model_rule *rule, int64_t
         use->used += cost * units_of_a_permit(rule);
 }
 
+/* Return how many units of the library's are a permit: a fraction of the model's, because it counts in whole ticks. */
+static wide coarse_unit(const struct model_rule *rule)
+{
+    const wide permits_a_tick = rule->permits * rule->tick_us;
+    return rule->period_us / greatest_common_divisor(permits_a_tick, rule->period_us);
+}
+
+/* Return the most that a use may be, in its own units: what the library and Redis can hold exactly. */
+static wide most_used(const struct model_rule *rule)
+{
+    const wide count_max = ((wide)1 << 32) - 1;
+    if (is_greedy(rule)) {
+        const wide unit = coarse_unit(rule), scale = rule->period_us / unit;
+        const wide most = WEIR_MAX_FILL_US / rule->tick_us * (rule->permits * rule->tick_us / scale);
+        return (most < exact_bound ? most : exact_bound - 1) * scale;
+    }
+    const wide most = WEIR_MAX_FILL_US / rule->period_us * rule->permits;
+    return rule->refill == WEIR_INTERVAL && most < count_max ? most : count_max;
+}
+
 /* A sliding window refunds its oldest counted block first. */
 static void refund_blocks(struct model_use *use, int64_t cost, int64_t time_us)
 {
@@ -433,13 +453,6 @@ int64_t model_state_even_us(const struct model_state *state, int64_t now_us)
     return enough;
 }
 
-/* Return how many units of the library's are a permit: a fraction of the model's, because it counts in whole ticks. */
-static wide coarse_unit(const struct model_rule *rule)
-{
-    const wide permits_a_tick = rule->permits * rule->tick_us;
-    return rule->period_us / greatest_common_divisor(permits_a_tick, rule->period_us);
-}
-
 /* Write `use` as it is under another rule. False: that is not exact. */
 static bool convert(struct model_use *use, const struct model_rule *rule, int64_t now_us)
 {
@@ -512,14 +525,15 @@ static void change_former(struct model_use *former, int64_t permits, int64_t now
     if (permits < 0) {
         refund(former, -permits, time_us);
     } else if (rule.algorithm == WEIR_SLIDING_WINDOW) {
-        const int64_t most = permits < rule.size ? permits : rule.size;
-        const int64_t excess = (int64_t)used_at(former, time_us) + most - rule.size;
+        const int64_t used = (int64_t)used_at(former, time_us), full = used > rule.size ? used : rule.size;
+        const int64_t most = permits < full ? permits : full, excess = used + most - full;
         refund_blocks(former, excess > 0 ? excess : 0, time_us);
         charge_block(former, (int64_t)(time_us / rule.period_us), most);
     } else {
+        const wide full = rule.size * units_of_a_permit(&rule), used = used_at(former, time_us);
         charge(former, &rule, permits, time_us);
-        if (former->used > rule.size * units_of_a_permit(&rule))
-            former->used = rule.size * units_of_a_permit(&rule);
+        if (former->used > (used > full ? used : full))
+            former->used = used > full ? used : full;
     }
 }
 
@@ -539,7 +553,8 @@ static void describe(const struct model_use *own, int64_t now_us, struct weir_de
 {
     wide unit = units_of_a_permit(&own->rule);
     out->limit = own->rule.size;
-    out->remaining = (int64_t)((own->rule.size * unit - used_at(own, now_us)) / unit);
+    const wide left = own->rule.size * unit - used_at(own, now_us);
+    out->remaining = left > 0 ? (int64_t)(left / unit) : 0;
     out->reset_after_us = least_wait_us(is_new_at, own, 0, now_us);
 }
 
@@ -558,6 +573,20 @@ static void hold_against(struct model_use *own, int64_t cost, bool charged, int6
     describe(own, now_us, out);
 }
 
+/* Charge what does not ask. */
+static void charge_anyhow(struct model_state *state, const struct model_rule *rule, int64_t cost, int64_t time_us,
+                          int64_t now_us, struct weir_decision *out)
+{
+    const wide room = (most_used(rule) - used_at(&state->own, time_us)) / units_of_a_permit(rule);
+    const int64_t fits = cost < room ? cost : (int64_t)room;
+    if (fits > 0)
+        charge(&state->own, rule, fits, time_us);
+    change_former(&state->former, fits, now_us, time_us);
+    out->allowed = true;
+    out->ahead = cost - fits;
+    describe(&state->own, now_us, out);
+}
+
 void model_decide(struct model_state *state, const struct model_rule *rule, enum model_verb verb, int64_t cost,
                   int64_t now_us, struct weir_decision *out)
 {
@@ -571,6 +600,9 @@ void model_decide(struct model_state *state, const struct model_rule *rule, enum
         hold_against(&next.own, cost, verb == MODEL_TAKE, time_us, now_us, out);
         if (verb == MODEL_TAKE && out->allowed)
             change_former(&next.former, cost, now_us, time_us);
+    } else if (verb == MODEL_CHARGE) {
+        const struct model_rule own = next.own.rule;
+        charge_anyhow(&next, &own, cost, time_us, now_us, out);
     } else {
         if (verb == MODEL_REFUND) {
             refund(&next.own, cost, time_us);

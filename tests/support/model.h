@@ -52,7 +52,7 @@ struct model_state {
     struct model_use former; /* under an earlier rule, and more than the current rule can hold; or fresh */
 };
 
-enum model_verb { MODEL_TAKE, MODEL_PEEK, MODEL_REFUND, MODEL_RESET };
+enum model_verb { MODEL_TAKE, MODEL_PEEK, MODEL_REFUND, MODEL_RESET, MODEL_CHARGE };
 
 /* Write the rule of `policy` for this share. False if the semantics refuse the policy. */
 bool model_rule_make(const struct weir_policy *policy, const struct model_share *share, struct model_rule *rule);

@@ -199,7 +199,8 @@ enum kind kind_of(const struct weir_policy *policy)
 {
     switch (policy->algorithm) {
     case WEIR_FIXED_WINDOW: return KIND_FIXED;
-    case WEIR_SLIDING_WINDOW: return KIND_SLIDING;
+    case WEIR_SLIDING_WINDOW:
+    case WEIR_CONCURRENCY: return KIND_SLIDING;
     case WEIR_LEAKY_BUCKET: return KIND_LEAKY;
     case WEIR_TOKEN_BUCKET: break;
     }

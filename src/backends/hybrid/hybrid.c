@@ -89,12 +89,44 @@ static void hybrid_note_refund(struct hybrid *hybrid, const struct weir_backend_
     lock_give(&shard->mutex);
 }
 
+/* Charge the lease if it covers the cost: its permits are charged in Redis already. */
+static bool hybrid_charge_lease(struct hybrid *hybrid, const struct weir_backend_request *request,
+                                struct weir_decision *out)
+{
+    const int64_t now_us = hybrid_time(hybrid, request->now_us);
+    struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
+    bool charged = false;
+    lock_take(&shard->mutex);
+    struct account *account = request_account(hybrid, shard, request, now_us);
+    if (account && account->lease.plan.algorithm != WEIR_LEAKY_BUCKET &&
+        lease_left(&account->lease, now_us) >= request->cost)
+        charged = request_decide(shard, account, now_us, request->cost, out) == LEASE_SPENT;
+    lock_give(&shard->mutex);
+    return charged;
+}
+
+/* Reserve in Redis, which alone knows when it charges. What this instance has leased may still cover a request that
+ * Redis denies; such permits do not come back. */
+static int hybrid_reserve(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t deadline_us,
+                          struct weir_decision *out)
+{
+    hybrid_give_back(hybrid, request);
+    const int error = hybrid->remote->ops->decide(hybrid->remote, request, 1, false, deadline_us, out);
+    if (!error && !out->allowed)
+        hybrid_charge_lease(hybrid, request, out);
+    return error;
+}
+
 static int hybrid_decide_other_verb(struct hybrid *hybrid, const struct weir_backend_request *request,
                                     int64_t deadline_us, struct weir_decision *out)
 {
     const int64_t asked_us = hybrid_time(hybrid, request->now_us);
     if (request->verb == WEIR_PEEK)
         return hybrid_peek(hybrid, request, deadline_us, out);
+    if (request->verb == WEIR_TAKE && request->reservation)
+        return hybrid_reserve(hybrid, request, deadline_us, out);
+    if (request->verb == WEIR_CHARGE && hybrid_charge_lease(hybrid, request, out))
+        return WEIR_OK;
     if (request->verb == WEIR_RESET)
         hybrid_forget_lease(hybrid, request);
     const int error = hybrid->remote->ops->decide(hybrid->remote, request, 1, false, deadline_us, out);
@@ -105,10 +137,10 @@ static int hybrid_decide_other_verb(struct hybrid *hybrid, const struct weir_bac
     return error;
 }
 
-/* True for a take whose `ahead` is not set by another layer; all other requests go to the remote unchanged. */
+/* True for a take that a lease may decide. */
 static bool hybrid_is_plain_take(const struct weir_backend_request *request)
 {
-    return request->verb == WEIR_TAKE && request->ahead == 0;
+    return request->verb == WEIR_TAKE && request->ahead == 0 && !request->reservation;
 }
 
 /* ---- The vtable ---- */
@@ -120,7 +152,9 @@ static int hybrid_decide(struct weir_backend *backend, const struct weir_backend
     if (n == 1 && hybrid_is_plain_take(requests)) /* a group of one, too */
         return hybrid_decide_one(hybrid, requests, deadline_us, out);
     deadline_us = hybrid_deadline_us(deadline_us);
-    if (all)
+    if (all && requests->reservation && n > 1)
+        return hybrid->remote->ops->decide(hybrid->remote, requests, n, true, deadline_us, out);
+    if (all && !requests->reservation)
         return hybrid_decide_all(hybrid, requests, n, deadline_us, out);
     int error = WEIR_OK;
     for (size_t i = 0, part; !error && i < n; i += part) {

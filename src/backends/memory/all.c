@@ -242,6 +242,8 @@ static enum table_error all_add(struct memory *memory, struct all *all, struct w
         if (all->full[i] && memory->on_full == WEIR_FULL_ALLOW) {
             error = all_decide_absent(all, &request, &plan, &out[i]);
             out[i].source = WEIR_BY_FULL;
+            if (request.reservation)
+                request.reservation->at_us = 0;
         } else {
             if (all->full[i]) /* an earlier request may have made the shared entry */
                 all->entries[i] = all_find_one(memory, all, i);

@@ -20,7 +20,8 @@ static bool state_is_worth_storing(const struct weir_backend_request *request, c
 {
     if (request->verb == WEIR_REFUND)
         return request->cold_since_us >= 0 && decision->reset_after_us > 0;
-    return request->verb <= WEIR_PEEK && decision->allowed && (request->cost > 0 || decision->ahead > 0);
+    return (request->verb <= WEIR_PEEK || request->verb == WEIR_CHARGE) && decision->allowed &&
+           (request->cost > 0 || decision->ahead > 0);
 }
 
 static enum table_error locked_decide_missing(struct memory *memory, struct shard *shard,
@@ -178,6 +179,13 @@ static enum table_error decide_full(struct memory *memory, const struct weir_bac
         error = locked_decide(memory, table_overflow_shard(&memory->table), &shared, out);
         on_full = error == TABLE_NO_ROOM ? WEIR_FULL_DENY : on_full;
     }
+    if (request->verb == WEIR_CHARGE && (error || on_full != WEIR_FULL_SHARE)) { /* it can't be denied, only lost */
+        out->source = WEIR_BY_FULL;
+        out->ahead = request->cost;
+        return TABLE_OK;
+    }
+    if (request->reservation && on_full != WEIR_FULL_SHARE) /* nothing was charged that could come back */
+        request->reservation->at_us = 0;
     if (on_full == WEIR_FULL_DENY) {
         deny_full(request, soonest_us, out);
         return TABLE_OK;

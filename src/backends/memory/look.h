@@ -249,7 +249,8 @@ __attribute__((always_inline)) static inline bool look_and_decide(const struct t
 /* True if a look may decide the request at all. */
 static inline bool look_may(const struct weir_backend_request *request)
 {
-    return request->verb <= WEIR_PEEK && request->ahead == 0 && request->key.len < (size_t)1 << WORD_LEN_BITS;
+    return request->verb <= WEIR_PEEK && request->ahead == 0 && !request->reservation &&
+           request->key.len < (size_t)1 << WORD_LEN_BITS;
 }
 
 #endif

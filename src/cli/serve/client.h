@@ -96,6 +96,9 @@ void run_try(struct client *client, const struct resp_command *command);
 void run_try_all(struct client *client, const struct resp_command *command);
 void run_peek(struct client *client, const struct resp_command *command);
 void run_reset(struct client *client, const struct resp_command *command);
+void run_charge(struct client *client, const struct resp_command *command);
+void run_reserve(struct client *client, const struct resp_command *command);
+void run_settle(struct client *client, const struct resp_command *command);
 void run_throttle(struct client *client, const struct resp_command *command);
 
 /* Move replies that are ready to the output. */

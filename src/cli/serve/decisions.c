@@ -12,6 +12,20 @@ static int64_t throttle_seconds(int64_t us)
     return us / WEIR_SECOND + (us % WEIR_SECOND >= 1000);
 }
 
+#define DECISION_INTEGERS 8
+
+static void put_integers(struct output *output, const struct weir_decision *decision)
+{
+    output_integer(output, decision->allowed);
+    output_integer(output, decision->limit);
+    output_integer(output, decision->remaining);
+    output_integer(output, decision->retry_after_us);
+    output_integer(output, decision->reset_after_us);
+    output_integer(output, decision->delay_us);
+    output_integer(output, decision->would_deny);
+    output_integer(output, decision->bound_by);
+}
+
 static void put_decision(struct output *output, const struct weir_decision *decision, enum answer answer)
 {
     if (answer == ANSWER_THROTTLE) {
@@ -24,15 +38,8 @@ static void put_decision(struct output *output, const struct weir_decision *deci
         output_integer(output, throttle_seconds(decision->reset_after_us));
         return;
     }
-    output_array(output, 8);
-    output_integer(output, decision->allowed);
-    output_integer(output, decision->limit);
-    output_integer(output, decision->remaining);
-    output_integer(output, decision->retry_after_us);
-    output_integer(output, decision->reset_after_us);
-    output_integer(output, decision->delay_us);
-    output_integer(output, decision->would_deny);
-    output_integer(output, decision->bound_by);
+    output_array(output, DECISION_INTEGERS);
+    put_integers(output, decision);
 }
 
 static void put_answer(struct output *output, int status, const struct weir_decision *decision, enum answer answer)
@@ -211,16 +218,74 @@ void run_try_all(struct client *client, const struct resp_command *command)
     put_answer(client_reply(client), status, &decision, ANSWER_TRY);
 }
 
+static void put_status(struct client *client, int status)
+{
+    if (status)
+        put_answer(client_reply(client), status, NULL, ANSWER_TRY);
+    else
+        output_simple(client_reply(client), "OK");
+}
+
 void run_reset(struct client *client, const struct resp_command *command)
 {
     struct weir_request request;
     if (!read_request(client, command, 1, &request))
         return;
-    const int status = weir_reset(request.limit, request.key);
-    if (status)
+    put_status(client, weir_reset(request.limit, request.key));
+}
+
+void run_charge(struct client *client, const struct resp_command *command)
+{
+    struct weir_request request;
+    if (read_request(client, command, 1, &request))
+        put_status(client, weir_charge(request.limit, request.key, request.cost));
+}
+
+/* A reservation is two integers more than a decision; WEIR.SETTLE brings them back. */
+void run_reserve(struct client *client, const struct resp_command *command)
+{
+    struct weir_request request;
+    struct weir_decision decision;
+    struct weir_reservation reservation;
+    if (!read_request(client, command, 1, &request))
+        return;
+    const int status = weir_reserve(request.limit, request.key, request.cost, &decision, &reservation);
+    if (status) {
         put_answer(client_reply(client), status, NULL, ANSWER_TRY);
-    else
-        output_simple(client_reply(client), "OK");
+        return;
+    }
+    struct output *output = client_reply(client);
+    output_array(output, DECISION_INTEGERS + 2);
+    put_integers(output, &decision);
+    output_integer(output, reservation.permits);
+    output_integer(output, reservation.at_us);
+}
+
+/* WEIR.SETTLE limit key permits at actual */
+void run_settle(struct client *client, const struct resp_command *command)
+{
+    struct weir_request request = { .cost = 1 };
+    struct weir_reservation reservation;
+    int64_t actual;
+    const struct span key = command->words[2];
+    if (!word_number(client, command->words[3], &reservation.permits) ||
+        !word_number(client, command->words[4], &reservation.at_us) ||
+        !word_number(client, command->words[5], &actual) || !request_is_good(client, key, request.cost))
+        return;
+    const bool is_one = reservation.permits >= -1 && reservation.permits <= WEIR_MAX_PERMITS &&
+                        reservation.at_us >= 0 && reservation.at_us <= WEIR_MAX_TIME_US;
+    if (!is_one) {
+        output_error(client_reply(client), "ERR no reservation has these numbers");
+        return;
+    }
+    if (actual < 0 || actual > WEIR_MAX_PERMITS) {
+        output_error(client_reply(client), "ERR the cost must be 0 to %lld, not %lld", (long long)WEIR_MAX_PERMITS,
+                     (long long)actual);
+        return;
+    }
+    request.limit = word_limit(client, command->words[1]);
+    if (request.limit)
+        put_status(client, weir_settle(request.limit, weir_key(key.data, key.len), &reservation, actual));
 }
 
 /* redis-cell's command: CL.THROTTLE key max_burst count period [quantity]; a quantity of 0 only looks. */

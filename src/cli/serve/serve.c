@@ -1,7 +1,7 @@
 /* serve.c - weir serve: a limiter for programs in any language, which speak to it as to Redis.
  *
  * One thread serves all clients. It never waits for Redis with a take: weir_submit() and weir_dispatch() do that. A
- * group, a peek and a reset have no asynchronous form and may hold it up for timeout_us.
+ * group, a peek, a reset, a charge and a reservation have no asynchronous form and may hold it up for timeout_us.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -42,6 +42,9 @@ const char SERVE_HELP[] =
     "  WEIR.TRYALL limit key cost ...  of several, all or nothing\n"
     "  WEIR.PEEK limit key [cost]      look without taking\n"
     "  WEIR.RESET limit key            make the key fresh\n"
+    "  WEIR.CHARGE limit key [cost]    charge what has been used already\n"
+    "  WEIR.RESERVE limit key [cost]   take permits that WEIR.SETTLE corrects\n"
+    "  WEIR.SETTLE limit key permits at actual\n"
     "  WEIR.STATS                      counters in the Prometheus text format\n"
     "\n"
     "  -f, --policies FILE    the limits; read again whenever the file changes\n"

@@ -3,6 +3,7 @@
 
 #include "core/algorithm/grid.h"
 #include "core/algorithm/sliding_window.h"
+#include "core/algorithm/top.h"
 #include "core/ground/arith.h"
 
 #include <string.h>
@@ -53,12 +54,13 @@ int64_t state_fresh_at_us(const struct weir_plan *plan, const int64_t *state)
     return algorithm_of(plan)->fresh_at_us(plan, state);
 }
 
-int64_t state_drain_us(const struct weir_plan *plan)
+int64_t state_drain_us(const struct weir_plan *plan, int64_t used)
 {
+    const int64_t most = max_of(plan->size, used);
     if (plan->p > 0)
-        return div_up(plan->size * plan->q, plan->p) * plan->tick_us;
+        return div_up(min_of(most * plan->q, state_top(plan)), plan->p) * plan->tick_us;
     if (plan->refill == WEIR_INTERVAL)
-        return div_up(plan->size, plan->limit) * plan->period_us;
+        return div_up(most, plan->limit) * plan->period_us;
     return plan->period_us * (plan->blocks + 1);
 }
 
@@ -91,7 +93,7 @@ bool state_convert(const struct weir_plan *from, const int64_t *old, const struc
     if (algorithm_of(from)->charge == sliding_window_charge)
         return sliding_window_convert(from, old, to, now_us, state);
     memmove(state, old, 2 * sizeof *state);
-    state_decide(from, state, now_us, 0, WEIR_TAKE, &unused);
+    state_decide(from, state, now_us, 0, WEIR_CHARGE, &unused);
     if (from->p > 0 && to->p > 0)
         return level_convert(from, to, &state[0]);
     state[0] = min_of(state[0], to->size);
@@ -109,9 +111,9 @@ void state_fill(const struct weir_plan *plan, int64_t *state, int64_t now_us, in
     state_decide(plan, state, now_us, permits, WEIR_TAKE, &decision);
     if (decision.allowed)
         return;
-    state_decide(plan, state, now_us, decision.remaining, WEIR_TAKE, &decision);
+    state_decide(plan, state, now_us, decision.remaining, WEIR_CHARGE, &decision);
     if (plan->p > 0)
-        state[0] = plan->size * plan->q;
+        state[0] = max_of(state[0], plan->size * plan->q);
 }
 
 bool state_take_ahead(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost, int64_t ahead,
@@ -173,5 +175,10 @@ bool state_decide_request(const struct weir_plan *plan, int64_t *state, int64_t 
         return state_take_ahead(plan, state, now_us, request->cost, request->ahead, request->spread, out);
     if (verb == WEIR_REFUND && request->ahead > 0)
         return state_return(plan, state, now_us, request->ahead, request->cost, out);
-    return state_decide(plan, state, now_us, request->cost, verb, out);
+    const bool changed = state_decide(plan, state, now_us, request->cost, verb, out);
+    if (verb == WEIR_TAKE && out->allowed && request->reservation) {
+        state_used(plan, state, &now_us); /* if a clock that stepped back is held, the charge is at the state's time */
+        request->reservation->at_us = max_of(1, now_us);
+    }
+    return changed;
 }

@@ -38,8 +38,8 @@ int64_t state_used(const struct weir_plan *plan, const int64_t *state, int64_t *
 /* Return when the key will be idle if no request touches it; 0 if nothing is used. */
 int64_t state_fresh_at_us(const struct weir_plan *plan, const int64_t *state);
 
-/* Return how long it takes until nothing of a full state is in use. */
-int64_t state_drain_us(const struct weir_plan *plan);
+/* Return how long it takes until nothing of a full state is in use, or of one with more than that, `used` permits. */
+int64_t state_drain_us(const struct weir_plan *plan, int64_t used);
 
 /* Write as `state` what `old`, in which something is used, is under the plan `to`: the anchor stays, levels keep their
  * fractions of a permit, and what `to` cannot hold is clipped. False: that is not exact, because the algorithms, the
@@ -47,7 +47,7 @@ int64_t state_drain_us(const struct weir_plan *plan);
 bool state_convert(const struct weir_plan *from, const int64_t *old, const struct weir_plan *to, int64_t now_us,
                    int64_t *state);
 
-/* Charge permits that may not fit: the state is then full. Of a sliding window's, the youngest count. */
+/* Charge permits that may not fit: the state is then full, or as far overdrawn as before. Of a sliding window's, the youngest count. */
 void state_fill(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t permits);
 
 /* Each algorithm defines these, in <algorithm>.c. */
@@ -71,7 +71,7 @@ ALGORITHM_DECIDE(fixed_window);
 ALGORITHM_DECIDE(sliding_window);
 ALGORITHM_DECIDE(leaky_bucket);
 
-/* Take, peek or refund. Fill *out, except `source`, which stays 0. Return true if *state was changed. */
+/* Take, peek, refund or charge. Fill *out, except `source`, which stays 0. Return true if *state was changed. */
 static inline bool state_decide(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost,
                                 enum weir_verb verb, struct weir_decision *out)
 {
@@ -86,7 +86,8 @@ static inline bool state_decide(const struct weir_plan *plan, int64_t *state, in
 }
 
 /* Do what a request asks of a state: any verb but a reset. The return value and *out are as above; WEIR_TAKE with
- * `ahead` is state_take_ahead(), WEIR_REFUND with `ahead` state_return(). */
+ * `ahead` is state_take_ahead(), WEIR_REFUND with `ahead` state_return(). An allowed take with a reservation notes its
+ * time there. */
 bool state_decide_request(const struct weir_plan *plan, int64_t *state, int64_t now_us, enum weir_verb verb,
                           const struct weir_backend_request *request, struct weir_decision *out);
 

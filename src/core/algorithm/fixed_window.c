@@ -10,6 +10,7 @@
  */
 #include "core/algorithm/algorithm.h"
 #include "core/algorithm/grid.h"
+#include "core/algorithm/top.h"
 
 struct window {
     int64_t used, start_us, end_us;
@@ -53,10 +54,11 @@ bool fixed_window_decide(const struct weir_plan *plan, int64_t *state, int64_t n
 {
     struct window window = window_read(plan, state, now_us);
     int64_t left_us = window.end_us - now_us;
-    bool allowed = verb == WEIR_REFUND || window.used + cost <= plan->size;
+    const int64_t fits = verb == WEIR_CHARGE ? min_of(cost, state_top(plan) - window.used) : cost;
+    bool allowed = verb == WEIR_REFUND || verb == WEIR_CHARGE || window.used + cost <= plan->size;
 
-    if (verb == WEIR_TAKE && allowed)
-        window.used += cost;
+    if (verb == WEIR_CHARGE || (verb == WEIR_TAKE && allowed))
+        window.used += fits;
     else if (verb == WEIR_REFUND)
         window.used = max_of(0, window.used - cost);
 
@@ -68,11 +70,12 @@ bool fixed_window_decide(const struct weir_plan *plan, int64_t *state, int64_t n
     *out = (struct weir_decision){
         .allowed = allowed,
         .limit = plan->size,
-        .remaining = plan->size - window.used,
+        .remaining = max_of(0, plan->size - window.used),
         .retry_after_us = allowed             ? 0
                           : cost > plan->size ? WEIR_NEVER
                                               : left_us,
         .reset_after_us = window.used > 0 ? left_us : 0,
+        .ahead = cost - fits,
     };
     return changed;
 }

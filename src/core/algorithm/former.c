@@ -16,7 +16,9 @@
  *         a denial, a peek: change neither, except for a rebase of the state; but a take by another plan is written
  *                   even if it is denied
  *         reset:    forgets both
- *     the former state is forgotten when its plan has not been asked for as long as a full state takes to drain
+ *     charge:   charged to both. The former one is full at most, or stays as far overdrawn as it was
+ *     the former state is forgotten when its plan has not been asked for as long as a full state, or its own use if
+ *         that is more, takes to drain
  *     idle: when nothing is used in the state, and the former one is forgotten
  *
  * In local mode a limit has one plan at a time, and memory is scarce (one_at_a_time). There the former state is kept
@@ -68,7 +70,7 @@ struct carried carry_over(const struct weir_plan *to, const struct key_states *k
     if (key->one_at_a_time && (returns || carried.used <= to->size))
         return carried;
     carried.former = stays ? key->former : key->own;
-    carried.until_us = stays ? key->until_us : min_of(now_us + state_drain_us(key->own.plan), EXACT_MAX);
+    carried.until_us = stays ? key->until_us : min_of(now_us + state_drain_us(key->own.plan, used), EXACT_MAX);
     return carried;
 }
 

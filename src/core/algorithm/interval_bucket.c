@@ -13,6 +13,7 @@
  */
 #include "core/algorithm/algorithm.h"
 #include "core/algorithm/grid.h"
+#include "core/algorithm/top.h"
 
 struct interval {
     int64_t used, start_us;
@@ -72,15 +73,16 @@ bool interval_bucket_decide(const struct weir_plan *plan, int64_t *state, int64_
                             enum weir_verb verb, struct weir_decision *out)
 {
     struct interval interval = interval_read(plan, state, now_us);
-    bool allowed = verb == WEIR_REFUND || interval.used + cost <= plan->size;
+    bool allowed = verb == WEIR_REFUND || verb == WEIR_CHARGE || interval.used + cost <= plan->size;
+    const int64_t fits = verb == WEIR_CHARGE ? min_of(cost, state_top(plan) - interval.used) : cost;
     int64_t retry_after_us = 0;
 
     if (cost > plan->size && !allowed)
         retry_after_us = WEIR_NEVER;
     else if (!allowed)
         retry_after_us = interval_wait_us(plan, &interval, interval.used + cost - plan->size, now_us);
-    else if (verb == WEIR_TAKE)
-        interval.used += cost;
+    else if (verb == WEIR_TAKE || verb == WEIR_CHARGE)
+        interval.used += fits;
     else if (verb == WEIR_REFUND)
         interval.used = max_of(0, interval.used - cost);
 
@@ -92,9 +94,10 @@ bool interval_bucket_decide(const struct weir_plan *plan, int64_t *state, int64_
     *out = (struct weir_decision){
         .allowed = allowed,
         .limit = plan->size,
-        .remaining = plan->size - interval.used,
+        .remaining = max_of(0, plan->size - interval.used),
         .retry_after_us = retry_after_us,
         .reset_after_us = interval.used > 0 ? interval_wait_us(plan, &interval, interval.used, now_us) : 0,
+        .ahead = cost - fits,
     };
     return changed;
 }

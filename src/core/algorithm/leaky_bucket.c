@@ -29,7 +29,7 @@ bool leaky_bucket_decide(const struct weir_plan *plan, int64_t *state, int64_t n
     struct level level = level_read(plan, state, now_us);
     int64_t delay_us = level.used > 0 ? level_wait_us(plan, &level, level.used, now_us) : 0;
     bool changed = level_decide(plan, &level, state, now_us, cost, verb, out);
-    if (out->allowed && verb != WEIR_REFUND)
+    if (out->allowed && verb <= WEIR_PEEK)
         out->delay_us = delay_us;
     return changed;
 }

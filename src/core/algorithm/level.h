@@ -9,7 +9,7 @@
 #ifndef CORE_ALGORITHM_LEVEL_H
 #define CORE_ALGORITHM_LEVEL_H
 
-#include "core/ground/arith.h"
+#include "core/algorithm/top.h"
 
 #include <weir/backend.h>
 
@@ -50,7 +50,7 @@ static inline bool level_ask(const struct weir_plan *plan, struct level *level, 
 {
     const bool fits = cost <= plan->size;
     if (verb == WEIR_REFUND) {
-        level->used = fits ? max_of(0, level->used - cost * plan->q) : 0;
+        level->used = max_of(0, level->used - mul_capped(cost, plan->q));
         level->changed = true;
         return true;
     }
@@ -83,20 +83,31 @@ static inline void level_tell(const struct weir_plan *plan, const struct level *
     *out = (struct weir_decision){
         .allowed = allowed,
         .limit = plan->size,
-        .remaining = div_down(plan->size * plan->q - level->used, plan->q),
+        .remaining = div_down(max_of(0, plan->size * plan->q - level->used), plan->q),
         .retry_after_us = retry_after_us,
         .reset_after_us = level->used > 0 ? level_wait_us(plan, level, level->used, now_us) : 0,
     };
+}
+
+/* Charge what is not asked for, at a level just read. Return the permits beyond the top, which are not charged. */
+static inline int64_t level_charge(const struct weir_plan *plan, struct level *level, int64_t cost)
+{
+    const int64_t fits = min_of(cost, div_down(state_top(plan) - level->used, plan->q));
+    level->used += fits * plan->q;
+    level->changed = true;
+    return cost - fits;
 }
 
 /* Do both on the state that the level was read from. Return true if *state was changed. */
 static inline bool level_decide(const struct weir_plan *plan, struct level *level, int64_t *state, int64_t now_us,
                                 int64_t cost, enum weir_verb verb, struct weir_decision *out)
 {
-    const bool allowed = level_ask(plan, level, cost, verb);
+    const int64_t beyond = verb == WEIR_CHARGE ? level_charge(plan, level, cost) : 0;
+    const bool allowed = verb == WEIR_CHARGE || level_ask(plan, level, cost, verb);
     if (level->changed)
         level_write(level, state);
     level_tell(plan, level, now_us, cost, allowed, out);
+    out->ahead = beyond;
     return level->changed;
 }
 

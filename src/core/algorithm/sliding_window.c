@@ -17,6 +17,7 @@
 #include "core/algorithm/sliding_window.h"
 
 #include "core/algorithm/algorithm.h"
+#include "core/algorithm/top.h"
 #include "core/ground/arith.h"
 
 #include <string.h>
@@ -173,11 +174,11 @@ bool sliding_window_convert(const struct weir_plan *from, const int64_t *old, co
 void sliding_window_fill(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t permits)
 {
     struct sliding window = sliding_read(plan, state, now_us);
-    const int64_t most = min_of(permits, plan->size);
+    const int64_t full = max_of(plan->size, window.sum), most = min_of(permits, full);
     if (window.rebased)
         sliding_rebase(plan, state, &window);
     sliding_advance(plan, state, &window);
-    sliding_refund(plan, state, &window, max_of(0, window.sum + most - plan->size));
+    sliding_refund(plan, state, &window, max_of(0, window.sum + most - full));
     sliding_take(state, &window, most);
 }
 
@@ -201,7 +202,7 @@ static void sliding_tell(const struct weir_plan *plan, const int64_t *state, con
     *out = (struct weir_decision){
         .allowed = true,
         .limit = plan->size,
-        .remaining = plan->size - window->sum,
+        .remaining = max_of(0, plan->size - window->sum),
         .reset_after_us = window->sum > 0 ? empty_at_us(plan, state, window) - now_us : 0,
     };
 }
@@ -220,25 +221,28 @@ bool sliding_window_decide(const struct weir_plan *plan, int64_t *state, int64_t
                            enum weir_verb verb, struct weir_decision *out)
 {
     struct sliding window = sliding_read(plan, state, now_us);
-    bool allowed = verb == WEIR_REFUND || window.sum + cost <= plan->size;
+    const int64_t fits = verb == WEIR_CHARGE ? min_of(cost, state_top(plan) - window.sum) : cost;
+    const bool takes = verb == WEIR_TAKE || (verb == WEIR_CHARGE && fits > 0);
+    bool allowed = verb == WEIR_REFUND || verb == WEIR_CHARGE || window.sum + cost <= plan->size;
     bool changed = verb != WEIR_PEEK && (allowed || window.rebased);
     int64_t retry_after_us = 0;
 
     if (changed && window.rebased)
         sliding_rebase(plan, state, &window);
-    if (verb == WEIR_TAKE && allowed)
+    if (takes && allowed)
         sliding_advance(plan, state, &window);
     if (cost > plan->size && !allowed)
         retry_after_us = WEIR_NEVER;
     else if (!allowed)
         retry_after_us = freed_at_us(plan, state, &window, window.sum + cost - plan->size) - now_us;
-    else if (verb == WEIR_TAKE)
-        sliding_take(state, &window, cost);
+    else if (takes)
+        sliding_take(state, &window, fits);
     else if (verb == WEIR_REFUND)
         sliding_refund(plan, state, &window, cost);
 
     sliding_tell(plan, state, &window, now_us, out);
     out->allowed = allowed;
     out->retry_after_us = retry_after_us;
+    out->ahead = cost - fits;
     return changed;
 }

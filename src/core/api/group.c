@@ -4,6 +4,7 @@
  */
 #include "core/api/group.h"
 
+#include "core/api/reserve.h"
 #include "core/ground/arith.h"
 #include "core/ground/cancel.h"
 
@@ -104,18 +105,41 @@ static struct weir_decision fold(const struct weir_decision *decisions, const ui
     return whole;
 }
 
-/* Sort the caller's requests into a group. All get the first one's time. */
-static void group_fill(struct group *group, const struct weir_request *requests, size_t n, int64_t now_us)
+/* Sort the caller's requests into a group. All get the first one's time. `reservations` may be NULL. */
+static void group_fill(struct group *group, const struct weir_request *requests, size_t n, int64_t now_us,
+                       struct weir_reservation *reservations)
 {
     group->count = group->shadows = 0;
     for (size_t i = 0; i < n; i++) {
+        if (reservations)
+            reservations[i] = RESERVATION_NONE;
         if (group_merge(group, &requests[i]))
             continue;
         struct weir_backend_request request = take_request(&requests[i], now_us);
         request.now_us = requests[0].now_us ? requests[0].now_us : now_us;
+        request.reservation = reservations ? &reservations[i] : NULL;
         const size_t at = limit_is_shadow(request.limit, request.key) ? GROUP_MAX - ++group->shadows : group->count++;
         group->requests[at] = request;
         group->indices[at] = (uint8_t)i;
+    }
+}
+
+/* Complete the reservations of group members from `first` on, by their decisions. Requests that were merged into a
+ * member were charged with it. */
+static void reservations_finish(const struct group *group, size_t first, size_t count,
+                                const struct weir_decision *decisions, const struct weir_request *requests, size_t n,
+                                struct weir_reservation *reservations)
+{
+    for (size_t k = 0; reservations && k < count; k++) {
+        const struct weir_backend_request *member = &group->requests[first + k];
+        const struct weir_reservation noted = reservations[group->indices[first + k]];
+        for (size_t i = group->indices[first + k]; i < n; i++) {
+            if (requests[i].limit != member->limit->of || requests[i].key.len != member->key.len ||
+                memcmp(requests[i].key.data, member->key.data, member->key.len) != 0)
+                continue;
+            reservations[i] = noted;
+            reservation_finish(&reservations[i], requests[i].cost, &decisions[k]);
+        }
     }
 }
 
@@ -139,7 +163,8 @@ static size_t try_shadows(struct weir *limiter, struct group *group, int64_t dea
     return group->shadows;
 }
 
-static int try_all(struct weir *limiter, const struct weir_request *requests, size_t n, struct weir_decision *out)
+static int try_all(struct weir *limiter, const struct weir_request *requests, size_t n,
+                   struct weir_reservation *reservations, struct weir_decision *out)
 {
     int64_t now_us;
     int error = group_time(limiter, requests, 1, &now_us);
@@ -148,7 +173,7 @@ static int try_all(struct weir *limiter, const struct weir_request *requests, si
     struct group group;
     struct weir_decision decisions[GROUP_MAX];
     const int64_t deadline = deadline_us(limiter);
-    group_fill(&group, requests, n, now_us);
+    group_fill(&group, requests, n, now_us, reservations);
     *out = (struct weir_decision){ .allowed = true };
     if (group.count > 0) {
         error = failure_decide(limiter, group.requests, group.count, true, deadline, decisions);
@@ -161,7 +186,9 @@ static int try_all(struct weir *limiter, const struct weir_request *requests, si
     }
     if (!out->allowed)
         return WEIR_OK;
+    reservations_finish(&group, 0, group.count, decisions, requests, n, reservations);
     const size_t answered = try_shadows(limiter, &group, deadline, decisions, out);
+    reservations_finish(&group, GROUP_MAX - answered, answered, decisions, requests, n, reservations);
     if (group.count == 0 && answered > 0) { /* nothing else describes the group */
         const struct weir_decision enforced = *out;
         *out = fold(decisions, &group.indices[GROUP_MAX - answered], answered);
@@ -171,10 +198,10 @@ static int try_all(struct weir *limiter, const struct weir_request *requests, si
     return WEIR_OK;
 }
 
-int weir_try_all(weir *limiter, const struct weir_request *requests, size_t n, struct weir_decision *out)
+/* Check and decide a group. `reservations` may be NULL. */
+static int decide_group(struct weir *limiter, const struct weir_request *requests, size_t n,
+                        struct weir_reservation *reservations, struct weir_decision *out)
 {
-    if (!limiter)
-        return WEIR_EINVAL;
     if (!requests || !out)
         return refuse_null(limiter, requests ? "out" : "requests");
     if (n < 1 || n > WEIR_MAX_ALL)
@@ -190,13 +217,32 @@ int weir_try_all(weir *limiter, const struct weir_request *requests, size_t n, s
     if (error)
         return error;
     struct weir_decision whole = { 0 };
-    error = try_all(limiter, requests, n, &whole);
+    error = try_all(limiter, requests, n, reservations, &whole);
     stats_add(&limiter->stats, error ? STATS_ERRORS : whole.allowed ? STATS_GROUPS_ALLOWED : STATS_GROUPS_DENIED, 1);
     if (!error)
         stats_add(&limiter->stats, STATS_FALLBACKS, failure_decided(&whole));
     if (!error)
         *out = whole;
     inside_leave(limiter, 1);
+    return error;
+}
+
+int weir_try_all(weir *limiter, const struct weir_request *requests, size_t n, struct weir_decision *out)
+{
+    return limiter ? decide_group(limiter, requests, n, NULL, out) : WEIR_EINVAL;
+}
+
+int weir_reserve_all(weir *limiter, const struct weir_request *requests, size_t n, struct weir_decision *out,
+                     struct weir_reservation *reservations)
+{
+    struct weir_reservation noted[GROUP_MAX];
+    if (!limiter)
+        return WEIR_EINVAL;
+    if (!reservations)
+        return refuse_null(limiter, "reservations");
+    const int error = decide_group(limiter, requests, n, noted, out);
+    if (!error)
+        memcpy(reservations, noted, n * sizeof *reservations);
     return error;
 }
 

@@ -76,6 +76,8 @@ static inline int ask_plain(struct weir_limit *limit, struct weir_key key, uint6
         return ask_plain_rarely(request.limit, key, cost, verb, error, out);
     if (verb == WEIR_TAKE)
         figures_count_bound(request.limit, cost, out);
+    else if (verb == WEIR_CHARGE)
+        figures_count_charge(request.limit, cost - out->ahead);
     return WEIR_OK;
 }
 

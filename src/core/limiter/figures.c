@@ -53,6 +53,13 @@ void figures_count_member(struct weir_limit *limit, int64_t cost, const struct w
     figures_note(limit, cost, decision, true);
 }
 
+void figures_count_charge(struct weir_limit *limit, int64_t permits)
+{
+    bool is_own;
+    struct figures *figures = figures_find(limit, &is_own);
+    figures_add_to(&figures->permits, (uint64_t)permits, is_own);
+}
+
 /* ---- Sums ---- */
 
 /* Return the next block from *slot on, with the shared one last; NULL at the end. */

@@ -50,6 +50,9 @@ static inline void figures_count(struct weir_limit *limit, int64_t cost, const s
         figures_count_bound(limit, cost, decision);
 }
 
+/* Count permits that were charged without a question. */
+void figures_count_charge(struct weir_limit *limit, int64_t permits);
+
 /* Count a member of a group: it was admitted with the group, or it denied the group. */
 void figures_count_member(struct weir_limit *limit, int64_t cost, const struct weir_decision *decision);
 

@@ -93,6 +93,7 @@ static inline void fill_request(struct weir_backend_request *out, struct weir_li
     out->spread = 0;
     out->verb = verb;
     out->hint = NULL;
+    out->reservation = NULL;
     const struct overrides *overrides = atomic_load_explicit(&limit->overrides, memory_order_acquire);
     if (__builtin_expect(overrides != NULL, 0))
         limit = overrides_find(overrides, limit, key, hash);

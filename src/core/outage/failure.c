@@ -255,7 +255,7 @@ static int decide_local(struct weir *limiter, int failure, struct weir_backend_r
         const uint64_t word = outage_enter(limiter, &request->key, request->now_us, failure);
         request->cold_since_us = outage_since_us(word);
         request->cold_left = outage_left(limiter, request);
-        owes = owes || settle_owes(limiter, request);
+        owes = owes || (request->verb != WEIR_CHARGE && settle_owes(limiter, request));
         request->limit_id = request->limit->id | outage_number(word) << OUTAGE_TAG_BIT;
         request->plan_version = plan_cell_version(&request->limit->local_plan);
     }
@@ -270,7 +270,8 @@ static int decide_local(struct weir *limiter, int failure, struct weir_backend_r
         charged = out[i].allowed;
     for (size_t i = 0; !error && i < n; i++) {
         const struct weir_backend_request *request = &requests[i];
-        if (charged && out[i].allowed && request->verb == WEIR_TAKE)
+        if (charged && out[i].allowed &&
+            (request->verb == WEIR_TAKE || (request->verb == WEIR_CHARGE && out[i].ahead == 0)))
             is_late = settle_admitted(limiter, request, out[i].source != WEIR_BY_FULL) || is_late;
         bound_retry(limiter, request, &out[i]);
         out[i].source = WEIR_BY_FALLBACK;
@@ -346,7 +347,8 @@ int failure_answer(struct weir *limiter, int error, struct weir_backend_request 
     if (!error)
         outage_note_left(limiter, requests, n, out);
     if (!failed || limiter->on_failure == WEIR_FAIL_ERROR || requests[0].verb == WEIR_REFUND ||
-        requests[0].verb == WEIR_RESET)
+        requests[0].verb == WEIR_RESET ||
+        (requests[0].verb == WEIR_CHARGE && limiter->on_failure != WEIR_FAIL_LOCAL)) /* nothing else can record it */
         return error;
     if (n > 1 && !all)
         return answer_rest(limiter, error, requests, n, out);
@@ -387,7 +389,7 @@ int failure_decide(struct weir *limiter, struct weir_backend_request *requests, 
     const bool is_calm = !is_due &&
                          !(atomic_load_explicit(&limiter->outage->word, memory_order_relaxed) & OUTAGE_LASTS);
     int error = WEIR_OK;
-    if (is_due && requests[0].verb != WEIR_REFUND) {
+    if (is_due && requests[0].verb != WEIR_REFUND && requests[0].verb != WEIR_CHARGE) { /* these need no answer */
         if (deadline_us < 0)
             deadline_us = clock_monotonic_us() - deadline_us; /* settling and deciding share the span */
         error = settle_before(limiter, requests, n, deadline_us);

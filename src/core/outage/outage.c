@@ -65,7 +65,8 @@ void outage_note_left(struct weir *limiter, const struct weir_backend_request *r
     const struct own_ops *own = own_ops(limiter->backend);
     for (size_t i = 0; limiter->outage->known && i < n; i++) {
         const uint8_t source = decisions[i].source;
-        if (requests[i].verb > WEIR_PEEK || source == WEIR_BY_LEASE || source == WEIR_BY_DENIAL)
+        if (requests[i].verb == WEIR_REFUND || requests[i].verb == WEIR_RESET || source == WEIR_BY_LEASE ||
+            source == WEIR_BY_DENIAL)
             continue;
         const int64_t leased = own && own->leased ? own->leased(limiter->backend, &requests[i]) : 0;
         known_note(limiter->outage->known, requests[i].hash, decisions[i].remaining - leased);

@@ -44,7 +44,8 @@ enum policy_field_id plan_size_field(const struct weir_policy *policy)
 
 static bool is_window(const struct weir_policy *policy)
 {
-    return policy->algorithm == WEIR_FIXED_WINDOW || policy->algorithm == WEIR_SLIDING_WINDOW;
+    return policy->algorithm == WEIR_FIXED_WINDOW || policy->algorithm == WEIR_SLIDING_WINDOW ||
+           policy->algorithm == WEIR_CONCURRENCY;
 }
 
 enum plan_part plan_part(const struct weir_policy *policy, const struct share *share)
@@ -155,16 +156,18 @@ static void plan_window(const struct weir_policy *policy, struct weir_plan *plan
 {
     plan->limit = plan->size;
     plan->period_us = policy->period_us;
-    if (policy->algorithm == WEIR_SLIDING_WINDOW) {
+    if (plan->algorithm == WEIR_SLIDING_WINDOW) {
         plan->blocks = policy->blocks ? policy->blocks : POLICY_DEFAULT_BLOCKS;
         plan->period_us = div_up(policy->period_us, plan->blocks);
     }
 }
 
+/* Requests in flight are counted by a sliding window as long as the hold, whose permits are given back to their block. */
 static struct weir_plan plan_begin(const struct weir_policy *policy)
 {
+    const bool in_flight = policy->algorithm == WEIR_CONCURRENCY;
     return (struct weir_plan){
-        .algorithm = (int32_t)policy->algorithm,
+        .algorithm = in_flight ? WEIR_SLIDING_WINDOW : (int32_t)policy->algorithm,
         .refill = (int32_t)policy->refill,
         .align = (int32_t)policy->align,
     };

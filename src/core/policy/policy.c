@@ -7,10 +7,9 @@
 #define OF_ALL (OF(POLICY_ALGORITHMS) - 1)
 
 const char *const policy_algorithms[POLICY_ALGORITHMS] = {
-    [WEIR_TOKEN_BUCKET] = "token_bucket",
-    [WEIR_FIXED_WINDOW] = "fixed_window",
-    [WEIR_SLIDING_WINDOW] = "sliding_window",
-    [WEIR_LEAKY_BUCKET] = "leaky_bucket",
+    [WEIR_TOKEN_BUCKET] = "token_bucket",     [WEIR_FIXED_WINDOW] = "fixed_window",
+    [WEIR_SLIDING_WINDOW] = "sliding_window", [WEIR_LEAKY_BUCKET] = "leaky_bucket",
+    [WEIR_CONCURRENCY] = "concurrency",
 };
 
 static const char *const refill_words[] = { [WEIR_GREEDY] = "greedy", [WEIR_INTERVAL] = "interval" };
@@ -18,11 +17,13 @@ static const char *const align_words[] = { [WEIR_ALIGN_FIRST] = "first", [WEIR_A
 
 const struct policy_field policy_fields[POLICY_FIELDS] = {
     [POLICY_LIMIT] = { "limit", POLICY_COUNT, OF_ALL, true, 1, WEIR_MAX_PERMITS, NULL },
-    [POLICY_PERIOD] = { "period", POLICY_TIME, OF_ALL, true, 1, WEIR_MAX_PERIOD_US, NULL },
+    [POLICY_PERIOD] = { "period", POLICY_TIME, OF_ALL & ~OF(WEIR_CONCURRENCY), true, 1, WEIR_MAX_PERIOD_US, NULL },
+    [POLICY_HOLD] = { "hold", POLICY_TIME, OF(WEIR_CONCURRENCY), true, 1, WEIR_MAX_PERIOD_US, NULL },
     [POLICY_BURST] = { "burst", POLICY_COUNT, OF(WEIR_TOKEN_BUCKET), false, 1, WEIR_MAX_PERMITS, NULL },
     [POLICY_DEBT] = { "debt", POLICY_COUNT, OF(WEIR_TOKEN_BUCKET), false, 0, WEIR_MAX_PERMITS, NULL },
     [POLICY_CAPACITY] = { "capacity", POLICY_COUNT, OF(WEIR_LEAKY_BUCKET), false, 1, WEIR_MAX_PERMITS, NULL },
-    [POLICY_BLOCKS] = { "blocks", POLICY_COUNT, OF(WEIR_SLIDING_WINDOW), false, 1, WEIR_MAX_BLOCKS, NULL },
+    [POLICY_BLOCKS] = { "blocks", POLICY_COUNT, OF(WEIR_SLIDING_WINDOW) | OF(WEIR_CONCURRENCY), false, 1,
+                        WEIR_MAX_BLOCKS, NULL },
     [POLICY_REFILL] = { "refill", POLICY_CHOICE, OF(WEIR_TOKEN_BUCKET), false, 0, 1, refill_words },
     [POLICY_ALIGN] = { "align", POLICY_CHOICE, OF(WEIR_TOKEN_BUCKET) | OF(WEIR_FIXED_WINDOW), false, 0, 1,
                        align_words },
@@ -34,7 +35,8 @@ int64_t policy_get(const struct weir_policy *policy, enum policy_field_id id)
 {
     switch (id) {
     case POLICY_LIMIT: return policy->limit;
-    case POLICY_PERIOD: return policy->period_us;
+    case POLICY_PERIOD: return policy->algorithm == WEIR_CONCURRENCY ? 0 : policy->period_us;
+    case POLICY_HOLD: return policy->algorithm == WEIR_CONCURRENCY ? policy->period_us : 0;
     case POLICY_BURST: return policy->burst;
     case POLICY_DEBT: return policy->debt;
     case POLICY_CAPACITY: return policy->capacity;
@@ -52,7 +54,8 @@ void policy_set(struct weir_policy *policy, enum policy_field_id id, int64_t val
 {
     switch (id) {
     case POLICY_LIMIT: policy->limit = value; break;
-    case POLICY_PERIOD: policy->period_us = value; break;
+    case POLICY_PERIOD:
+    case POLICY_HOLD: policy->period_us = value; break;
     case POLICY_BURST: policy->burst = value; break;
     case POLICY_DEBT: policy->debt = value; break;
     case POLICY_CAPACITY: policy->capacity = value; break;
@@ -89,7 +92,7 @@ static int field_check(const struct weir_policy *policy, enum policy_field_id id
         return message_refuse(message, "%s does not apply to a %s%s", field->name,
                               id == POLICY_PERCENT ? "shadow" : policy_algorithms[policy->algorithm],
                               id == POLICY_ALIGN ? " without refill=interval" : "");
-    if (value == 0 && !field->required)
+    if (value == 0 && !(field->required && policy_field_applies(policy, id)))
         return WEIR_OK;
     if (value < field->min || value > field->max)
         return message_refuse(message, "%s must be %" PRId64 " to %" PRId64 "%s, not %" PRId64, field->name, field->min,

@@ -22,6 +22,7 @@ struct policy_field {
 enum policy_field_id {
     POLICY_LIMIT,
     POLICY_PERIOD,
+    POLICY_HOLD, /* the period of a limit on requests in flight */
     POLICY_BURST,
     POLICY_DEBT,
     POLICY_CAPACITY,
@@ -35,7 +36,7 @@ enum policy_field_id {
 
 extern const struct policy_field policy_fields[POLICY_FIELDS];
 
-#define POLICY_ALGORITHMS 4
+#define POLICY_ALGORITHMS 5
 extern const char *const policy_algorithms[POLICY_ALGORITHMS]; /* by enum weir_algorithm */
 
 int64_t policy_get(const struct weir_policy *policy, enum policy_field_id id);

@@ -76,8 +76,8 @@ static int read_algorithm(struct reader *reader)
         }
     }
     return message_refuse(reader->message,
-                          "column %d: \"%.*s\" is not an algorithm: token_bucket, fixed_window, sliding_window or "
-                          "leaky_bucket is expected",
+                          "column %d: \"%.*s\" is not an algorithm: token_bucket, fixed_window, sliding_window, "
+                          "leaky_bucket or concurrency is expected",
                           word.column, word.len, word.text);
 }
 
@@ -172,7 +172,7 @@ static int check_fields(struct reader *reader, struct word end)
     for (int id = 0; id < POLICY_FIELDS; id++) {
         const struct policy_field *field = &policy_fields[id];
         const struct word *seen = &reader->seen[id];
-        if (field->required && !seen->text)
+        if (field->required && !seen->text && policy_field_applies(&reader->policy, (enum policy_field_id)id))
             return message_refuse(reader->message, "column %d: %s=... is missing", end.column, field->name);
         if (seen->text && !policy_field_applies(&reader->policy, (enum policy_field_id)id))
             return message_refuse(

@@ -40,7 +40,8 @@ static int64_t window_us(const struct weir_policy *policy, int64_t permits)
     const wide limit = (wide)policy->limit;
     switch (policy->algorithm) {
     case WEIR_FIXED_WINDOW:
-    case WEIR_SLIDING_WINDOW: return policy->period_us;
+    case WEIR_SLIDING_WINDOW:
+    case WEIR_CONCURRENCY: return policy->period_us;
     case WEIR_TOKEN_BUCKET:
         if (policy->refill == WEIR_INTERVAL)
             return div_up(permits, policy->limit) * policy->period_us;

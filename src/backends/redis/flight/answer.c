@@ -193,14 +193,18 @@ static bool state_read(const struct weir_plan *plan, struct reading *reading, in
 static int64_t decide_aboard(const struct weir_plan *plan, int64_t *state, int64_t now_us, enum weir_verb verb,
                              struct redis_flight_request *aboard)
 {
-    const struct weir_backend_request *request = &aboard->request;
+    struct weir_backend_request *request = &aboard->request;
+    if (!aboard->owner) /* it has ended without an answer: its caller has gone, with the reservation */
+        request->reservation = NULL;
     if (verb == WEIR_RESET) {
         state_charge(plan, state, now_us, 0);
         verb = WEIR_PEEK;
     }
     state_decide_request(plan, state, now_us, verb, request, &aboard->decision);
     aboard->decision.source = WEIR_BY_REDIS;
-    const int64_t charged = verb == WEIR_TAKE && aboard->decision.allowed ? request->cost + aboard->decision.ahead : 0;
+    int64_t charged = verb == WEIR_TAKE && aboard->decision.allowed ? request->cost + aboard->decision.ahead : 0;
+    if (verb == WEIR_CHARGE)
+        charged = request->cost - aboard->decision.ahead;
     aboard->changed = charged > 0 || request->verb == WEIR_REFUND || request->verb == WEIR_RESET;
     return charged;
 }

@@ -2,6 +2,7 @@
 #include "backends/redis/flight/state.h"
 
 #include "core/algorithm/algorithm.h"
+#include "core/algorithm/top.h"
 #include "core/ground/arith.h"
 
 #include <assert.h>
@@ -109,7 +110,7 @@ static size_t sliding_state(const struct weir_plan *plan, const unsigned char *b
         memcpy((char *)(state + 1) + (size_t)i * sizeof count, &count, sizeof count);
         sum += count;
     }
-    if (count == 0 || sum > plan->size)
+    if (count == 0 || sum > state_top(plan))
         return 0;
     return 9 + 4 * (size_t)n;
 }
@@ -129,9 +130,9 @@ int redis_state_read(const struct weir_plan *plan, const unsigned char *bytes, s
     len -= stamp_len;
     switch (redis_script_of(plan)) {
     case REDIS_INTERVAL_BUCKET:
-    case REDIS_FIXED_WINDOW: state_len = pair_state(bytes, len, 4, plan->size, EXACT_MAX, state); break;
+    case REDIS_FIXED_WINDOW: state_len = pair_state(bytes, len, 4, state_top(plan), EXACT_MAX, state); break;
     case REDIS_SLIDING_WINDOW: state_len = sliding_state(plan, bytes, len, state); break;
-    default: state_len = pair_state(bytes, len, 7, plan->size * plan->q, EXACT_MAX / plan->tick_us, state);
+    default: state_len = pair_state(bytes, len, 7, state_top(plan), EXACT_MAX / plan->tick_us, state);
     }
     if (state_len == 0)
         return -1;

@@ -53,7 +53,7 @@ int redis_state_read(const struct weir_plan *plan, const unsigned char *bytes, s
 /* The verbs of items: enum weir_verb, and these. The first two charge up to `cost` permits ahead of use: as many as fit
  * into the permits left divided by `times`. */
 enum redis_verb {
-    REDIS_LEASE = WEIR_RESET + 1,
+    REDIS_LEASE = WEIR_CHARGE + 1,
     REDIS_LEASE_IF_TAKEN, /* only if the key's last take in this call was admitted */
     REDIS_SINCE           /* the next item refunds what was charged at this time: `cost` + `times` * 2^40 us */
 };

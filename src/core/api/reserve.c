@@ -1,0 +1,99 @@
+/* reserve.c - takes permits that are corrected once the caller knows how many it has used.
+ *
+ * A reservation is a take whose charge the backend notes. Settling it is one more request: a return of what was not
+ * used (core/algorithm/algorithm.h, state_return()), or a charge of what was used beyond it.
+ */
+#include "core/api/reserve.h"
+
+#include "core/api/verbs.h"
+#include "core/ground/cancel.h"
+
+void reservation_finish(struct weir_reservation *reservation, int64_t cost, const struct weir_decision *decision)
+{
+    const bool is_noted = reservation->at_us > 0;
+    if (!decision->allowed || decision->would_deny)
+        *reservation = RESERVATION_NONE;
+    else if (decision->source == WEIR_BY_FAIL_OPEN || (decision->source == WEIR_BY_FULL && !is_noted))
+        *reservation = (struct weir_reservation){ .permits = 0 }; /* nothing was charged */
+    else
+        reservation->permits = cost;
+    if (decision->source == WEIR_BY_FALLBACK) /* Redis will be charged at another time */
+        reservation->at_us = 0;
+}
+
+static int reserve(struct weir *limiter, struct weir_backend_request *request, struct weir_decision *out)
+{
+    CANCEL_DISABLED_IF(limiter->is_foreign);
+    int error = inside_enter(limiter, 1);
+    if (error)
+        return error;
+    error = decide_request(limiter, request, out);
+    count_answer(request->limit, request->cost, error, out);
+    inside_leave(limiter, 1);
+    return error;
+}
+
+int weir_reserve(weir_limit *limit, struct weir_key key, int64_t estimate, struct weir_decision *out,
+                 struct weir_reservation *reservation)
+{
+    int error = check_arguments(limit, key, estimate);
+    if (error)
+        return error;
+    if (!out || !reservation)
+        return refuse_null(limit->limiter, out ? "reservation" : "out");
+    struct weir_reservation noted = RESERVATION_NONE;
+    struct weir_decision decision;
+    struct weir_backend_request request = backend_request(limit, key, estimate, WEIR_OWN_CLOCK, WEIR_TAKE);
+    request.reservation = &noted;
+    error = reserve(limit->limiter, &request, &decision);
+    if (error)
+        return error;
+    reservation_finish(&noted, estimate, &decision);
+    *reservation = noted;
+    *out = decision;
+    return WEIR_OK;
+}
+
+/* Give back permits that were charged at `since_us` and not used. */
+static int give_back(struct weir_limit *limit, struct weir_key key, int64_t since_us, int64_t permits)
+{
+    struct weir *limiter = limit->limiter;
+    struct weir_decision decision;
+    CANCEL_DISABLED_IF(limiter->is_foreign);
+    int error = inside_enter(limiter, 1);
+    if (error)
+        return error;
+    struct weir_backend_request request = backend_request(limit, key, permits, WEIR_OWN_CLOCK, WEIR_REFUND);
+    request.ahead = since_us;
+    error = decide_request(limiter, &request, &decision);
+    inside_leave(limiter, 1);
+    return error;
+}
+
+/* Check what may have come from another process. */
+static int check_reservation(const struct weir *limiter, const struct weir_reservation *reservation)
+{
+    if (!reservation)
+        return refuse_null(limiter, "reservation");
+    if (reservation->permits < -1 || reservation->permits > WEIR_MAX_PERMITS)
+        return refuse_range(limiter, "reservation.permits", reservation->permits, -1, WEIR_MAX_PERMITS);
+    if (reservation->at_us < 0 || reservation->at_us > WEIR_MAX_TIME_US)
+        return refuse_range(limiter, "reservation.at_us", reservation->at_us, 0, WEIR_MAX_TIME_US);
+    return WEIR_OK;
+}
+
+int weir_settle(weir_limit *limit, struct weir_key key, const struct weir_reservation *reservation, int64_t actual)
+{
+    int error = check_arguments(limit, key, 1);
+    if (!error)
+        error = check_reservation(limit->limiter, reservation);
+    if (error)
+        return error;
+    if (actual < 0 || actual > WEIR_MAX_PERMITS)
+        return refuse_range(limit->limiter, "actual", actual, 0, WEIR_MAX_PERMITS);
+    const int64_t permits = reservation->permits;
+    if (permits < 0 || permits == actual || (actual < permits && reservation->at_us == 0))
+        return WEIR_OK;
+    return actual > permits ? weir_charge(limit, key, actual - permits)
+                            : give_back(limit, key, reservation->at_us, permits - actual);
+}

@@ -1,0 +1,13 @@
+/* reserve.h - turns what a backend noted into reservations. */
+#ifndef CORE_API_RESERVE_H
+#define CORE_API_RESERVE_H
+
+#include <weir/weir.h>
+
+/* What a reservation is before its request is decided, and if the request was denied. */
+#define RESERVATION_NONE ((struct weir_reservation){ .permits = -1 })
+
+/* Complete the reservation of a request that has been decided. The backend has noted the charge, if it could. */
+void reservation_finish(struct weir_reservation *reservation, int64_t cost, const struct weir_decision *decision);
+
+#endif

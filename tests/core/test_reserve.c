@@ -1,0 +1,188 @@
+/* test_reserve.c - reservations and charges: arguments, outages, a full table and shadow limits. */
+#include "settle_place.h"
+
+/* ---- Arguments ---- */
+
+TEST(what_is_no_reservation_is_refused, 10)
+{
+    PLACE(place, EAGER, NULL, ten);
+    const struct weir_key key = weir_key_text("a");
+    struct weir_decision decision;
+    struct weir_reservation good;
+    must_succeed(weir_reserve(place->limit, key, 3, &decision, &good));
+    const struct weir_reservation bad[] = {
+        { .permits = -2 },
+        { .permits = WEIR_MAX_PERMITS + 1 },
+        { .permits = 1, .at_us = -1 },
+        { .permits = 1, .at_us = WEIR_MAX_TIME_US + 1 },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        ck_assert_int_eq(weir_settle(place->limit, key, &bad[i], 0), WEIR_EINVAL);
+    ck_assert_int_eq(weir_settle(place->limit, key, NULL, 0), WEIR_EINVAL);
+    ck_assert_int_eq(weir_settle(NULL, key, &good, 0), WEIR_EINVAL);
+    ck_assert_int_eq(weir_settle(place->limit, weir_key("", 0), &good, 0), WEIR_EINVAL);
+    ck_assert_int_eq(weir_settle(place->limit, key, &good, -1), WEIR_EINVAL);
+    ck_assert_int_eq(weir_settle(place->limit, key, &good, WEIR_MAX_PERMITS + 1), WEIR_EINVAL);
+    ck_assert_int_eq(weir_reserve(place->limit, key, 0, &decision, &good), WEIR_EINVAL);
+    ck_assert_int_eq(weir_reserve(place->limit, key, 1, NULL, &good), WEIR_EINVAL);
+    ck_assert_int_eq(weir_reserve(place->limit, key, 1, &decision, NULL), WEIR_EINVAL);
+    const struct weir_request request = { place->limit, key, 1, 0 };
+    ck_assert_int_eq(weir_reserve_all(place->limiter, &request, 1, &decision, NULL), WEIR_EINVAL);
+    ck_assert_int_eq(weir_reserve_all(place->limiter, &request, 0, &decision, &good), WEIR_EINVAL);
+    ck_assert_int_eq(try_in(place, "a", 1).remaining, 6);
+}
+
+/* ---- Outages ---- */
+
+TEST(a_charge_in_an_outage_is_settled_like_what_was_admitted, 30)
+{
+    PLACE(place, EAGER, NULL, ten);
+    outage_admits(place, "a", 5 * WEIR_SECOND, 3);
+    must_succeed(weir_charge(place->limit, weir_key_text("a"), 6));
+    must(!try_in(place, "a", 1).allowed, "the fallback's state is overdrawn");
+    cable_set(&place->cable, CABLE_WELL);
+    ck_assert_int_eq(place->remote.charged, 9);
+    ck_assert_int_eq(try_in(place, "a", 1).remaining, 0);
+    ck_assert_uint_eq(stats_of(place->limiter).unsettled, 0);
+}
+
+TEST(without_a_fallback_a_charge_in_an_outage_is_an_error, 30)
+{
+    static const enum weir_on_failure choices[] = { WEIR_FAIL_OPEN, WEIR_FAIL_CLOSED, WEIR_FAIL_ERROR };
+    for (int i = 0; i < 3; i++) {
+        struct weir_options options = WEIR_OPTIONS_INIT;
+        options.on_failure = choices[i];
+        PLACE(place, EAGER, &options, ten);
+        cable_set(&place->cable, CABLE_CUT);
+        ck_assert_int_eq(weir_charge(place->limit, weir_key_text("a"), 1), WEIR_EIO);
+    }
+}
+
+TEST(what_an_outages_fallback_reserved_does_not_come_back_but_more_is_charged, 30)
+{
+    PLACE(place, EAGER, NULL, ten);
+    const struct weir_key key = weir_key_text("a");
+    struct weir_decision decision;
+    struct weir_reservation less, more;
+    cable_set(&place->cable, CABLE_CUT);
+    try_in(place, "a", 1);
+    now_us += 9 * WEIR_SECOND;
+    must_succeed(weir_reserve(place->limit, key, 4, &decision, &less));
+    ck_assert(decision.allowed && decision.source == WEIR_BY_FALLBACK);
+    must_succeed(weir_reserve(place->limit, key, 2, &decision, &more));
+    ck_assert(decision.allowed);
+    must_succeed(weir_settle(place->limit, key, &less, 0));
+    must_succeed(weir_settle(place->limit, key, &more, 5));
+    cable_set(&place->cable, CABLE_WELL);
+    ck_assert_int_eq(place->remote.charged, 4 + 5);
+    must_succeed(weir_settle(place->limit, key, &less, 0));
+    ck_assert_int_eq(try_in(place, "a", 1).remaining, 0);
+}
+
+TEST(what_was_let_through_uncounted_is_charged_when_it_is_settled, 30)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    options.on_failure = WEIR_FAIL_OPEN;
+    PLACE(place, EAGER, &options, ten);
+    struct weir_decision decision;
+    struct weir_reservation reservation;
+    cable_set(&place->cable, CABLE_CUT);
+    must_succeed(weir_reserve(place->limit, weir_key_text("a"), 4, &decision, &reservation));
+    ck_assert(decision.allowed && reservation.permits == 0);
+    cable_set(&place->cable, CABLE_WELL);
+    must_succeed(weir_settle(place->limit, weir_key_text("a"), &reservation, 3));
+    ck_assert_int_eq(try_in(place, "a", 1).remaining, 6);
+}
+
+TEST(a_settlement_that_the_store_does_not_get_is_an_error, 30)
+{
+    PLACE(place, EAGER, NULL, ten);
+    struct weir_decision decision;
+    struct weir_reservation reservation;
+    must_succeed(weir_reserve(place->limit, weir_key_text("a"), 4, &decision, &reservation));
+    cable_set(&place->cable, CABLE_CUT);
+    ck_assert_int_eq(weir_settle(place->limit, weir_key_text("a"), &reservation, 1), WEIR_EIO);
+    cable_set(&place->cable, CABLE_WELL);
+    ck_assert_int_eq(try_in(place, "a", 1).remaining, 5);
+    must_succeed(weir_settle(place->limit, weir_key_text("a"), &reservation, 1));
+    ck_assert_int_eq(try_in(place, "a", 1).remaining, 7);
+}
+
+/* ---- A full table, shadow limits ---- */
+
+static void reserve_on_a_full_table(enum weir_on_full on_full, int64_t permits, int64_t remaining)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    CLOSED_BY(scene_close) struct scene scene;
+    scene_init(&scene, &options);
+    options.max_keys = 1;
+    options.on_full = on_full;
+    must_succeed(weir_open(&options, &scene.limiter));
+    weir_limit *limit = limit_of(scene.limiter, "limit", "fixed_window limit=10 period=1h");
+    struct weir_decision decision;
+    struct weir_reservation reservation;
+    must(taken(limit, "first", 1).allowed, "the table has room for one");
+    must_succeed(weir_reserve(limit, weir_key_text("a"), 6, &decision, &reservation));
+    ck_assert_int_eq(decision.source, WEIR_BY_FULL);
+    ck_assert_int_eq(reservation.permits, permits);
+    must_succeed(weir_settle(limit, weir_key_text("a"), &reservation, 2));
+    ck_assert_int_eq(peeked(limit, "another", 1).remaining, remaining);
+}
+
+TEST(on_a_full_table_a_reservation_is_one_of_the_shared_state_or_of_nothing, 10)
+{
+    reserve_on_a_full_table(WEIR_FULL_SHARE, 6, 8);
+    reserve_on_a_full_table(WEIR_FULL_ALLOW, 0, 10);
+    reserve_on_a_full_table(WEIR_FULL_DENY, -1, 0);
+}
+
+TEST(a_charge_that_finds_no_room_is_counted, 10)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    CLOSED_BY(scene_close) struct scene scene;
+    scene_init(&scene, &options);
+    options.max_keys = 1;
+    options.on_full = WEIR_FULL_DENY;
+    must_succeed(weir_open(&options, &scene.limiter));
+    weir_limit *limit = limit_of(scene.limiter, "limit", "fixed_window limit=10 period=1h");
+    must(taken(limit, "first", 1).allowed, "the table has room for one");
+    must_succeed(weir_charge(limit, weir_key_text("a"), 7));
+    must_succeed(weir_charge(limit, weir_key_text("first"), 9));
+    ck_assert_uint_eq(stats_of(scene.limiter).unsettled, 7);
+    ck_assert(!taken(limit, "first", 1).allowed);
+}
+
+TEST(a_key_holds_no_more_than_windows_can_count, 10)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    CLOSED_BY(scene_close) struct scene scene;
+    scene_open(&scene, &options);
+    weir_limit *limit = limit_of(scene.limiter, "limit", "sliding_window limit=10 period=1h");
+    for (int i = 0; i < 5; i++)
+        must_succeed(weir_charge(limit, weir_key_text("a"), WEIR_MAX_PERMITS));
+    ck_assert_uint_eq(stats_of(scene.limiter).unsettled, 5 * (uint64_t)WEIR_MAX_PERMITS - UINT32_MAX);
+    ck_assert(!taken(limit, "a", 1).allowed);
+}
+
+TEST(a_shadow_limit_that_would_have_denied_has_nothing_to_settle, 10)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    CLOSED_BY(scene_close) struct scene scene;
+    scene_open(&scene, &options);
+    weir_limit *limit = limit_of(scene.limiter, "limit", "fixed_window limit=10 period=1h shadow");
+    struct weir_decision decision;
+    struct weir_reservation reservation[2];
+    must_succeed(weir_reserve(limit, weir_key_text("a"), 6, &decision, &reservation[0]));
+    ck_assert(decision.allowed && !decision.would_deny);
+    must_succeed(weir_reserve(limit, weir_key_text("a"), 6, &decision, &reservation[1]));
+    ck_assert(decision.allowed && decision.would_deny && reservation[1].permits == -1);
+    must_succeed(weir_settle(limit, weir_key_text("a"), &reservation[1], 9));
+    must_succeed(weir_settle(limit, weir_key_text("a"), &reservation[0], 1));
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 9);
+    const struct weir_request group[] = { { limit, weir_key_text("a"), 9, 0 }, { limit, weir_key_text("b"), 11, 0 } };
+    must_succeed(weir_reserve_all(scene.limiter, group, 2, &decision, reservation));
+    ck_assert(decision.allowed && decision.would_deny && decision.would_deny_by == 1);
+    ck_assert(reservation[0].permits == 9 && reservation[1].permits == -1);
+    must_succeed(weir_settle(limit, weir_key_text("a"), &reservation[0], 4));
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 5);
+}
