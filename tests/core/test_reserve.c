@@ -1,6 +1,8 @@
 /* test_reserve.c - reservations and charges: arguments, outages, a full table and shadow limits. */
 #include "settle_place.h"
 
+#include <pthread.h>
+
 /* ---- Arguments ---- */
 
 TEST(what_is_no_reservation_is_refused, 10)
@@ -185,4 +187,60 @@ TEST(a_shadow_limit_that_would_have_denied_has_nothing_to_settle, 10)
     ck_assert(reservation[0].permits == 9 && reservation[1].permits == -1);
     must_succeed(weir_settle(limit, weir_key_text("a"), &reservation[0], 4));
     ck_assert_int_eq(peeked(limit, "a", 1).remaining, 5);
+}
+
+/* ---- Threads ---- */
+
+enum { THREADS = 4, TURNS = 5000 };
+
+struct worker {
+    pthread_t thread;
+    weir_limit *limit;
+    int64_t used;
+    int number;
+};
+
+static void *reserve_and_settle(void *argument)
+{
+    struct worker *worker = argument;
+    struct chance chance = chance_make((uint64_t)worker->number);
+    for (int i = 0; i < TURNS; i++) {
+        const struct weir_key key = weir_key_text(chance_one_in(&chance, 2) ? "a" : "b");
+        struct weir_decision decision;
+        struct weir_reservation reservation;
+        const int64_t used = chance_between(&chance, 0, 6);
+        if (chance_one_in(&chance, 5)) {
+            must_succeed(weir_charge(worker->limit, key, used + 1));
+            worker->used += used + 1;
+            continue;
+        }
+        must_succeed(weir_reserve(worker->limit, key, 3, &decision, &reservation));
+        must_succeed(weir_settle(worker->limit, key, &reservation, used));
+        worker->used += used;
+    }
+    return NULL;
+}
+
+TEST(threads_that_settle_one_key_lose_no_permit, 60)
+{
+    static const char *const policies[] = { "sliding_window limit=1000000 period=1h",
+                                            "fixed_window limit=1000000 period=1h",
+                                            "token_bucket limit=1000000 period=1h" };
+    for (int p = 0; p < 3; p++) {
+        struct weir_options options = WEIR_OPTIONS_INIT;
+        CLOSED_BY(scene_close) struct scene scene;
+        scene_open(&scene, &options);
+        struct worker workers[THREADS];
+        int64_t used = 0;
+        weir_limit *limit = limit_of(scene.limiter, "limit", policies[p]);
+        for (int i = 0; i < THREADS; i++) {
+            workers[i] = (struct worker){ .limit = limit, .number = i };
+            must(pthread_create(&workers[i].thread, NULL, reserve_and_settle, &workers[i]) == 0, "a thread");
+        }
+        for (int i = 0; i < THREADS; i++) {
+            pthread_join(workers[i].thread, NULL);
+            used += workers[i].used;
+        }
+        ck_assert_int_eq(2000000 - peeked(limit, "a", 1).remaining - peeked(limit, "b", 1).remaining, used);
+    }
 }

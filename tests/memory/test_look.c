@@ -329,12 +329,12 @@ TEST(an_entry_that_is_claimed_is_let_be, 10)
             claims(&stand, entry);
             const struct picture before = picture_of(entry);
             struct weir_decision decision = { .limit = -7 };
-            ck_assert(!look_and_decide(stand.table, &request, 0, &decision));
+            ck_assert(!look_and_decide(stand.table, &request, 0, true, &decision));
             const struct picture after = picture_of(entry);
             ck_assert_int_eq(memcmp(&before, &after, sizeof before), 0);
             ck_assert_int_eq(decision.limit, -7);
             entry_let_go(entry);
-            if (look_and_decide(stand.table, &request, 0, &decision))
+            if (look_and_decide(stand.table, &request, 0, true, &decision))
                 assert_decided_after(&decision, 4, request.cost, request.verb, policies[p]);
             else
                 ck_abort_msg("%s: nobody has claimed it any more", policies[p]);
@@ -379,12 +379,12 @@ TEST(an_entry_that_is_made_or_moved_is_claimed, 10)
             }
             struct weir_decision decision = { .limit = -7 };
             ck_assert((entry_word(entry) & WORD_BUSY) != 0);
-            ck_assert(!look_and_decide(stand.table, &renewing, 0, &decision));
+            ck_assert(!look_and_decide(stand.table, &renewing, 0, true, &decision));
             ck_assert_int_eq(decision.limit, -7);
             entry_write(entry, 0, state, moved ? stand.other_words : stand.own_words);
             entry_let_go(entry);
             lock_give(&shard->mutex);
-            ck_assert(look_and_decide(stand.table, &renewing, 0, &decision));
+            ck_assert(look_and_decide(stand.table, &renewing, 0, true, &decision));
             assert_decided_after(&decision, 1, 1, WEIR_TAKE, policies[p]);
             stand_close(&stand);
         }
@@ -406,7 +406,7 @@ TEST(a_look_decides_as_the_mutex_does, 10)
             const struct weir_backend_request request = ask(&stand, stand.own, KEY, 1, WEIR_TAKE);
             const bool fits = stand.own_words <= LOOK_WORDS;
             struct weir_decision decision = { .limit = -7 };
-            ck_assert_int_eq(look_and_decide(stand.table, &request, 0, &decision), fits);
+            ck_assert_int_eq(look_and_decide(stand.table, &request, 0, true, &decision), fits);
             if (fits)
                 assert_decided_after(&decision, used, 1, WEIR_TAKE, "by a look");
             else
@@ -442,7 +442,7 @@ TEST(what_would_have_to_be_noted_is_left_to_the_mutex, 10)
             struct look look = look_for(&stand, &request);
             const struct picture before = picture_of(look.entry);
             struct weir_decision decision = { .limit = -7 };
-            const bool decided = look_and_decide(stand.table, &request, 0, &decision);
+            const bool decided = look_and_decide(stand.table, &request, 0, true, &decision);
             const struct picture after = picture_of(look.entry);
             /* A level's tick, and a block, may be longer than that step. */
             if (decided) {

@@ -581,6 +581,8 @@ static void charge_anyhow(struct model_state *state, const struct model_rule *ru
     const int64_t fits = cost < room ? cost : (int64_t)room;
     if (fits > 0)
         charge(&state->own, rule, fits, time_us);
+    else if (!state->own.fresh) /* a charge is written in any case */
+        roll(&state->own, time_us);
     change_former(&state->former, fits, now_us, time_us);
     out->allowed = true;
     out->ahead = cost - fits;

@@ -34,14 +34,32 @@ static inline bool decide_sweeps_now(uint64_t looks, size_t n)
     return decide_scatter(looks) < UINT64_MAX / SWEEP_TURNS * n;
 }
 
+/* Decide what look_may() refuses: by a look if one is possible, or else under the mutex. */
+__attribute__((noinline)) static int
+memory_decide_rarely(struct memory *memory, const struct weir_backend_request *request, struct weir_decision *out)
+{
+    const struct table *table = &memory->table;
+    _Atomic uint64_t *turn = look_may_rarely(request) ? readers_enter(&memory->table.readers) : NULL;
+    if (turn) {
+        const bool decided = look_and_decide(table, request, 0, false, out);
+        if (decide_sweeps_now(readers_leave(turn), 1))
+            decide_sweep(memory, request);
+        if (decided)
+            return WEIR_OK;
+    }
+    return memory_decide_locked(memory, request, out);
+}
+
 __attribute__((always_inline)) static inline int
 memory_decide_one(struct memory *memory, const struct weir_backend_request *request, struct weir_decision *out)
 {
     const struct table *table = &memory->table;
-    _Atomic uint64_t *turn = look_may(request) ? readers_enter(&memory->table.readers) : NULL;
+    if (__builtin_expect(!look_may(request), 0))
+        return memory_decide_rarely(memory, request, out);
+    _Atomic uint64_t *turn = readers_enter(&memory->table.readers);
     if (__builtin_expect(turn != NULL, 1)) {
         const uint32_t place = request->hint ? look_hinted(table, request) : 0;
-        const bool decided = look_and_decide(table, request, place, out);
+        const bool decided = look_and_decide(table, request, place, true, out);
         const uint64_t looks = readers_leave(turn);
         if (__builtin_expect(decide_sweeps_now(looks, 1), 0))
             decide_sweep(memory, request);
@@ -86,7 +104,7 @@ static int memory_decide_group(struct memory *memory, const struct weir_backend_
     _Atomic uint64_t *turn = readers_enter(&table->readers);
     decide_fetch(table, requests, n, places);
     for (size_t i = 0; i < n; i++) {
-        if (turn && look_may(&requests[i]) && look_and_decide(table, &requests[i], places[i], &out[i]))
+        if (turn && look_may(&requests[i]) && look_and_decide(table, &requests[i], places[i], true, &out[i]))
             continue;
         if (turn)
             readers_leave(turn);

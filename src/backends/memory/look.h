@@ -27,9 +27,9 @@
  * - The process forks. Where forks are watched, no look runs during a fork (memory.c); elsewhere the child may
  *   not use the limiter.
  *
- * The sweep uses a lower bound of the time at which an entry becomes idle. A take only moves that time later, so
- * a look need not note anything. The exception is a clock that steps back so far that the state's time moves
- * back; that case is left to the threads with the mutex.
+ * The sweep uses a lower bound of the time at which an entry becomes idle. A take or a charge only moves that time
+ * later, so a look need not note anything. The exceptions are a clock that steps back so far that the state's time
+ * moves back, and a refund that moves the time; those cases are left to the threads with the mutex.
  */
 #ifndef BACKENDS_MEMORY_LOOK_H
 #define BACKENDS_MEMORY_LOOK_H
@@ -180,10 +180,12 @@ __attribute__((noinline)) static enum look_end look_any(struct entry *entry, con
     if (!look_read(&look, state, words))
         return LOOK_AGAIN;
     const int64_t time = state[time_at];
+    const int64_t fresh_at_us = request->verb == WEIR_REFUND ? state_fresh_at_us(plan, state) : 0;
     const struct weir_decision before = *out;
-    if (!state_decide(plan, state, request->now_us, request->cost, request->verb, out))
+    if (!state_decide_request(plan, state, request->now_us, request->verb, request, out))
         return LOOK_DONE;
-    const bool is_left = out->reset_after_us == 0 || state[time_at] < time;
+    const bool is_left = out->reset_after_us == 0 || state[time_at] < time ||
+                         (fresh_at_us > 0 && state_fresh_at_us(plan, state) < fresh_at_us);
     if (!is_left && look_publish(&look, state, words))
         return LOOK_DONE;
     *out = before;
@@ -227,10 +229,11 @@ __attribute__((noinline)) static bool look_retry(struct look look, const struct 
 }
 
 /* Decide by an entry that exists under the request's plan, probably at `place` if that is not 0. False: take the
- * mutex; *out is unchanged. The caller is inside readers_enter(). */
+ * mutex; *out is unchanged. `is_plain`: look_may() is true. The caller is inside readers_enter(). */
 __attribute__((always_inline)) static inline bool look_and_decide(const struct table *table,
                                                                   const struct weir_backend_request *request,
-                                                                  uint32_t place, struct weir_decision *out)
+                                                                  uint32_t place, bool is_plain,
+                                                                  struct weir_decision *out)
 {
     struct look look = look_guess(table, request);
     if (!(place != 0 && look_at(table, place, request, &look)) && !look_by_index(table, request, &look))
@@ -239,18 +242,27 @@ __attribute__((always_inline)) static inline bool look_and_decide(const struct t
         return false;
     enum look_end end = LOOK_AGAIN;
     if (__builtin_expect((look.word & WORD_BUSY) == 0, 1))
-        end = __builtin_expect(look.rule->is_greedy, 1) ? look_greedy(&look, request, out)
-                                                        : look_any(look.entry, look.rule, look.word, request, out);
+        end = is_plain && __builtin_expect(look.rule->is_greedy, 1)
+                  ? look_greedy(&look, request, out)
+                  : look_any(look.entry, look.rule, look.word, request, out);
     if (__builtin_expect(end == LOOK_AGAIN, 0))
         return look_retry(look, request, out);
     return end == LOOK_DONE;
 }
 
-/* True if a look may decide the request at all. */
+/* True if a look may decide the request, and look_greedy() if the limit is a greedy bucket. */
 static inline bool look_may(const struct weir_backend_request *request)
 {
     return request->verb <= WEIR_PEEK && request->ahead == 0 && !request->reservation &&
            request->key.len < (size_t)1 << WORD_LEN_BITS;
+}
+
+/* True if look_any() alone may decide it: a reservation, a charge, or a return. */
+static inline bool look_may_rarely(const struct weir_backend_request *request)
+{
+    const bool takes = request->verb == WEIR_TAKE && request->ahead == 0 && request->reservation;
+    const bool returns = request->verb == WEIR_REFUND && request->ahead > 0;
+    return (takes || returns || request->verb == WEIR_CHARGE) && request->key.len < (size_t)1 << WORD_LEN_BITS;
 }
 
 #endif
