@@ -12,7 +12,7 @@ local used, anchor, ours = 0, fresh, state ~= nil
 if state then
   ours = #state == 24
   if ours then used, anchor = parse('<I4I7', state, 14) end
-  ours = ours and used > 0 and anchor <= EXACT_MAX
+  ours = ours and most > 0 and used > 0 and anchor <= EXACT_MAX
   if anchor > now then
     if anchor - now > SLACK_US then anchor, moved = now, true end
   elseif now - anchor >= period + align * (-anchor % period) then -- off the grid: to the first point after a period

@@ -14,7 +14,7 @@ local used, anchor, ours = 0, fresh, state ~= nil
 if state then
   ours = #state == 28
   if ours then used, anchor = parse('<I4I7', state, 18) end
-  ours = ours and used > 0 and used <= top and anchor <= EXACT_MAX
+  ours = ours and most > 0 and used > 0 and used <= top and anchor <= EXACT_MAX
   if anchor > now then
     if anchor - now > SLACK_US then anchor, moved = now, true end
   elseif now - anchor >= period + align * (-anchor % period) then

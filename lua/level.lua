@@ -29,7 +29,7 @@ if state then
   ours = #state == 36
   if ours then used, anchor = parse('<I7I7', state, 23) end
   local start = anchor * tick
-  ours = ours and used > 0 and used <= top and start <= EXACT_MAX
+  ours = ours and most > 0 and used > 0 and used <= top and start <= EXACT_MAX
   if start > now then
     if start - now > SLACK_US then anchor, moved = fresh, true end
   else

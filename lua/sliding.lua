@@ -42,7 +42,7 @@ if state then
     for k = 1, kept do used = used + counts[k] end
     local sum = used
     for k = kept + 1, n do sum = sum + counts[k] end
-    ours = counts[n] > 0 and sum <= top
+    ours = most > 0 and counts[n] > 0 and sum <= top
     if used == 0 then kept, age = 0, 0 end
     had = used
   end

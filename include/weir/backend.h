@@ -71,9 +71,9 @@ struct weir_backend_request {
      * give back those of them that have come back since: none if a window, or an interval of refill, has ended since
      * then, and with continuous refill those that have refilled since. */
     int64_t ahead;
-    uint32_t spread;   /* 1 to WEIR_MAX_SPREAD if `ahead` is not 0 */
     uint32_t limit_id; /* identifies the limit, including its overrides: 0, 1, 2, ... in the order of definition */
-    enum weir_verb verb;
+    uint16_t spread;   /* 1 to WEIR_MAX_SPREAD if `ahead` is not 0 */
+    uint8_t verb;      /* enum weir_verb */
     /* NULL, or room for a note on where the backend found the key. The backend may write it during the call. Every
      * request made with the same handle brings the same note, and all of them have the same key and limit_id. Several
      * threads may bring one note concurrently, so guard it with whatever guards the key. It begins as zeroes. */
@@ -126,7 +126,8 @@ struct weir_backend_ops {
     int (*decide)(struct weir_backend *backend, const struct weir_backend_request *reqs, size_t n, bool all,
                   int64_t deadline_us, struct weir_decision *out);
 
-    /* Optional; NULL promises that decide() never blocks. Begin one request without blocking. Return
+    /* Optional; NULL promises that decide() never blocks. Begin one request, never a peek or a reset, without blocking.
+     * Return
      *
      *     WEIR_OK           already decided; op->decision is filled
      *     1                 a thread of the backend will call op->done once, by the deadline, with a status. On WEIR_OK

@@ -405,7 +405,8 @@ WEIR_API int weir_reserve(weir_limit *limit, struct weir_key key, int64_t estima
                           struct weir_reservation *reservation);
 
 /* Decide as weir_try_all(), and write a reservation for each request to reservations[0..n). Settle each of them with its
- * request's limit and key. If the group is denied, there is nothing to settle, and settling does nothing. */
+ * request's limit and key. If the group is denied, there is nothing to settle, and settling does nothing. On
+ * an error the reservations are undefined. */
 WEIR_API int weir_reserve_all(weir *w, const struct weir_request *requests, size_t n, struct weir_decision *out,
                               struct weir_reservation *reservations);
 
@@ -448,22 +449,35 @@ static inline int weir_release(weir_limit *limit, struct weir_key key, const str
  * cannot record them: then the call returns WEIR_ETIME or WEIR_EIO. */
 WEIR_API int weir_charge(weir_limit *limit, struct weir_key key, int64_t cost);
 
+/* What a submitted request does: the same as the function of that name. */
+enum weir_op_verb {
+    WEIR_OP_TRY, /* the default; weir_try_at() if request.now_us is not 0, which it must be with all others */
+    WEIR_OP_RESERVE,
+    WEIR_OP_SETTLE, /* request.cost is what was used: 0 to WEIR_MAX_PERMITS */
+    WEIR_OP_REFUND,
+    WEIR_OP_CHARGE
+};
+
 /* A submitted request. The caller owns it and must keep it in place until weir_submit() has returned another value than
  * 1, or `done` has run. */
 struct weir_op {
     struct weir_request request;
-    struct weir_decision decision; /* written before `done` runs, or before weir_submit() returns WEIR_OK */
+    struct weir_decision decision; /* of WEIR_OP_TRY and WEIR_OP_RESERVE, otherwise undefined: written before `done`
+                                    * runs, or before weir_submit() returns WEIR_OK */
     void (*done)(struct weir_op *op, int status);
-    void *user;         /* for the caller */
-    uint64_t opaque[8]; /* for the library */
+    void *user; /* for the caller */
+    enum weir_op_verb verb;
+    struct weir_reservation reservation; /* WEIR_OP_RESERVE: written like the decision; WEIR_OP_SETTLE: read */
+    uint64_t opaque[8];                  /* for the library */
 };
 
-/* Start a weir_try() without ever blocking.
+/* Start a request without ever blocking.
  *
  *     WEIR_OK    the decision is made; `done` will not run. Always so in local mode.
  *     1          `done` will run once, within timeout_us. The key's bytes must stay in place until then. It runs
  *                in weir_dispatch() if weir_event_fd() has been called; otherwise on a thread of the limiter, or on one
- *                that is in a call to it, where it must not block. Its `status` is WEIR_OK or an error of weir_try().
+ *                that is in a call to it, where it must not block. Its `status` is WEIR_OK or an error of the function
+ *                that the verb stands for.
  *     negative   an error; `done` will not run. WEIR_EFULL if WEIR_MAX_SUBMITTED requests wait already. */
 WEIR_API int weir_submit(weir *w, struct weir_op *op);
 

@@ -24,7 +24,7 @@ struct tiny {
     struct weir_backend base;
     struct tiny_key keys[TINY_KEYS];
     int64_t count;
-    int64_t calls, alls, requests, verbs[WEIR_RESET + 1]; /* by kind of request */
+    int64_t calls, alls, requests, verbs[WEIR_CHARGE + 1]; /* by kind of request */
     struct weir_backend_request last;
     struct weir_plan last_plan;
     int64_t last_deadline_us;

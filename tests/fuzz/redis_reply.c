@@ -185,7 +185,7 @@ static void board(struct feed *feed)
         air.requests[i] = backend_request(limit, weir_key_text(key_names[shape % KEYS]), cost, WEIR_OWN_CLOCK, verb);
         if (!air.all && verb == WEIR_TAKE && shape & 64) {
             air.requests[i].ahead = feed_magnitude(feed, WEIR_MAX_PERMITS);
-            air.requests[i].spread = (uint32_t)feed_magnitude(feed, WEIR_MAX_SPREAD);
+            air.requests[i].spread = (uint16_t)feed_magnitude(feed, WEIR_MAX_SPREAD);
             air.requests[i].cost = shape & 128 ? 0 : cost;
         }
         air.statuses[i] = NOT_ENDED;

@@ -289,7 +289,7 @@ static void pair_step(struct pair *pair, struct chance *chance, struct tally *ta
     } else {
         request.cost = chance_one_in(chance, 3) ? 0 : chance_between(chance, 1, plan.size + 1);
         request.ahead = ahead_by_chance(chance, plan.size);
-        request.spread = spread_by_chance(chance);
+        request.spread = (uint16_t)spread_by_chance(chance);
         pair_decide(pair, &request, &decision);
         expected = expect(pair_take, pair, plan.size, request.cost, request.ahead, request.spread, tally);
         expected.age_us = expected.allowed ? request.now_us : 0;

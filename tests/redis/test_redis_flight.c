@@ -173,7 +173,7 @@ static struct weir_backend_request lease(weir_limit *limit, const char *key, int
 {
     struct weir_backend_request request = take(limit, key, cost);
     request.ahead = ahead;
-    request.spread = spread;
+    request.spread = (uint16_t)spread;
     return request;
 }
 

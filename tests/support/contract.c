@@ -769,6 +769,53 @@ static void submit_and_wait(weir *limiter, struct weir_op *op)
     ck_assert_int_eq(atomic_load(&completion.status), WEIR_OK);
 }
 
+CONTRACT_TEST(CONTRACT_COUNTS, what_is_not_a_take_can_be_submitted_too, 10)
+{
+    CLOSED_BY(scene_close) struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
+    struct weir_op op = { .request = request_of(limit, "a", 6), .verb = WEIR_OP_RESERVE };
+    submit_and_wait(scene.limiter, &op);
+    ck_assert(op.decision.allowed && op.reservation.permits == 6);
+    op.verb = WEIR_OP_SETTLE;
+    op.request.cost = 2;
+    submit_and_wait(scene.limiter, &op);
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 8);
+    op.request.cost = 9; /* beyond the 6 that it had reserved */
+    submit_and_wait(scene.limiter, &op);
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 5);
+    op.verb = WEIR_OP_CHARGE;
+    op.request.cost = 7;
+    submit_and_wait(scene.limiter, &op);
+    ck_assert(!taken(limit, "a", 1).allowed);
+    op.verb = WEIR_OP_REFUND;
+    op.request.cost = 3;
+    submit_and_wait(scene.limiter, &op);
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 1);
+    op.verb = WEIR_OP_RESERVE;
+    submit_and_wait(scene.limiter, &op);
+    ck_assert(!op.decision.allowed && op.reservation.permits == -1);
+    op.verb = WEIR_OP_SETTLE; /* of nothing */
+    submit_and_wait(scene.limiter, &op);
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 1);
+
+    const struct weir_op good = op;
+    scene.log_allowed = true;
+    op.request.cost = -1;
+    ck_assert_int_eq(weir_submit(scene.limiter, &op), WEIR_EINVAL);
+    op = good;
+    op.reservation.permits = -2;
+    ck_assert_int_eq(weir_submit(scene.limiter, &op), WEIR_EINVAL);
+    op = good;
+    op.verb = (enum weir_op_verb)5;
+    ck_assert_int_eq(weir_submit(scene.limiter, &op), WEIR_EINVAL);
+    op = good;
+    op.verb = WEIR_OP_CHARGE;
+    op.request.now_us = 1;
+    ck_assert_int_eq(weir_submit(scene.limiter, &op), WEIR_EINVAL);
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 1);
+}
+
 CONTRACT_TEST(CONTRACT_COUNTS, a_submitted_request_is_decided_at_once_or_once_later, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;

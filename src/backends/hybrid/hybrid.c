@@ -89,6 +89,19 @@ static void hybrid_note_refund(struct hybrid *hybrid, const struct weir_backend_
     lock_give(&shard->mutex);
 }
 
+/* Forget a denial before permits go back in the background. A denial that Redis answers before that may outlast it. */
+static void hybrid_forget_denial(struct hybrid *hybrid, const struct weir_backend_request *request)
+{
+    struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
+    lock_take(&shard->mutex);
+    struct account *account = account_find(shard, request);
+    if (account) {
+        account->lease.denied_cost = 0;
+        account->lease.refunded_us = hybrid_time(hybrid, request->now_us);
+    }
+    lock_give(&shard->mutex);
+}
+
 /* Charge the lease if it covers the cost: its permits are charged in Redis already. */
 static bool hybrid_charge_lease(struct hybrid *hybrid, const struct weir_backend_request *request,
                                 struct weir_decision *out)
@@ -176,6 +189,10 @@ static int hybrid_submit(struct weir_backend *backend, const struct weir_backend
     struct hybrid *hybrid = (struct hybrid *)backend;
     if (hybrid_is_plain_take(request))
         return hybrid_submit_one(hybrid, request, deadline_us, op);
+    if (request->verb == WEIR_CHARGE && hybrid_charge_lease(hybrid, request, &op->decision))
+        return WEIR_OK;
+    if (request->verb == WEIR_REFUND)
+        hybrid_forget_denial(hybrid, request);
     return hybrid->remote->ops->submit(hybrid->remote, request, deadline_us, op);
 }
 

@@ -61,7 +61,7 @@ struct weir_backend_request hybrid_remote_request(const struct weir_backend_requ
     asked.verb = WEIR_TAKE;
     asked.cost = order->cost;
     asked.ahead = order->ahead;
-    asked.spread = order->spread;
+    asked.spread = (uint16_t)order->spread;
     return asked;
 }
 

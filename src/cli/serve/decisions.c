@@ -50,12 +50,27 @@ static void put_answer(struct output *output, int status, const struct weir_deci
         output_error(output, "%s %s", status == WEIR_ETIME ? "TIMEOUT" : "ERR", weir_strerror(status));
 }
 
+/* Put the answer to an op. */
+static void put_op(struct output *output, int status, const struct weir_op *op, enum answer answer)
+{
+    if (status != WEIR_OK || op->verb == WEIR_OP_TRY) {
+        put_answer(output, status, &op->decision, answer);
+    } else if (op->verb == WEIR_OP_RESERVE) {
+        output_array(output, DECISION_INTEGERS + 2);
+        put_integers(output, &op->decision);
+        output_integer(output, op->reservation.permits);
+        output_integer(output, op->reservation.at_us);
+    } else {
+        output_simple(output, "OK");
+    }
+}
+
 /* Complete a request that waited. Runs in weir_dispatch(). */
 static void request_done(struct weir_op *op, int status)
 {
     struct waiting *waiting = op->user;
     struct client *client = waiting->client;
-    put_answer(&waiting->text, status, &op->decision, waiting->answer);
+    put_op(&waiting->text, status, op, waiting->answer);
     waiting->is_ready = true;
     client_is_due(client);
 }
@@ -102,9 +117,10 @@ void client_collect(struct client *client)
     }
 }
 
-/* Take permits without blocking: the reply may wait for Redis. */
-static void request_take(struct client *client, weir_limit *limit, struct span key, int64_t cost, enum answer answer)
+/* Make a request without blocking: the reply may wait for Redis. */
+static void request_make(struct client *client, const struct weir_op *op, enum answer answer)
 {
+    const struct weir_key key = op->request.key;
     struct waiting *waiting = calloc(1, sizeof *waiting + key.len);
     if (!waiting) {
         output_error(client_reply(client), "ERR out of memory");
@@ -113,7 +129,8 @@ static void request_take(struct client *client, weir_limit *limit, struct span k
     memcpy(waiting->key, key.data, key.len);
     waiting->client = client;
     waiting->answer = answer;
-    waiting->op.request = (struct weir_request){ .limit = limit, .key = weir_key(waiting->key, key.len), .cost = cost };
+    waiting->op = *op;
+    waiting->op.request.key.data = waiting->key;
     waiting->op.done = request_done;
     waiting->op.user = waiting;
     const int result = weir_submit(client->server->limiter, &waiting->op);
@@ -121,7 +138,7 @@ static void request_take(struct client *client, weir_limit *limit, struct span k
         waiting_append(client, waiting);
         return;
     }
-    put_answer(client_reply(client), result, &waiting->op.decision, answer);
+    put_op(client_reply(client), result, &waiting->op, answer);
     free(waiting);
 }
 
@@ -188,7 +205,7 @@ void run_try(struct client *client, const struct resp_command *command)
 {
     struct weir_request request;
     if (read_request(client, command, 1, &request))
-        request_take(client, request.limit, command->words[2], request.cost, ANSWER_TRY);
+        request_make(client, &(struct weir_op){ .request = request }, ANSWER_TRY);
 }
 
 /* A peek and a group have no asynchronous form: they hold up the server for as long as Redis takes, or timeout_us. */
@@ -218,62 +235,46 @@ void run_try_all(struct client *client, const struct resp_command *command)
     put_answer(client_reply(client), status, &decision, ANSWER_TRY);
 }
 
-static void put_status(struct client *client, int status)
+void run_reset(struct client *client, const struct resp_command *command)
 {
+    struct weir_request request;
+    if (!read_request(client, command, 1, &request))
+        return;
+    const int status = weir_reset(request.limit, request.key);
     if (status)
         put_answer(client_reply(client), status, NULL, ANSWER_TRY);
     else
         output_simple(client_reply(client), "OK");
 }
 
-void run_reset(struct client *client, const struct resp_command *command)
-{
-    struct weir_request request;
-    if (!read_request(client, command, 1, &request))
-        return;
-    put_status(client, weir_reset(request.limit, request.key));
-}
-
 void run_charge(struct client *client, const struct resp_command *command)
 {
     struct weir_request request;
     if (read_request(client, command, 1, &request))
-        put_status(client, weir_charge(request.limit, request.key, request.cost));
+        request_make(client, &(struct weir_op){ .request = request, .verb = WEIR_OP_CHARGE }, ANSWER_TRY);
 }
 
 /* A reservation is two integers more than a decision; WEIR.SETTLE brings them back. */
 void run_reserve(struct client *client, const struct resp_command *command)
 {
     struct weir_request request;
-    struct weir_decision decision;
-    struct weir_reservation reservation;
-    if (!read_request(client, command, 1, &request))
-        return;
-    const int status = weir_reserve(request.limit, request.key, request.cost, &decision, &reservation);
-    if (status) {
-        put_answer(client_reply(client), status, NULL, ANSWER_TRY);
-        return;
-    }
-    struct output *output = client_reply(client);
-    output_array(output, DECISION_INTEGERS + 2);
-    put_integers(output, &decision);
-    output_integer(output, reservation.permits);
-    output_integer(output, reservation.at_us);
+    if (read_request(client, command, 1, &request))
+        request_make(client, &(struct weir_op){ .request = request, .verb = WEIR_OP_RESERVE }, ANSWER_TRY);
 }
 
 /* WEIR.SETTLE limit key permits at actual */
 void run_settle(struct client *client, const struct resp_command *command)
 {
-    struct weir_request request = { .cost = 1 };
-    struct weir_reservation reservation;
+    struct weir_op op = { .verb = WEIR_OP_SETTLE };
+    struct weir_reservation *reservation = &op.reservation;
     int64_t actual;
     const struct span key = command->words[2];
-    if (!word_number(client, command->words[3], &reservation.permits) ||
-        !word_number(client, command->words[4], &reservation.at_us) ||
-        !word_number(client, command->words[5], &actual) || !request_is_good(client, key, request.cost))
+    if (!word_number(client, command->words[3], &reservation->permits) ||
+        !word_number(client, command->words[4], &reservation->at_us) ||
+        !word_number(client, command->words[5], &actual) || !request_is_good(client, key, 1))
         return;
-    const bool is_one = reservation.permits >= -1 && reservation.permits <= WEIR_MAX_PERMITS &&
-                        reservation.at_us >= 0 && reservation.at_us <= WEIR_MAX_TIME_US;
+    const bool is_one = reservation->permits >= -1 && reservation->permits <= WEIR_MAX_PERMITS &&
+                        reservation->at_us >= 0 && reservation->at_us <= WEIR_MAX_TIME_US;
     if (!is_one) {
         output_error(client_reply(client), "ERR no reservation has these numbers");
         return;
@@ -283,9 +284,10 @@ void run_settle(struct client *client, const struct resp_command *command)
                      (long long)actual);
         return;
     }
-    request.limit = word_limit(client, command->words[1]);
-    if (request.limit)
-        put_status(client, weir_settle(request.limit, weir_key(key.data, key.len), &reservation, actual));
+    op.request = (struct weir_request){ .key = weir_key(key.data, key.len), .cost = actual };
+    op.request.limit = word_limit(client, command->words[1]);
+    if (op.request.limit)
+        request_make(client, &op, ANSWER_TRY);
 }
 
 /* redis-cell's command: CL.THROTTLE key max_burst count period [quantity]; a quantity of 0 only looks. */
@@ -306,7 +308,8 @@ void run_throttle(struct client *client, const struct resp_command *command)
         return;
     }
     if (numbers[3] != 0) {
-        request_take(client, limit, key, numbers[3], ANSWER_THROTTLE);
+        const struct weir_request request = { .limit = limit, .key = weir_key(key.data, key.len), .cost = numbers[3] };
+        request_make(client, &(struct weir_op){ .request = request }, ANSWER_THROTTLE);
         return;
     }
     struct weir_decision decision;

@@ -1,7 +1,7 @@
 /* serve.c - weir serve: a limiter for programs in any language, which speak to it as to Redis.
  *
  * One thread serves all clients. It never waits for Redis with a take: weir_submit() and weir_dispatch() do that. A
- * group, a peek, a reset, a charge and a reservation have no asynchronous form and may hold it up for timeout_us.
+ * group, a peek and a reset have no asynchronous form and may hold it up for timeout_us.
  */
 #include <errno.h>
 #include <getopt.h>

@@ -235,15 +235,9 @@ int weir_try_all(weir *limiter, const struct weir_request *requests, size_t n, s
 int weir_reserve_all(weir *limiter, const struct weir_request *requests, size_t n, struct weir_decision *out,
                      struct weir_reservation *reservations)
 {
-    struct weir_reservation noted[GROUP_MAX];
     if (!limiter)
         return WEIR_EINVAL;
-    if (!reservations)
-        return refuse_null(limiter, "reservations");
-    const int error = decide_group(limiter, requests, n, noted, out);
-    if (!error)
-        memcpy(reservations, noted, n * sizeof *reservations);
-    return error;
+    return reservations ? decide_group(limiter, requests, n, reservations, out) : refuse_null(limiter, "reservations");
 }
 
 static int try_group(struct weir *limiter, const struct weir_request *requests, size_t n, int64_t now_us,

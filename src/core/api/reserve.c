@@ -8,6 +8,19 @@
 #include "core/api/verbs.h"
 #include "core/ground/cancel.h"
 
+int reservation_check(const struct weir *limiter, const struct weir_reservation *reservation, int64_t actual)
+{
+    if (!reservation)
+        return refuse_null(limiter, "reservation");
+    if (reservation->permits < -1 || reservation->permits > WEIR_MAX_PERMITS)
+        return refuse_range(limiter, "reservation.permits", reservation->permits, -1, WEIR_MAX_PERMITS);
+    if (reservation->at_us < 0 || reservation->at_us > WEIR_MAX_TIME_US)
+        return refuse_range(limiter, "reservation.at_us", reservation->at_us, 0, WEIR_MAX_TIME_US);
+    if (actual < 0 || actual > WEIR_MAX_PERMITS)
+        return refuse_range(limiter, "actual", actual, 0, WEIR_MAX_PERMITS);
+    return WEIR_OK;
+}
+
 void reservation_finish(struct weir_reservation *reservation, int64_t cost, const struct weir_decision *decision)
 {
     const bool is_noted = reservation->at_us > 0;
@@ -70,27 +83,13 @@ static int give_back(struct weir_limit *limit, struct weir_key key, int64_t sinc
     return error;
 }
 
-/* Check what may have come from another process. */
-static int check_reservation(const struct weir *limiter, const struct weir_reservation *reservation)
-{
-    if (!reservation)
-        return refuse_null(limiter, "reservation");
-    if (reservation->permits < -1 || reservation->permits > WEIR_MAX_PERMITS)
-        return refuse_range(limiter, "reservation.permits", reservation->permits, -1, WEIR_MAX_PERMITS);
-    if (reservation->at_us < 0 || reservation->at_us > WEIR_MAX_TIME_US)
-        return refuse_range(limiter, "reservation.at_us", reservation->at_us, 0, WEIR_MAX_TIME_US);
-    return WEIR_OK;
-}
-
 int weir_settle(weir_limit *limit, struct weir_key key, const struct weir_reservation *reservation, int64_t actual)
 {
     int error = check_arguments(limit, key, 1);
     if (!error)
-        error = check_reservation(limit->limiter, reservation);
+        error = reservation_check(limit->limiter, reservation, actual);
     if (error)
         return error;
-    if (actual < 0 || actual > WEIR_MAX_PERMITS)
-        return refuse_range(limit->limiter, "actual", actual, 0, WEIR_MAX_PERMITS);
     const int64_t permits = reservation->permits;
     if (permits < 0 || permits == actual || (actual < permits && reservation->at_us == 0))
         return WEIR_OK;

@@ -2,10 +2,13 @@
 #ifndef CORE_API_RESERVE_H
 #define CORE_API_RESERVE_H
 
-#include <weir/weir.h>
+#include "core/limiter/limiter.h"
 
 /* What a reservation is before its request is decided, and if the request was denied. */
 #define RESERVATION_NONE ((struct weir_reservation){ .permits = -1 })
+
+/* Check what may have come from another process: WEIR_OK, or WEIR_EINVAL with a line in the log. */
+int reservation_check(const struct weir *limiter, const struct weir_reservation *reservation, int64_t actual);
 
 /* Complete the reservation of a request that has been decided. The backend has noted the charge, if it could. */
 void reservation_finish(struct weir_reservation *reservation, int64_t cost, const struct weir_decision *decision);

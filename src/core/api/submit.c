@@ -11,6 +11,7 @@
  * and weir_close() dispatches what is there.
  */
 #include "core/api/group.h"
+#include "core/api/reserve.h"
 #include "core/ground/cancel.h"
 #include "core/ground/wake_fd.h"
 #include "core/outage/settle.h"
@@ -101,20 +102,46 @@ int weir_dispatch(weir *limiter)
 
 /* ---- Answers ---- */
 
-static struct weir_backend_request op_request(const struct weir_op *op)
+/* Return what the op asks of the backend. It is the same each time until op_finish(). */
+static struct weir_backend_request op_request(struct weir_op *op, int64_t now_us)
 {
-    return take_request(&op->request, WEIR_OWN_CLOCK);
+    struct weir_backend_request request = take_request(&op->request, now_us);
+    const int64_t beyond = op->request.cost - op->reservation.permits;
+    switch (op->verb) {
+    case WEIR_OP_TRY: break;
+    case WEIR_OP_RESERVE: request.reservation = &op->reservation; break;
+    case WEIR_OP_REFUND: request.verb = WEIR_REFUND; break;
+    case WEIR_OP_CHARGE: request.verb = WEIR_CHARGE; break;
+    case WEIR_OP_SETTLE:
+        request.verb = beyond > 0 ? WEIR_CHARGE : WEIR_REFUND;
+        request.cost = beyond > 0 ? beyond : -beyond;
+        request.ahead = beyond > 0 ? 0 : op->reservation.at_us;
+        break;
+    }
+    return request;
+}
+
+/* Complete an op that has been decided, and count it. `request` is the one that was decided. */
+static void op_finish(struct weir_op *op, const struct weir_backend_request *request, int status)
+{
+    struct weir *limiter = request->limit->limiter;
+    if (!status)
+        shadow_apply(request->limit, request->key, &op->decision);
+    if (op->verb == WEIR_OP_TRY || op->verb == WEIR_OP_RESERVE)
+        count_answer(request->limit, request->cost, status, &op->decision);
+    if (op->verb == WEIR_OP_RESERVE && !status)
+        reservation_finish(&op->reservation, request->cost, &op->decision);
+    if (request->verb == WEIR_CHARGE && !status)
+        charge_count(limiter, request->limit, request->cost, &op->decision);
 }
 
 /* Take the caller's place as `done`, on a thread of the backend. */
 static void op_answered(struct weir_op *op, int status)
 {
     struct weir *limiter = (struct weir *)(uintptr_t)op->opaque[OP_LIMITER];
-    struct weir_backend_request request = op_request(op);
+    struct weir_backend_request request = op_request(op, WEIR_OWN_CLOCK);
     status = failure_answer(limiter, status, &request, 1, false, &op->decision);
-    if (!status)
-        shadow_apply(request.limit, request.key, &op->decision);
-    count_answer(request.limit, request.cost, status, &op->decision);
+    op_finish(op, &request, status);
     op_restore(op);
     if (atomic_load_explicit(&limiter->answers.event_fd, memory_order_relaxed) >= 0) {
         op_push(limiter, op, status);
@@ -132,7 +159,7 @@ static int hand_over(struct weir *limiter, struct weir_op *op, int64_t deadline)
     int error = group_time(limiter, &op->request, 1, &now_us);
     if (error)
         return error;
-    const struct weir_backend_request request = take_request(&op->request, now_us);
+    const struct weir_backend_request request = op_request(op, now_us);
     return limiter->backend->ops->submit(limiter->backend, &request, deadline, op);
 }
 
@@ -148,17 +175,16 @@ static void op_settled(struct weir_op *op, int status, int64_t deadline)
 /* Submit an op. WEIR_OK or an error: it has been decided. 1: op_answered() will run. */
 static int submit(struct weir *limiter, struct weir_op *op)
 {
-    int64_t now_us;
-    struct weir_limit *asked = op->request.limit;
+    int64_t now_us = WEIR_OWN_CLOCK;
     int result = group_time(limiter, &op->request, 1, &now_us);
+    struct weir_backend_request request = op_request(op, now_us);
     if (!result) {
-        struct weir_backend_request request = take_request(&op->request, now_us);
         const int64_t deadline = deadline_us(limiter);
         memcpy(&op->opaque[OP_DONE], &op->done, sizeof op->done);
         op->opaque[OP_LIMITER] = (uint64_t)(uintptr_t)limiter;
         op->done = op_answered;
         op->request.limit = request.limit; /* the key's override, if it has one: the backend reads the op */
-        if (settle_is_due(limiter))
+        if (request.verb == WEIR_TAKE && settle_is_due(limiter))
             result = settle_submit(limiter, &request, deadline, op_settled, op);
         const bool is_busy = result == SETTLE_BUSY;
         if (!result)
@@ -169,12 +195,43 @@ static int submit(struct weir *limiter, struct weir_op *op)
         if (is_busy)
             failure_deny_for_now(&request, &op->decision);
         result = is_busy ? WEIR_OK : failure_answer(limiter, result, &request, 1, false, &op->decision);
-        if (!result)
-            shadow_apply(request.limit, request.key, &op->decision);
-        asked = request.limit;
     }
-    count_answer(asked, op->request.cost, result, &op->decision);
+    op_finish(op, &request, result);
     return result;
+}
+
+/* Check an op. *is_nothing: there is nothing to settle. */
+static int check_op(const struct weir *limiter, struct weir_op *op, bool *is_nothing)
+{
+    struct weir_request request = op->request;
+    if ((unsigned)op->verb > WEIR_OP_CHARGE)
+        return refuse_range(limiter, "op->verb", (int64_t)op->verb, 0, WEIR_OP_CHARGE);
+    if (op->verb != WEIR_OP_TRY && request.now_us != 0)
+        return refuse_range(limiter, "op->request.now_us", request.now_us, 0, 0);
+    request.cost = op->verb == WEIR_OP_SETTLE ? 1 : request.cost;
+    int error = check_request(limiter, &request);
+    if (!error && op->verb == WEIR_OP_SETTLE) {
+        const int64_t permits = op->reservation.permits;
+        error = reservation_check(limiter, &op->reservation, op->request.cost);
+        *is_nothing = permits < 0 || permits == op->request.cost ||
+                      (permits > op->request.cost && op->reservation.at_us == 0);
+    }
+    return error;
+}
+
+/* Carry an op out on this thread: the backend does not block. */
+static int op_now(struct weir_op *op)
+{
+    struct weir_request *request = &op->request;
+    switch (op->verb) {
+    case WEIR_OP_RESERVE:
+        return weir_reserve(request->limit, request->key, request->cost, &op->decision, &op->reservation);
+    case WEIR_OP_SETTLE: return weir_settle(request->limit, request->key, &op->reservation, request->cost);
+    case WEIR_OP_REFUND: return weir_refund(request->limit, request->key, request->cost);
+    case WEIR_OP_CHARGE: return weir_charge(request->limit, request->key, request->cost);
+    case WEIR_OP_TRY: break;
+    }
+    return weir_try_at(request->limit, request->key, request->cost, request->now_us, &op->decision);
 }
 
 int weir_submit(weir *limiter, struct weir_op *op)
@@ -183,11 +240,12 @@ int weir_submit(weir *limiter, struct weir_op *op)
         return WEIR_EINVAL;
     if (!op)
         return refuse_null(limiter, "op");
-    int error = check_request(limiter, &op->request);
-    if (error)
+    bool is_nothing = false;
+    int error = check_op(limiter, op, &is_nothing);
+    if (error || is_nothing)
         return error;
     if (!limiter->backend->ops->submit)
-        return weir_try_at(op->request.limit, op->request.key, op->request.cost, op->request.now_us, &op->decision);
+        return op_now(op);
     if (!op->done)
         return refuse_null(limiter, "op->done");
 
@@ -196,6 +254,8 @@ int weir_submit(weir *limiter, struct weir_op *op)
     error = inside_enter(limiter, 2);
     if (error)
         return error;
+    if (op->verb == WEIR_OP_RESERVE)
+        op->reservation = RESERVATION_NONE;
     int result = submit(limiter, op);
     inside_leave(limiter, result == 1 ? 1 : 2);
     return result;

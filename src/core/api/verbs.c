@@ -18,7 +18,7 @@ __attribute__((noinline)) int ask_guarded(struct weir_limit *limit, struct weir_
     if (verb == WEIR_TAKE)
         count_answer(request.limit, cost, error, out);
     else if (verb == WEIR_CHARGE && !error)
-        figures_count_charge(request.limit, cost - out->ahead);
+        charge_count(limiter, request.limit, cost, out);
     inside_leave(limiter, 1);
     return error;
 }
@@ -85,11 +85,7 @@ int weir_charge(weir_limit *limit, struct weir_key key, int64_t cost)
 {
     struct weir_decision decision;
     int error = check_arguments(limit, key, cost);
-    if (!error)
-        error = ask(limit, key, cost, 0, WEIR_CHARGE, &decision);
-    if (!error && decision.ahead > 0)
-        stats_add(&limit->limiter->stats, STATS_UNSETTLED, (uint64_t)decision.ahead);
-    return error;
+    return error ? error : ask(limit, key, cost, 0, WEIR_CHARGE, &decision);
 }
 
 int weir_reset(weir_limit *limit, struct weir_key key)

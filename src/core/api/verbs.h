@@ -50,6 +50,15 @@ static inline void count_answer(struct weir_limit *limit, int64_t cost, int erro
         stats_add(&limit->limiter->stats, STATS_FALLBACKS, 1);
 }
 
+/* Count a charge of `cost` permits. */
+static inline void charge_count(struct weir *limiter, struct weir_limit *limit, int64_t cost,
+                                const struct weir_decision *decision)
+{
+    figures_count_charge(limit, cost - decision->ahead);
+    if (decision->ahead > 0)
+        stats_add(&limiter->stats, STATS_UNSETTLED, (uint64_t)decision->ahead);
+}
+
 /* Decide about a key whose hash is known, at a caller's time if that is not 0. Arguments have been checked. */
 int ask_guarded(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
                 enum weir_verb verb, struct weir_decision *out);
@@ -77,7 +86,7 @@ static inline int ask_plain(struct weir_limit *limit, struct weir_key key, uint6
     if (verb == WEIR_TAKE)
         figures_count_bound(request.limit, cost, out);
     else if (verb == WEIR_CHARGE)
-        figures_count_charge(request.limit, cost - out->ahead);
+        charge_count(limiter, request.limit, cost, out);
     return WEIR_OK;
 }
 

@@ -7,7 +7,7 @@
 static struct figures *figures_find(struct weir_limit *limit, bool *is_own)
 {
     const unsigned stripe = stats_stripe();
-    struct figures *found = atomic_load_explicit(&limit->figures[stripe + 1], memory_order_relaxed);
+    struct figures *found = atomic_load_explicit(&limit->figures[stripe + 1], memory_order_acquire);
     *is_own = stripe != STATS_SHARED_STRIPE;
     if (!found && *is_own) {
         found = aligned_alloc(alignof(struct figures), sizeof *found);

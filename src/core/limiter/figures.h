@@ -28,7 +28,8 @@ static inline void figures_add(_Atomic uint64_t *count, uint64_t amount)
 /* Count the answer to a single request, not by a shadow limit that would have denied it. */
 static inline void figures_count_bound(struct weir_limit *limit, int64_t cost, const struct weir_decision *decision)
 {
-    struct figures *own = atomic_load_explicit(&limit->figures[stats_own_stripe], memory_order_relaxed);
+    /* Acquire: the thread that had this stripe before may have made the block. */
+    struct figures *own = atomic_load_explicit(&limit->figures[stats_own_stripe], memory_order_acquire);
     if (__builtin_expect(!own, 0)) {
         figures_count_rarely(limit, cost, decision);
         return;

@@ -91,7 +91,7 @@ static inline void fill_request(struct weir_backend_request *out, struct weir_li
     out->cold_left = 0;
     out->ahead = 0;
     out->spread = 0;
-    out->verb = verb;
+    out->verb = (uint8_t)verb;
     out->hint = NULL;
     out->reservation = NULL;
     const struct overrides *overrides = atomic_load_explicit(&limit->overrides, memory_order_acquire);

@@ -119,7 +119,7 @@ static void batch_sort(struct batch *batch, struct redis_cluster *cluster, const
             batch->from[batch->n] = (unsigned)i;
             batch->requests[batch->n] = wish->requests[i];
             if (wish->verb)
-                batch->requests[batch->n].verb = *wish->verb;
+                batch->requests[batch->n].verb = (uint8_t)*wish->verb;
             batch->decisions[batch->n++].source = WEIR_BY_NOBODY;
             part->job.n++;
         }

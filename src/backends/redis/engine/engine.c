@@ -150,14 +150,17 @@ int redis_engine_submit(struct redis_engine *engine, const struct weir_backend_r
                         struct weir_op *op)
 {
     struct redis_op_waiter *waiter = redis_waiter_in_op(op);
-    const bool returns = request->verb == WEIR_REFUND;
-    assert(returns ? request->now_us == WEIR_OWN_CLOCK : request->ahead <= UINT32_MAX && request->spread <= UINT16_MAX);
+    const bool settles = request->verb == WEIR_REFUND && op->verb == WEIR_OP_SETTLE;
+    const bool returns = request->verb == WEIR_REFUND && request->ahead > 0 && !settles;
+    assert(!returns || request->now_us == WEIR_OWN_CLOCK);
+    assert(returns || settles || request->ahead <= UINT32_MAX);
     *waiter = (struct redis_op_waiter){
         .waiter = { .deadline_us = deadline_us,
                     .ahead = (uint32_t)request->ahead,
-                    .spread = (uint16_t)request->spread,
+                    .spread = request->spread,
                     .kind = REDIS_WAITER_OP,
-                    .returns = returns },
+                    .returns = returns,
+                    .verb = (uint8_t)(request->verb & 7) },
         .hash = request->hash,
         .now_us = returns ? request->ahead : request->now_us,
         .cost = request->cost,

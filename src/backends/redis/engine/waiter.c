@@ -29,8 +29,9 @@ struct weir_op *redis_waiter_op(struct redis_op_waiter *waiter)
 
 struct weir_backend_request redis_waiter_request(struct redis_op_waiter *waiter)
 {
-    const struct weir_op *op = redis_waiter_op(waiter);
-    const bool returns = waiter->waiter.returns;
+    struct weir_op *op = redis_waiter_op(waiter);
+    const enum weir_verb verb = (enum weir_verb)waiter->waiter.verb;
+    const bool returns = waiter->waiter.returns, settles = verb == WEIR_REFUND && op->verb == WEIR_OP_SETTLE;
     return (struct weir_backend_request){
         .limit = op->request.limit,
         .key = op->request.key,
@@ -38,9 +39,12 @@ struct weir_backend_request redis_waiter_request(struct redis_op_waiter *waiter)
         .cost = waiter->cost,
         .now_us = returns ? WEIR_OWN_CLOCK : waiter->now_us,
         .cold_since_us = -1,
-        .ahead = returns ? waiter->now_us : waiter->waiter.ahead,
+        .ahead = returns   ? waiter->now_us
+                 : settles ? op->reservation.at_us
+                           : waiter->waiter.ahead,
         .spread = waiter->waiter.spread,
-        .verb = returns ? WEIR_REFUND : WEIR_TAKE,
+        .verb = verb,
+        .reservation = verb == WEIR_TAKE && op->verb == WEIR_OP_RESERVE ? &op->reservation : NULL,
     };
 }
 

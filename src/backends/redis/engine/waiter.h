@@ -48,7 +48,9 @@ struct redis_waiter {
     uint8_t hops;        /* how many redirects the request has followed */
     uint8_t kind : 1;    /* enum redis_waiter_kind */
     uint8_t asking : 1;  /* ASKING must precede the next call */
-    uint8_t returns : 1; /* WEIR_REFUND with `ahead`, which is in redis_op_waiter.now_us; otherwise WEIR_TAKE */
+    uint8_t returns : 1; /* WEIR_REFUND with `ahead`, which is in redis_op_waiter.now_us; but a
+                          * WEIR_OP_SETTLE has it in its reservation */
+    uint8_t verb : 3;
 } __attribute__((may_alias));
 _Static_assert(2 * WEIR_MAX_PERMITS <= UINT32_MAX, "`ahead` holds the size of any limit");
 
