@@ -1,7 +1,7 @@
 -- algorithm.lua - one algorithm as a function that takes `cost` permits, if they are there, from a state (false:
 -- fresh), or gives permits back if `cost` is less than 0. If they are not there and `all` is set, it takes what is
--- there and forgets the oldest for the rest: the state is then full, or as far overdrawn as before. If `into` is set, it writes the state under that
--- stamp instead, and no bytes if that can't be exact.
+-- there and forgets the oldest for the rest: the state is then full, or as far overdrawn as before. If `into` is set,
+-- it writes the state under that stamp instead, and no bytes if that can't be exact.
 --
 -- Returns nil if the state is foreign. Otherwise it returns:
 --     the permits used before, rounded up

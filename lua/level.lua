@@ -3,8 +3,9 @@
 --     stamp: tag 'T' or 'L', p I7, q I7, tick I3 in us, size I4          state: stamp, used units I7, tick I7
 --
 -- The parts of an algorithm, in the order in which scripts paste them:
---     plan     in: stamp, now. Out: the plan's fields; most, the units of a full bucket; top, the most units that may be
---              in use (src/core/algorithm/top.h); unit, the units of a permit; grain, the microseconds of one step of the anchor; fresh, the anchor of a fresh state.
+--     plan     in: stamp, now. Out: the plan's fields; most, the units of a full bucket; top, the most units that may
+--              be in use (src/core/algorithm/top.h); unit, the units of a permit; grain, the microseconds of one step
+--              of the anchor; fresh, the anchor of a fresh state.
 --     check    out: sane, true if the stamp is a valid plan. The stamp of a stored state has been checked before.
 --     read     in: state (nil: foreign, false: none), moved. Out: ours; used and anchor at now; moved, true if the
 --              clock has stepped back by more than the slack, so that the anchor was moved.
@@ -12,8 +13,8 @@
 --              since then.
 --     fill     in: permits, those in use. Out: fill, the microseconds until nothing of a full state is used, or of this
 --              one if it is overdrawn.
---     carry    in: into (another stamp), used. Out: alike, true if this state can be under that stamp exactly; stamp and
---              used, which are then of that plan.
+--     carry    in: into (another stamp), used. Out: alike, true if this state can be under that stamp exactly; stamp
+--              and used, which are then of that plan.
 --     write    in: used, anchor, added (the permits just admitted); bytes and left, declared. Out: bytes; left, the
 --              microseconds until the key is idle.
 --@part plan

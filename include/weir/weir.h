@@ -391,8 +391,8 @@ WEIR_API int weir_try_batch(weir *w, const struct weir_request *requests, size_t
 
 /* ---- Costs that are known afterwards ---- */
 
-/* Permits that weir_reserve() took. It is a plain value: copy it, keep it with the request, or pass it to another process
- * that uses the same Redis. Its fields are weir's. One that is never settled leaves its permits used. */
+/* Permits that weir_reserve() took. It is a plain value: copy it, keep it with the request, or pass it to another
+ * process that uses the same Redis. Its fields are weir's. One that is never settled leaves its permits used. */
 struct weir_reservation {
     int64_t permits; /* how many; -1: none, because the request was denied or a shadow limit would have denied it */
     int64_t at_us;   /* when they were charged, by the clock that decided; 0: they do not come back */
@@ -404,33 +404,34 @@ struct weir_reservation {
 WEIR_API int weir_reserve(weir_limit *limit, struct weir_key key, int64_t estimate, struct weir_decision *out,
                           struct weir_reservation *reservation);
 
-/* Decide as weir_try_all(), and write a reservation for each request to reservations[0..n). Settle each of them with its
- * request's limit and key. If the group is denied, there is nothing to settle, and settling does nothing. On
- * an error the reservations are undefined. */
+/* Decide as weir_try_all(), and write a reservation for each request to reservations[0..n). Settle each of them with
+ * its request's limit and key. If the group is denied, there is nothing to settle, and settling does nothing. On an
+ * error the reservations are undefined. */
 WEIR_API int weir_reserve_all(weir *w, const struct weir_request *requests, size_t n, struct weir_decision *out,
                               struct weir_reservation *reservations);
 
 /* Correct a reservation of this limit and key: `actual` permits have been used, 0 to WEIR_MAX_PERMITS.
  *
- * Fewer than reserved: the others come back where they were taken, unless they have come back by themselves: a window or
- * an interval that has ended since gave back all of them, and a bucket that refills continuously as many as it has
- * refilled since. So a window is then as if `actual` had been taken at first; a bucket admits no more than that, and
- * less if the estimate was far off for long. After a change of policy the new policy says what has come back. After a
- * reset, permits of later requests may come back instead.
+ * If fewer were used than reserved, the others come back where they were taken, unless they have come back by
+ * themselves. A window or an interval that has ended since gave back all of them. A bucket that refills continuously
+ * gave back as many as it has refilled since. So a window is then as if `actual` had been taken at first; a bucket
+ * admits no more than that, and less if the estimate was far off for long. After a change of policy the new policy says
+ * how many have come back. After a reset, permits of later requests may come back instead.
  *
- * More than reserved: the others are charged, as by weir_charge().
+ * If more were used than reserved, the difference is charged, as by weir_charge().
  *
- * Settle once: a second call corrects a second time. WEIR_EINVAL if *reservation is none. In the modes on Redis also the
- * errors of weir_refund() and weir_charge(): the correction is then lost, except that WEIR_ETIME leaves open whether it
- * was made. Permits that the fallback of an outage has reserved do not come back. */
+ * Settle once: a second call corrects a second time. WEIR_EINVAL if *reservation is none. In the modes on Redis also
+ * the errors of weir_refund() and weir_charge(): the correction is then lost, except that WEIR_ETIME leaves open
+ * whether it was made. Permits that the fallback of an outage has reserved do not come back. */
 WEIR_API int weir_settle(weir_limit *limit, struct weir_key key, const struct weir_reservation *reservation,
                          int64_t actual);
 
-/* Give back a permit that weir_reserve() took of a limit on requests in flight (WEIR_CONCURRENCY): weir_settle() with 0.
+/* Give back a permit that weir_reserve() took of a limit on requests in flight (WEIR_CONCURRENCY): weir_settle() with
+ * 0.
  *
  * A permit that is not released comes back when the policy's hold has passed since it was taken, up to a block (a tenth
- * of the hold) later. So permits of a process that died come back, and at most `limit` requests are in flight that began
- * less than the hold ago, over all instances that share the state. Release a request once, and only within the hold: a
+ * of the hold) later. So permits of a process that died come back, and at most `limit` requests are in flight that
+ * began less than the hold ago, over all instances that share the state. Release a request once, and within the hold: a
  * later release does nothing. retry_after_us of a denial is the time by which a permit comes back at the latest. */
 static inline int weir_release(weir_limit *limit, struct weir_key key, const struct weir_reservation *reservation)
 {
@@ -451,7 +452,7 @@ WEIR_API int weir_charge(weir_limit *limit, struct weir_key key, int64_t cost);
 
 /* What a submitted request does: the same as the function of that name. */
 enum weir_op_verb {
-    WEIR_OP_TRY, /* the default; weir_try_at() if request.now_us is not 0, which it must be with all others */
+    WEIR_OP_TRY, /* the default; the others need a request.now_us of 0 */
     WEIR_OP_RESERVE,
     WEIR_OP_SETTLE, /* request.cost is what was used: 0 to WEIR_MAX_PERMITS */
     WEIR_OP_REFUND,

@@ -47,7 +47,8 @@ int64_t state_drain_us(const struct weir_plan *plan, int64_t used);
 bool state_convert(const struct weir_plan *from, const int64_t *old, const struct weir_plan *to, int64_t now_us,
                    int64_t *state);
 
-/* Charge permits that may not fit: the state is then full, or as far overdrawn as before. Of a sliding window's, the youngest count. */
+/* Charge permits that may not fit: the state is then full, or as far overdrawn as before. Of a sliding window's, the
+ * youngest count. */
 void state_fill(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t permits);
 
 /* Each algorithm defines these, in <algorithm>.c. */

@@ -143,8 +143,8 @@ static void reservations_finish(const struct group *group, size_t first, size_t 
     }
 }
 
-/* Ask the shadow limits of a group that is admitted, each by itself: their answers bind nothing. Those that fail are left
- * out. Return how many decisions are filled, which is all or none. */
+/* Ask the shadow limits of a group that is admitted, each by itself: their answers bind nothing. Those that fail are
+ * left out. Return how many decisions are filled, which is all or none. */
 static size_t try_shadows(struct weir *limiter, struct group *group, int64_t deadline, struct weir_decision *decisions,
                           struct weir_decision *whole)
 {

@@ -1,6 +1,7 @@
 /* figures.h - counts a limit's answers. A limit and each of its overrides count apart.
  *
- * Each thread that has a stripe (core/ground/stats.h) counts in a separate block, made at its first answer by that limit. So no two threads share a cache line, and a count is a plain load and store. Threads without a stripe, and
+ * Each thread that has a stripe (core/ground/stats.h) counts in a separate block, made at its first answer by that
+ * limit. So no two threads share a cache line, and a count is a plain load and store. Threads without a stripe, and
  * those that find no memory for a block, share one block and add atomically. No count is lost.
  *
  * Answers to single requests and to members of weir_try_all() are apart, because the limiter's own figures count such a

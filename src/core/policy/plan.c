@@ -162,7 +162,7 @@ static void plan_window(const struct weir_policy *policy, struct weir_plan *plan
     }
 }
 
-/* Requests in flight are counted by a sliding window as long as the hold, whose permits are given back to their block. */
+/* A sliding window as long as the hold counts requests in flight; their permits are given back to their block. */
 static struct weir_plan plan_begin(const struct weir_policy *policy)
 {
     const bool in_flight = policy->algorithm == WEIR_CONCURRENCY;
