@@ -459,8 +459,8 @@ enum weir_op_verb {
     WEIR_OP_CHARGE
 };
 
-/* A submitted request. The caller owns it and must keep it in place until weir_submit() has returned another value than
- * 1, or `done` has run. */
+/* A submitted request. Fields that the caller does not set must be 0. The caller owns it and must keep it in place
+ * until weir_submit() has returned another value than 1, or `done` has run. */
 struct weir_op {
     struct weir_request request;
     struct weir_decision decision; /* of WEIR_OP_TRY and WEIR_OP_RESERVE, otherwise undefined: written before `done`
