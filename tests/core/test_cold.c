@@ -192,7 +192,7 @@ static struct weir_decision ask_memory(struct stream *stream, int i, int64_t cos
         .plan_version = plan_cell_version(&stream->limit->local_plan),
         .cold_since_us = stream->since_us,
         .limit_id = stream->limit->id | (uint32_t)(1 + stream->splits) << 16, /* which outage it is */
-        .verb = verb,
+        .verb = (uint8_t)verb,
     };
     must_succeed(memory->ops->decide(memory, &request, 1, false, INT64_MAX, &decision));
     return decision;

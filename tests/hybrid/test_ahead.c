@@ -281,7 +281,7 @@ static void pair_step(struct pair *pair, struct chance *chance, struct tally *ta
     weir_request_plan(&request, &plan);
     pair->scene.now_us = request.now_us = time_by_chance(chance, pair->scene.now_us, scale_of(&plan));
     if (chance_one_in(chance, 6)) {
-        request.verb = (enum weir_verb)chance_between(chance, WEIR_PEEK, WEIR_RESET);
+        request.verb = (uint8_t)chance_between(chance, WEIR_PEEK, WEIR_RESET);
         request.cost = request.verb == WEIR_RESET ? 1 : chance_between(chance, 1, plan.size);
         pair_decide(pair, &request, &decision);
         request = pair_request(pair, 1, request.cost, request.verb);

@@ -737,7 +737,7 @@ TEST(a_decision_begun_before_a_redefinition_gives_no_second_burst, 30)
             .now_us = scene.now_us,
             .plan_version = plan_cell_version(&limit->plan),
             .limit_id = limit->id,
-            .verb = verbs[v],
+            .verb = (uint8_t)verbs[v],
         };
         scene_define_text(&scene, "limit", "fixed_window limit=1000 period=1d");
         ck_assert(taken(limit, "key", 799).allowed);

@@ -140,7 +140,7 @@ static struct weir_backend_request request_by_chance(const struct two *two, stru
         request.ahead = chance_one_in(chance, 4) ? 2 * WEIR_MAX_PERMITS : chance_between(chance, 1, size);
         request.spread = (uint16_t)chance_between(chance, 1, chance_one_in(chance, 8) ? WEIR_MAX_SPREAD : 6);
     } else if (two->way != SUBMITTED && chance_one_in(chance, 3)) { /* only takes can be submitted */
-        request.verb = (enum weir_verb)chance_between(chance, WEIR_PEEK, WEIR_RESET);
+        request.verb = (uint8_t)chance_between(chance, WEIR_PEEK, WEIR_RESET);
         request.cost = request.verb == WEIR_RESET ? 1 : request.cost;
     }
     return request;

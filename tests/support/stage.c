@@ -141,7 +141,7 @@ struct weir_decision stage_elsewhere(struct stage *stage, const char *key, enum 
 {
     struct weir_backend_request request = stage_request(stage, key, cost);
     struct weir_decision decision;
-    request.verb = verb;
+    request.verb = (uint8_t)verb;
     pthread_mutex_lock(&stage->remote.mutex);
     must_succeed(store_decide(&stage->remote, &request, 1, false, &decision));
     pthread_mutex_unlock(&stage->remote.mutex);

@@ -30,7 +30,7 @@ struct weir_op *redis_waiter_op(struct redis_op_waiter *waiter)
 struct weir_backend_request redis_waiter_request(struct redis_op_waiter *waiter)
 {
     struct weir_op *op = redis_waiter_op(waiter);
-    const enum weir_verb verb = (enum weir_verb)waiter->waiter.verb;
+    const uint8_t verb = waiter->waiter.verb;
     const bool returns = waiter->waiter.returns, settles = verb == WEIR_REFUND && op->verb == WEIR_OP_SETTLE;
     return (struct weir_backend_request){
         .limit = op->request.limit,
