@@ -262,6 +262,16 @@ static inline struct weir_key weir_key_text(const char *text)
     return weir_key(text, strlen(text));
 }
 
+/* Make one key of several parts, such as an address and a path, so that different parts never make the same key. A
+ * single part is the key itself. Of several, each is written as its length in decimal, a colon, its bytes and a comma (a
+ * netstring, https://cr.yp.to/proto/netstrings.txt): "192.0.2.7" and "/api" make "9:192.0.2.7,4:/api,". Parts may be
+ * empty; give the keys of one limit the same number of parts.
+ *
+ * Returns the length of the key, which `out` receives, without a NUL, if it has room for it: `size` is in bytes, and
+ * `out` may be NULL if that is 0. WEIR_EINVAL if the key would be empty or longer than WEIR_MAX_KEY_LEN, or for n = 0.
+ * Any thread. */
+WEIR_API int weir_key_join(const struct weir_key *parts, size_t n, void *out, size_t size);
+
 /* Copy the policy in force for one key to *out: that of its override, or else the limit's. */
 WEIR_API int weir_limit_policy_for(weir_limit *limit, struct weir_key key, struct weir_policy *out);
 
