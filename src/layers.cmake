@@ -40,11 +40,14 @@ may_include(cli/serve cli)
 may_include(cli/replay cli cli/replay/input)
 may_include(cli/replay/input cli cli/replay)
 
+# So is the nginx module.
+may_include(nginx)
+
 set(failed FALSE)
 file(GLOB_RECURSE sources RELATIVE ${SOURCE} ${SOURCE}/*.c ${SOURCE}/*.h)
 foreach(source IN LISTS sources)
   cmake_path(GET source PARENT_PATH folder)
-  file(STRINGS ${SOURCE}/${source} includes REGEX "^[ \t]*#[ \t]*include[ \t]+(\"|<(core|backends|cli)/)")
+  file(STRINGS ${SOURCE}/${source} includes REGEX "^[ \t]*#[ \t]*include[ \t]+(\"|<(core|backends|cli|nginx)/)")
   foreach(include IN LISTS includes)
     string(REGEX REPLACE ".*include[ \t]+[\"<]([^\">]*).*" "\\1" header "${include}")
     cmake_path(GET header PARENT_PATH below)

@@ -68,7 +68,7 @@ fi
 
 # shellcheck disable=SC2086 # lists of words
 need_packages $build_packages $redis_packages $consul_packages g++ check scdoc mandoc gnuplot-nox openssl zstd redis-tools \
-    libuv1-dev liblua5.1-0-dev
+    libuv1-dev liblua5.1-0-dev libpcre2-dev curl
 if [ "$mode" = packages ]; then
     exit 0
 fi
@@ -140,7 +140,9 @@ run_tests() { # 'PRESET...' [CTEST OPTION...]
     ctest --test-dir build/all --output-on-failure --no-tests=error --parallel $((jobs + 1)) "$@"
 }
 
-build_preset release -DWEIR_WERROR=ON -DWEIR_SKIPS_FAIL=$skips_fail
+nginx=$(sh tests/tools/nginx.sh)
+build_preset release -DWEIR_WERROR=ON -DWEIR_SKIPS_FAIL=$skips_fail \
+    ${nginx:+-DWEIR_NGINX=ON "-DWEIR_NGINX_SOURCE=$nginx/usr/share/nginx/src"}
 status=0
 if [ "$mode" != rest ]; then
     run_tests release --label-exclude '^long$' || status=1

@@ -13,6 +13,7 @@
 #     layers    indented, begins with `programs`                 readme.sh: the files that it names exist
 #     install   ```sh, only cmake and apt-get install            install.sh: runs it with a folder in place of /
 #     consumer  ```cmake                                         install.sh: builds and runs a project with it
+#     nginx     ```nginx                                         tests/nginx/run.sh: nginx accepts it
 #     drawing   ```text or indented, in docs/design/              none
 # shellcheck shell=sh disable=SC2154 # the sourcing script sets them
 
@@ -64,6 +65,8 @@ rule_of() (
         esac
     elif [ -e "$it.cmake" ]; then
         echo consumer
+    elif [ -e "$it.nginx" ]; then
+        echo nginx
     elif [ -e "$it.indented" ]; then
         if all_lines '^ACL SETUSER ' "$it.indented"; then
             echo rights

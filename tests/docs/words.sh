@@ -101,6 +101,11 @@ name() {
     grep -qrw -e "${span%()}" include CMakeLists.txt src || wrong "nothing is called $span"
 }
 
+# A directive of the nginx module.
+directive() { # NAME...
+    grep -qF "ngx_string(\"${1%;}\")" src/nginx/directives.c || wrong "the nginx module has no directive $span"
+}
+
 command_of() {
     set -f
     # shellcheck disable=SC2086 # a list of words
@@ -112,6 +117,7 @@ command_of() {
     'sim '*) shift && program tests/sim "$@" ;;
     'weir-bench '*) shift && program bench/weir-bench "$@" ;;
     'cmake --workflow '*) shift && preset "$@" ;;
+    weir*\;) directive "$@" ;;
     'weir '*) shift && weir_command "$@" ;;
     --*) option "$@" ;;
     'cc '* | 'pkg-config '* | 'man '*) : ;; # by install.sh
