@@ -167,6 +167,10 @@ struct weir_options {
     void *user; /* passed to both */
     bool quiet; /* true: without `log`, write nothing to stderr either */
 
+    int64_t top_keys; /* count the keys that are denied most, this many of them: 0 to WEIR_MAX_TOP_KEYS; default 0: none.
+                       * See weir_top_keys_read() */
+    bool top_keys_in_clear; /* true: also keep the first WEIR_TOP_KEY_SIZE bytes of these keys, not only hashes */
+
     uint64_t
         percent_seed; /* chooses the keys for which a limit with percent=N is enforced: by a hash of the limit's name
                             * and the key. Give all instances the same one; keep it secret if clients may not find out

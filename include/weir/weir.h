@@ -62,6 +62,7 @@ extern "C" {
 #define WEIR_MAX_PATTERN_LEN 512                   /* bytes of an override's pattern, as written: 1 to this */
 #define WEIR_MAX_LIMITS 65536                      /* limits per limiter, patterns in its life; then WEIR_EFULL */
 #define WEIR_MAX_LABELS 32                         /* labels of weir_stats_print() */
+#define WEIR_MAX_TOP_KEYS 1024                     /* weir_options.top_keys: 0 to this */
 #define WEIR_MAX_ALL 64                            /* requests in one weir_try_all() */
 #define WEIR_MAX_SUBMITTED 65536                   /* requests of weir_submit() that may wait for Redis together */
 #define WEIR_CLOCK_SLACK_US (2 * WEIR_SECOND)      /* a smaller step back of the clock is ignored, see below */
@@ -561,6 +562,25 @@ WEIR_API weir_limit *weir_limit_next(weir *w, const weir_limit *previous);
 /* Write the name under which weir_limit_define() knows the limit: "login", or "login/10.0.*" for an override. Returns
  * the length of the text. If that is `size` or more, the text did not fit, and only "" was written if size is not 0. */
 WEIR_API int weir_limit_print_name(const weir_limit *limit, char *text, size_t size);
+
+#define WEIR_TOP_KEY_SIZE 64
+
+/* One of the keys that are denied most. */
+struct weir_top_key {
+    weir_limit *limit; /* that denied it */
+    uint64_t denied;   /* how often; what a shadow limit would have denied counts, too */
+    uint64_t error;    /* `denied` may include as many denials of other keys: weir counts at most top_keys keys, and a
+                        * new one takes over the smallest count. Denials in memory that follow each other within 100 us
+                        * on a thread are counted by sample, one in 32, so `denied` is an estimate for them */
+    uint64_t hash;     /* of the limit and the key, by a secret of this limiter: tells keys apart */
+    size_t key_len;    /* of the whole key; 0 without weir_options.top_keys_in_clear */
+    unsigned char key[WEIR_TOP_KEY_SIZE]; /* its first bytes, `key_len` of them at most */
+};
+
+/* Write the keys that have been denied most since weir_open(), or since the last call with `restart`, to the `room`
+ * elements of `out`, the one denied most first. Returns their number, at most weir_options.top_keys. A key with more
+ * than 1 / top_keys of all denials is among them. Any thread. WEIR_EINVAL without that option. */
+WEIR_API int weir_top_keys_read(weir *w, struct weir_top_key *out, size_t room, bool restart);
 
 /* Add up the counters. They are exact while no call is running. WEIR_EINVAL if out->size is not a known size. */
 WEIR_API int weir_stats_read(weir *w, struct weir_stats *out);

@@ -71,7 +71,7 @@ static void stage_connect(struct stage *stage)
 {
     int ends[2];
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
-    client_accept(&stage->server, ends[0]);
+    client_accept(&stage->server, ends[0], false);
     stage->fd = ends[1];
 }
 
@@ -443,6 +443,79 @@ TEST(what_a_client_sent_before_its_end_is_answered, 10)
     shutdown(stage.fd, SHUT_WR);
     stage_turn(&stage);
     ck_assert_str_eq(heard(&stage), "+PONG\r\n$1\r\na\r\n");
+    ck_assert(is_closed(&stage));
+    ck_assert_ptr_null(stage.server.clients);
+}
+
+TEST(top_keys_are_told_if_they_are_counted, 10)
+{
+    STAGE(stage, false);
+    assert_answers(&stage, "WEIR.TOP\r\n", "-ERR WEIR.TOP needs the option --top-keys\r\n");
+    assert_answers(&stage, "WEIR.TOP 0\r\n", "-ERR the count must be a whole number from 1 to 1024\r\n");
+    close(stage.fd);
+    stage_turn(&stage);
+    OPEN_SCENE(scene, OPTIONS(.top_keys = 2, .top_keys_in_clear = true));
+    scene_define_text(&scene, "once", "fixed_window limit=1 period=1h");
+    weir *before = stage.server.limiter;
+    stage.server.limiter = scene.limiter;
+    stage.server.counts_top_keys = true;
+    stage_connect(&stage);
+    assert_answers(&stage, "WEIR.TOP\r\n", "*0\r\n");
+    for (int i = 0; i < 4; i++) {
+        say(&stage, "WEIR.TRY once a\r\n", 17);
+        heard(&stage);
+        scene.now_us += WEIR_SECOND;
+    }
+    assert_answers(&stage, "WEIR.TOP 1\r\n", "*1\r\n*4\r\n$4\r\nonce\r\n$1\r\na\r\n:3\r\n:0\r\n");
+    close(stage.fd);
+    stage_turn(&stage);
+    stage.server.limiter = before;
+    stage_connect(&stage);
+}
+
+/* Connect as a client of the metrics port. */
+static void stage_scrape(struct stage *stage, const char *request)
+{
+    int ends[2];
+    close(stage->fd);
+    stage_turn(stage);
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
+    client_accept(&stage->server, ends[0], true);
+    stage->fd = ends[1];
+    say(stage, request, strlen(request));
+}
+
+TEST(the_metrics_port_answers_one_http_request, 10)
+{
+    STAGE(stage, false);
+    static char large[9000];
+    stage.server.password = "not asked for here";
+    say(&stage, "WEIR.TRY login a\r\n", 18);
+    stage_scrape(&stage, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    const char *page = heard(&stage);
+    ck_assert_ptr_nonnull(
+        strstr(page, "HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: "));
+    ck_assert_ptr_nonnull(strstr(page, "\r\n\r\n# HELP weir_allowed_total"));
+    ck_assert_ptr_nonnull(strstr(page, "\nweir_limit_denied_total{limit=\"login\"} 0\n"));
+    ck_assert(is_closed(&stage));
+    stage_scrape(&stage, "GET /metrics?x=1 HTTP/1.1\n\n");
+    ck_assert_ptr_nonnull(strstr(heard(&stage), "HTTP/1.0 200 OK"));
+    stage_scrape(&stage, "GET /metric HTTP/1.1\r\n\r\n");
+    ck_assert_ptr_nonnull(strstr(heard(&stage), "HTTP/1.0 404 Not Found"));
+    stage_scrape(&stage, "POST /metrics HTTP/1.1\r\n\r\n");
+    ck_assert_ptr_nonnull(strstr(heard(&stage), "HTTP/1.0 405 Method Not Allowed"));
+    stage_scrape(&stage, "\n\n");
+    ck_assert_ptr_nonnull(strstr(heard(&stage), "HTTP/1.0 405 Method Not Allowed"));
+    memset(large, 'x', sizeof large - 1);
+    stage_scrape(&stage, large);
+    ck_assert_ptr_nonnull(strstr(heard(&stage), "HTTP/1.0 431 "));
+    stage_scrape(&stage, "GET /metrics HTTP/1.1\r\nHost");
+    ck_assert_str_eq(heard(&stage), ""); /* it waits for the rest */
+    ck_assert(!is_closed(&stage));
+    ck_assert_int_gt(stage.server.clients->began_us, 0);
+    stage.server.now_us += WEIR_MINUTE;
+    client_check_patience(stage.server.clients);
+    stage_serve(&stage);
     ck_assert(is_closed(&stage));
     ck_assert_ptr_null(stage.server.clients);
 }

@@ -14,6 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "cli/serve/metrics.h"
+
 #define INPUT_AT_FIRST (16 << 10)
 #define PATIENCE_US (30 * WEIR_SECOND) /* until a command is complete, a client has logged in, or bytes can be sent */
 #define ROUNDS 16                      /* of a client in one turn, so that none holds up the others */
@@ -22,7 +24,7 @@ static void client_ready(struct server *server, struct watch *watch, uint32_t ev
 
 /* ---- Life ---- */
 
-void client_accept(struct server *server, int fd)
+void client_accept(struct server *server, int fd, bool is_scraper)
 {
     struct client *client = calloc(1, sizeof *client);
     struct epoll_event event = { .events = EPOLLIN, .data.ptr = client };
@@ -36,7 +38,8 @@ void client_accept(struct server *server, int fd)
     client->server = server;
     client->events = EPOLLIN;
     client->version = 2;
-    client->is_authenticated = !server->password;
+    client->is_scraper = is_scraper;
+    client->is_authenticated = !server->password || is_scraper;
     client->accepted_us = server->now_us;
     client->next = server->clients;
     if (client->next)
@@ -147,9 +150,20 @@ static bool client_may_go_on(const struct client *client)
            unsent(client) < CLIENT_OUTPUT_HIGH;
 }
 
+/* Answer the request in the input of a scraper. */
+static void carry_out_scrape(struct client *client)
+{
+    if (!client->is_ending && !metrics_answer(client) && client->began_us == 0)
+        client->began_us = client->server->now_us;
+}
+
 /* Carry out the commands in the input. True if no whole one is left. */
 static bool carry_out(struct client *client)
 {
+    if (client->is_scraper) {
+        carry_out_scrape(client);
+        return true;
+    }
     static struct resp_command command; /* 4 KiB; one thread */
     size_t at = 0;
     enum resp_result result = RESP_COMMAND;

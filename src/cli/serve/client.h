@@ -46,6 +46,7 @@ struct client {
     struct client *next_due;    /* of server->due */
     bool is_due;                /* it is in that list: something may be sent or carried out */
     uint32_t events;            /* that epoll watches */
+    bool is_scraper;            /* it came by the metrics port and speaks HTTP */
     bool is_authenticated;
     bool is_at_end;   /* it will send no more: close when all that it has sent is answered */
     bool is_ending;   /* carry out no more of its commands; close after the last reply */
@@ -65,6 +66,7 @@ struct server {
     weir *limiter;
     struct throttle throttle;
     const char *password; /* NULL: none is needed */
+    bool counts_top_keys;
     int epoll_fd;
     size_t client_count, client_max;
     uint64_t commands;      /* carried out */
@@ -74,7 +76,7 @@ struct server {
 };
 
 /* Take a connection over. Closes the descriptor if memory runs out. */
-void client_accept(struct server *server, int fd);
+void client_accept(struct server *server, int fd, bool is_scraper);
 
 /* Have a client served in this turn of the loop. */
 void client_is_due(struct client *client);

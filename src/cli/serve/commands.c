@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/serve/metrics.h"
+
 #define WORDS_ANY RESP_WORDS_MAX
 
 struct command {
@@ -17,41 +19,47 @@ struct command {
 
 /* ---- Figures ---- */
 
-/* Reply with the text that a function prints; the length may grow between two calls. */
+/* Reply with the text that a function prints. */
 static void reply_text(struct client *client, int (*print)(weir *limiter, char *text, size_t size))
 {
-    size_t size = 16384;
-    for (int tries = 0; tries < 8; tries++) {
-        char *text = malloc(size);
-        const int len = text ? print(client->server->limiter, text, size) : WEIR_ENOMEM;
-        if (len >= 0 && (size_t)len < size)
-            output_bulk(client_reply(client), (struct span){ text, (size_t)len });
-        free(text);
-        if (len >= 0 && (size_t)len < size)
-            return;
-        if (len < 0)
-            break;
-        size = (size_t)len + 1024;
-    }
-    output_error(client_reply(client), "ERR out of memory");
-}
-
-static int print_stats(weir *limiter, char *text, size_t size)
-{
-    struct weir_stats stats = { .size = sizeof stats };
-    int error = weir_stats_read(limiter, &stats);
-    const int len = error ? error : weir_stats_print(&stats, NULL, 0, text, size);
-    if (len < 0)
-        return len;
-    const size_t used = (size_t)len < size ? (size_t)len : size;
-    const int more = weir_limit_stats_print(limiter, NULL, 0, text + used, size - used);
-    return more < 0 ? more : len + more;
+    size_t len;
+    char *text = metrics_text(client->server->limiter, print, &len);
+    if (text)
+        output_bulk(client_reply(client), (struct span){ text, len });
+    else
+        output_error(client_reply(client), "ERR out of memory");
+    free(text);
 }
 
 static void run_stats(struct client *client, const struct resp_command *command)
 {
     (void)command;
-    reply_text(client, print_stats);
+    reply_text(client, metrics_print);
+}
+
+static void run_top(struct client *client, const struct resp_command *command)
+{
+    static struct weir_top_key top[WEIR_MAX_TOP_KEYS]; /* one thread */
+    int64_t count = 10;
+    if (command->count > 1 && (!span_number(command->words[1], &count) || count < 1 || count > WEIR_MAX_TOP_KEYS)) {
+        output_error(client_reply(client), "ERR the count must be a whole number from 1 to %d", WEIR_MAX_TOP_KEYS);
+        return;
+    }
+    if (!client->server->counts_top_keys) {
+        output_error(client_reply(client), "ERR WEIR.TOP needs the option --top-keys");
+        return;
+    }
+    const int n = weir_top_keys_read(client->server->limiter, top, (size_t)count, false);
+    struct output *output = client_reply(client);
+    output_array(output, n > 0 ? (size_t)n : 0);
+    for (int i = 0; i < n; i++) {
+        const size_t len = top[i].key_len < WEIR_TOP_KEY_SIZE ? top[i].key_len : WEIR_TOP_KEY_SIZE;
+        output_array(output, 4);
+        output_bulk(output, span_of(weir_limit_name(top[i].limit)));
+        output_bulk(output, (struct span){ (const char *)top[i].key, len });
+        output_integer(output, (int64_t)top[i].denied);
+        output_integer(output, (int64_t)top[i].error);
+    }
 }
 
 /* ---- What Redis clients send besides ---- */
@@ -174,6 +182,7 @@ static const struct command commands[] = {
     { "WEIR.RESERVE", 3, 4, false, run_reserve, NULL },
     { "WEIR.SETTLE", 6, 6, false, run_settle, NULL },
     { "WEIR.STATS", 1, 1, false, run_stats, NULL },
+    { "WEIR.TOP", 1, 2, false, run_top, NULL },
     { "PING", 1, 2, false, run_ping, NULL },
     { "HELLO", 1, WORDS_ANY, true, run_hello, NULL },
     { "AUTH", 2, 3, true, run_auth, NULL },

@@ -19,13 +19,14 @@
 static void listener_ready(struct server *server, struct watch *watch, uint32_t events)
 {
     static const char full[] = "-ERR max number of clients reached\r\n";
+    const struct listener *listener = (struct listener *)watch;
     (void)events;
     for (int i = 0; i < ACCEPTS; i++) {
         const int fd = accept4(watch->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0)
             return; /* none is left, or the client has gone */
         if (server->client_count < server->client_max) {
-            client_accept(server, fd);
+            client_accept(server, fd, listener->is_for_metrics);
             continue;
         }
         send(fd, full, sizeof full - 1, MSG_NOSIGNAL); /* if it does not fit, the client only sees the end */
@@ -69,7 +70,7 @@ static bool split_address(const char *address, char *host, size_t host_size, con
     return true;
 }
 
-static void tell_address(int fd)
+static void tell_address(int fd, const char *purpose)
 {
     struct sockaddr_storage bound;
     socklen_t len = sizeof bound;
@@ -77,22 +78,23 @@ static void tell_address(int fd)
     if (getsockname(fd, (struct sockaddr *)&bound, &len) == 0 &&
         getnameinfo((struct sockaddr *)&bound, len, host, sizeof host, port, sizeof port,
                     NI_NUMERICHOST | NI_NUMERICSERV) == 0)
-        printf(bound.ss_family == AF_INET6 ? "listening on [%s]:%s\n" : "listening on %s:%s\n", host, port);
+        printf(bound.ss_family == AF_INET6 ? "%s on [%s]:%s\n" : "%s on %s:%s\n", purpose, host, port);
 }
 
-int listen_tcp(const char *address, bool has_password, struct listener *out)
+/* `option` and `purpose` are for messages. */
+static int listen_at(const char *option, const char *address, bool is_open, const char *purpose, struct listener *out)
 {
     char host[256];
     const char *port;
     struct addrinfo *found, hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV };
     if (!split_address(address, host, sizeof host, &port))
-        return usage_error("serve", "--listen '%s' is not HOST:PORT or [HOST]:PORT", address);
+        return usage_error("serve", "%s '%s' is not HOST:PORT or [HOST]:PORT", option, address);
     const int error = getaddrinfo(host, port, &hints, &found);
     if (error)
-        return usage_error("serve", "--listen '%s': %s", address, gai_strerror(error));
-    if (!has_password && !is_loopback(found->ai_addr)) {
+        return usage_error("serve", "%s '%s': %s", option, address, gai_strerror(error));
+    if (!is_open && !is_loopback(found->ai_addr)) {
         freeaddrinfo(found);
-        return usage_error("serve", "--listen '%s' lets other machines in: that needs --password-file", address);
+        return usage_error("serve", "%s '%s' lets other machines in: that needs --password-file", option, address);
     }
     const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd >= 0)
@@ -101,9 +103,22 @@ int listen_tcp(const char *address, bool has_password, struct listener *out)
     freeaddrinfo(found);
     if (!is_bound)
         return refuse(fd, "cannot listen on", address);
-    tell_address(fd);
-    *out = (struct listener){ { listener_ready, fd }, NULL };
+    tell_address(fd, purpose);
+    *out = (struct listener){ { listener_ready, fd }, NULL, false };
     return EXIT_OK;
+}
+
+int listen_tcp(const char *address, bool has_password, struct listener *out)
+{
+    return listen_at("--listen", address, has_password, "listening", out);
+}
+
+int listen_metrics(const char *address, struct listener *out)
+{
+    const int result = listen_at("--metrics", address, true, "metrics", out);
+    if (result == EXIT_OK)
+        out->is_for_metrics = true;
+    return result;
 }
 
 /* ---- Unix sockets ---- */
@@ -133,7 +148,7 @@ int listen_unix(const char *path, struct listener *out)
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || listen(fd, BACKLOG) != 0)
         return refuse(fd, "cannot listen on", path);
     printf("listening on %s\n", path);
-    *out = (struct listener){ { listener_ready, fd }, path };
+    *out = (struct listener){ { listener_ready, fd }, path, false };
     return EXIT_OK;
 }
 

@@ -46,6 +46,7 @@ const char SERVE_HELP[] =
     "  WEIR.RESERVE limit key [cost]   take permits that WEIR.SETTLE corrects\n"
     "  WEIR.SETTLE limit key permits at actual\n"
     "  WEIR.STATS                      counters in the Prometheus text format\n"
+    "  WEIR.TOP [count]                the keys that are denied most\n"
     "\n"
     "  -f, --policies FILE    the limits; read again whenever the file changes\n"
     "      --listen HOST:PORT where to listen (default: " DEFAULT_LISTEN "); may be given again. Port 0 means any.\n"
@@ -55,6 +56,9 @@ const char SERVE_HELP[] =
     "                         clients must log in (AUTH) with the first line of FILE\n"
     "      --max-clients N    connections at a time (default: 10000)\n"
     "      --max-keys N       keys in memory (default: 1000000)\n"
+    "      --top-keys N       count the N keys that are denied most, for WEIR.TOP: 1 to 1024 (default: none)\n"
+    "      --metrics HOST:PORT\n"
+    "                         serve the counters to Prometheus servers, by HTTP at /metrics\n"
     "      --on-failure HOW   local (default), open, closed or error: the answer while Redis is away\n"
     "      --mode MODE        local (default), distributed or hybrid\n"
     "      --redis URL        where Redis is, as for weir try\n"
@@ -73,18 +77,20 @@ const char SERVE_HELP[] =
     "\n"
     "Exit status: 0 ended by SIGTERM or SIGINT, 1 failed, 2 wrong usage.\n";
 
-enum option_code { LISTEN = 256, UNIX, PASSWORD, MAX_CLIENTS, MAX_KEYS, ON_FAILURE };
+enum option_code { LISTEN = 256, UNIX, PASSWORD, MAX_CLIENTS, MAX_KEYS, TOP_KEYS, METRICS, ON_FAILURE };
+
+enum address_kind { ADDRESS_TCP, ADDRESS_UNIX, ADDRESS_METRICS };
 
 struct address {
     const char *text;
-    bool is_unix;
+    enum address_kind kind;
 };
 
 struct serve {
     struct store store;
     const char *policies, *password_file;
     char password[PASSWORD_SIZE];
-    int64_t max_clients, max_keys;
+    int64_t max_clients, max_keys, top_keys;
     enum weir_on_failure on_failure;
     struct address addresses[LISTEN_MAX];
     size_t address_count;
@@ -97,11 +103,11 @@ struct serve {
 
 /* ---- Options ---- */
 
-static int add_address(struct serve *serve, const char *text, bool is_unix)
+static int add_address(struct serve *serve, const char *text, enum address_kind kind)
 {
     if (serve->address_count == LISTEN_MAX)
         return usage_error("serve", "at most %d addresses can be listened on", LISTEN_MAX);
-    serve->addresses[serve->address_count++] = (struct address){ text, is_unix };
+    serve->addresses[serve->address_count++] = (struct address){ text, kind };
     return EXIT_OK;
 }
 
@@ -130,11 +136,13 @@ static int serve_read_option(struct serve *serve, int code, const char *value)
 {
     switch (code) {
     case 'f': serve->policies = value; return EXIT_OK;
-    case LISTEN: return add_address(serve, value, false);
-    case UNIX: return add_address(serve, value, true);
+    case LISTEN: return add_address(serve, value, ADDRESS_TCP);
+    case UNIX: return add_address(serve, value, ADDRESS_UNIX);
+    case METRICS: return add_address(serve, value, ADDRESS_METRICS);
     case PASSWORD: serve->password_file = value; return EXIT_OK;
     case MAX_CLIENTS: return read_number("--max-clients", value, CLIENTS_MAX, &serve->max_clients);
     case MAX_KEYS: return read_number("--max-keys", value, INT64_C(1) << 31, &serve->max_keys);
+    case TOP_KEYS: return read_number("--top-keys", value, WEIR_MAX_TOP_KEYS, &serve->top_keys);
     case ON_FAILURE: return read_on_failure(serve, value);
     default: return store_read_option(&serve->store, "serve", code, value);
     }
@@ -149,6 +157,8 @@ static int serve_read_options(struct serve *serve, int argc, char **argv, bool *
         { "password-file", required_argument, NULL, PASSWORD },
         { "max-clients", required_argument, NULL, MAX_CLIENTS },
         { "max-keys", required_argument, NULL, MAX_KEYS },
+        { "top-keys", required_argument, NULL, TOP_KEYS },
+        { "metrics", required_argument, NULL, METRICS },
         { "on-failure", required_argument, NULL, ON_FAILURE },
         { "mode", required_argument, NULL, STORE_MODE },
         { "redis", required_argument, NULL, STORE_REDIS },
@@ -175,8 +185,11 @@ static int serve_read_options(struct serve *serve, int argc, char **argv, bool *
     }
     if (optind < argc)
         return usage_error("serve", "unexpected argument '%s'", argv[optind]);
-    if (serve->address_count == 0)
-        add_address(serve, DEFAULT_LISTEN, false);
+    bool has_address = false;
+    for (size_t i = 0; i < serve->address_count; i++)
+        has_address = has_address || serve->addresses[i].kind != ADDRESS_METRICS;
+    if (!has_address && add_address(serve, DEFAULT_LISTEN, ADDRESS_TCP) != EXIT_OK)
+        return EXIT_ERROR;
     return *wants_help ? EXIT_OK : store_check(&serve->store, "serve");
 }
 
@@ -212,6 +225,9 @@ static int open_limiter(struct serve *serve)
     options.timeout_us = 0; /* the library's default: clients wait */
     options.on_failure = serve->on_failure;
     options.max_keys = serve->max_keys;
+    options.top_keys = serve->top_keys;
+    options.top_keys_in_clear = true; /* clients of this server name the keys themselves */
+    serve->server.counts_top_keys = serve->top_keys > 0;
     options.policy_file = serve->policies;
     options.follow_policy_file = serve->policies != NULL;
     if (weir_open(&options, &serve->server.limiter) == WEIR_OK)
@@ -266,8 +282,10 @@ static int serve_listen(struct serve *serve)
     for (size_t i = 0; i < serve->address_count; i++) {
         struct listener *listener = &serve->listeners[i];
         const struct address *address = &serve->addresses[i];
-        const int result = address->is_unix ? listen_unix(address->text, listener)
-                                            : listen_tcp(address->text, serve->server.password, listener);
+        const int result = address->kind == ADDRESS_UNIX ? listen_unix(address->text, listener)
+                           : address->kind == ADDRESS_METRICS
+                               ? listen_metrics(address->text, listener)
+                               : listen_tcp(address->text, serve->server.password, listener);
         if (result != EXIT_OK)
             return result;
         serve->listener_count++;

@@ -87,7 +87,7 @@ int weir_acquire(weir_limit *limit, struct weir_key key, int64_t cost, int64_t m
     struct weir_decision decision;
     struct weir_backend_request request;
     error = acquire(limit, key, cost, max_wait_us, &request, &decision);
-    count_answer(request.limit, cost, error, &decision);
+    count_answer(&request, error, &decision);
     if (!error)
         *out = decision;
     inside_remove(limiter, 1); /* the limiter may be freed from here on */

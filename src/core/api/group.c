@@ -143,6 +143,13 @@ static void reservations_finish(const struct group *group, size_t first, size_t 
     }
 }
 
+/* Count a member that was admitted with its group, or denied the group. */
+static void count_member(const struct weir_backend_request *member, const struct weir_decision *decision)
+{
+    figures_count_member(member->limit, member->cost, decision);
+    top_keys_count(member, decision);
+}
+
 /* Ask the shadow limits of a group that is admitted, each by itself: their answers bind nothing. Those that fail are
  * left out. Return how many decisions are filled, which is all or none. */
 static size_t try_shadows(struct weir *limiter, struct group *group, int64_t deadline, struct weir_decision *decisions,
@@ -158,7 +165,7 @@ static size_t try_shadows(struct weir *limiter, struct group *group, int64_t dea
             whole->would_deny = true;
             whole->would_deny_by = group->indices[first + i];
         }
-        figures_count_member(group->requests[first + i].limit, group->requests[first + i].cost, &decisions[i]);
+        count_member(&group->requests[first + i], &decisions[i]);
     }
     return group->shadows;
 }
@@ -182,7 +189,7 @@ static int try_all(struct weir *limiter, const struct weir_request *requests, si
         *out = fold(decisions, group.indices, group.count);
         for (size_t i = 0; i < group.count; i++)
             if (out->allowed || !decisions[i].allowed)
-                figures_count_member(group.requests[i].limit, group.requests[i].cost, &decisions[i]);
+                count_member(&group.requests[i], &decisions[i]);
     }
     if (!out->allowed)
         return WEIR_OK;
@@ -253,6 +260,7 @@ static int try_group(struct weir *limiter, const struct weir_request *requests, 
     for (size_t i = 0; i < n; i++) {
         shadow_apply(group[i].limit, group[i].key, &outs[i]);
         figures_count(group[i].limit, group[i].cost, &outs[i]);
+        top_keys_count(&group[i], &outs[i]);
         fallbacks += failure_decided(&outs[i]);
     }
     stats_add(&limiter->stats, STATS_FALLBACKS, fallbacks);

@@ -10,6 +10,8 @@
 #include "core/limiter/limits.h"
 #include "core/limiter/options.h"
 #include "core/limiter/own_ops.h"
+#include "core/limiter/request.h"
+#include "core/limiter/top_keys.h"
 #include "core/outage/failure.h"
 #include "core/outage/settle.h"
 
@@ -56,10 +58,12 @@ static void limiter_forks(struct forks_watcher *watcher, enum forks_moment momen
         lock_take(&limiter->mutex);
         lock_take(&limiter->closing.mutex);
         lock_take(&limiter->outage->settle.mutex);
+        top_keys_hold(limiter->top_keys);
         return;
     }
     if (moment == FORKS_IN_CHILD)
         limiter_begin_in_child(limiter);
+    top_keys_go_on(limiter->top_keys);
     lock_give(&limiter->outage->settle.mutex);
     lock_give(&limiter->closing.mutex);
     lock_give(&limiter->mutex);
@@ -76,6 +80,7 @@ static void limiter_free(struct weir *limiter)
     follow_free(limiter);
     free(atomic_load(&limiter->ping));
     free(limiter->share_memory);
+    top_keys_free(limiter->top_keys);
     pthread_cond_destroy(&limiter->closing.begins);
     lock_destroy(&limiter->closing.mutex);
     lock_destroy(&limiter->mutex);
@@ -150,6 +155,10 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
         error = WEIR_EIO;
     }
     limiter->chooses = options->percent_seed ? (struct hash_secret){ options->percent_seed, 0 } : limiter->secret;
+    if (!error && options->top_keys > 0) {
+        limiter->top_keys = top_keys_make((size_t)options->top_keys, options->top_keys_in_clear);
+        error = limiter->top_keys ? WEIR_OK : WEIR_ENOMEM;
+    }
     if (!error && follow_is_asked(options))
         error = follow_begin(limiter, options);
     if (!error)
@@ -204,6 +213,20 @@ void weir_close(weir *limiter)
 }
 
 /* ---- Stats ---- */
+
+int weir_top_keys_read(weir *limiter, struct weir_top_key *out, size_t room, bool restart)
+{
+    if (!limiter)
+        return WEIR_EINVAL;
+    if (!out && room > 0)
+        return refuse_null(limiter, "out");
+    if (!limiter->top_keys) {
+        log_line(&limiter->log, WEIR_LOG_WARNING, "weir_top_keys_read() needs the option top_keys");
+        return WEIR_EINVAL;
+    }
+    CANCEL_DISABLED_IF(limiter->is_foreign);
+    return (int)top_keys_read(limiter->top_keys, out, room < WEIR_MAX_TOP_KEYS ? room : WEIR_MAX_TOP_KEYS, restart);
+}
 
 int weir_stats_read(weir *limiter, struct weir_stats *out)
 {

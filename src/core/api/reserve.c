@@ -41,7 +41,7 @@ static int reserve(struct weir *limiter, struct weir_backend_request *request, s
     if (error)
         return error;
     error = decide_request(limiter, request, out);
-    count_answer(request->limit, request->cost, error, out);
+    count_answer(request, error, out);
     inside_leave(limiter, 1);
     return error;
 }

@@ -128,7 +128,7 @@ static void op_finish(struct weir_op *op, const struct weir_backend_request *req
     if (!status)
         shadow_apply(request->limit, request->key, &op->decision);
     if (op->verb == WEIR_OP_TRY || op->verb == WEIR_OP_RESERVE)
-        count_answer(request->limit, request->cost, status, &op->decision);
+        count_answer(request, status, &op->decision);
     if (op->verb == WEIR_OP_RESERVE && !status)
         reservation_finish(&op->reservation, request->cost, &op->decision);
     if (request->verb == WEIR_CHARGE && !status)

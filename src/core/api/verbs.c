@@ -16,20 +16,20 @@ __attribute__((noinline)) int ask_guarded(struct weir_limit *limit, struct weir_
     fill_request(&request, limit, key, hash, cost, WEIR_OWN_CLOCK, verb);
     error = decide_request_at(limiter, &request, now_us, out);
     if (verb == WEIR_TAKE)
-        count_answer(request.limit, cost, error, out);
+        count_answer(&request, error, out);
     else if (verb == WEIR_CHARGE && !error)
         charge_count(limiter, request.limit, cost, out);
     inside_leave(limiter, 1);
     return error;
 }
 
-__attribute__((noinline)) int ask_plain_rarely(struct weir_limit *limit, struct weir_key key, int64_t cost,
-                                               enum weir_verb verb, int error, struct weir_decision *out)
+__attribute__((noinline)) int ask_plain_rarely(const struct weir_backend_request *request, int error,
+                                               struct weir_decision *out)
 {
     if (!error)
-        shadow_apply(limit, key, out);
-    if (verb == WEIR_TAKE)
-        count_answer(limit, cost, error, out);
+        shadow_apply(request->limit, request->key, out);
+    if (request->verb == WEIR_TAKE)
+        count_answer(request, error, out);
     return error;
 }
 

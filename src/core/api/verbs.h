@@ -6,6 +6,7 @@
 #include "core/limiter/inside.h"
 #include "core/limiter/request.h"
 #include "core/limiter/shadow.h"
+#include "core/limiter/top_keys.h"
 #include "core/outage/failure.h"
 
 #include <assert.h>
@@ -39,15 +40,19 @@ static inline int decide_request_at(struct weir *limiter, struct weir_backend_re
 /* Sleep until `until_us` on CLOCK_MONOTONIC. WEIR_ECLOSED if the limiter is being closed. */
 int acquire_sleep_until(struct weir *limiter, int64_t until_us);
 
-/* Count the answer to a single request; `limit` is the request's. */
-static inline void count_answer(struct weir_limit *limit, int64_t cost, int error, const struct weir_decision *decision)
+/* Count the answer to a single request. */
+static inline void count_answer(const struct weir_backend_request *request, int error,
+                                const struct weir_decision *decision)
 {
-    if (error)
-        stats_add(&limit->limiter->stats, STATS_ERRORS, 1);
-    else
-        figures_count(limit, cost, decision);
-    if (!error && failure_decided(decision))
-        stats_add(&limit->limiter->stats, STATS_FALLBACKS, 1);
+    struct stats *stats = &request->limit->limiter->stats;
+    if (error) {
+        stats_add(stats, STATS_ERRORS, 1);
+        return;
+    }
+    figures_count(request->limit, request->cost, decision);
+    top_keys_count(request, decision);
+    if (failure_decided(decision))
+        stats_add(stats, STATS_FALLBACKS, 1);
 }
 
 /* Count a charge of `cost` permits. */
@@ -64,8 +69,7 @@ int ask_guarded(struct weir_limit *limit, struct weir_key key, uint64_t hash, in
                 enum weir_verb verb, struct weir_decision *out);
 
 /* Do the rest of ask_plain() after an error, or for a limit that is a shadow for some keys. Returns `error`. */
-int ask_plain_rarely(struct weir_limit *limit, struct weir_key key, int64_t cost, enum weir_verb verb, int error,
-                     struct weir_decision *out);
+int ask_plain_rarely(const struct weir_backend_request *request, int error, struct weir_decision *out);
 
 /* Do what ask_guarded() does for a limiter with is_plain set. */
 static inline int ask_plain(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
@@ -82,11 +86,13 @@ static inline int ask_plain(struct weir_limit *limit, struct weir_key key, uint6
         error = limiter->backend->ops->decide(limiter->backend, &request, 1, false, INT64_MAX, out);
     assert(error <= 0);
     if (__builtin_expect(error != WEIR_OK || limit_has_shadow(request.limit), 0))
-        return ask_plain_rarely(request.limit, key, cost, verb, error, out);
-    if (verb == WEIR_TAKE)
+        return ask_plain_rarely(&request, error, out);
+    if (verb == WEIR_TAKE) {
         figures_count_bound(request.limit, cost, out);
-    else if (verb == WEIR_CHARGE)
+        top_keys_count(&request, out);
+    } else if (verb == WEIR_CHARGE) {
         charge_count(limiter, request.limit, cost, out);
+    }
     return WEIR_OK;
 }
 

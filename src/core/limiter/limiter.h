@@ -31,6 +31,7 @@ struct follow;
 struct outage;
 struct override;
 struct overrides;
+struct top_keys;
 
 /* Where a policy may come from. If several layers have one, the last of them is in force. */
 enum layer { LAYER_CODE, LAYER_FILE, LAYER_CONSUL, LAYERS };
@@ -132,6 +133,7 @@ struct weir {
     struct closing closing;
     struct outage *outage; /* (c) core/outage/outage.h */
     struct follow *follow; /* (c) core/follow/follow.h; NULL if nothing is followed */
+    struct top_keys *top_keys; /* (c) top_keys.h; NULL: not asked for */
     struct forks_watcher forks;
     struct stats stats;
 };

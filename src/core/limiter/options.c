@@ -180,6 +180,7 @@ static int bounds_read(struct weir_options *read, const struct log *log)
         options_range(log, "timeout_us", read->timeout_us, 1, WEIR_HOUR) != WEIR_OK ||
         options_range(log, "outage_retry_us", read->outage_retry_us, 1, WEIR_DAY) != WEIR_OK ||
         options_range(log, "open_for_us", read->open_for_us, 0, WEIR_DAY) != WEIR_OK ||
+        options_range(log, "top_keys", read->top_keys, 0, WEIR_MAX_TOP_KEYS) != WEIR_OK ||
         options_range(log, "on_full", (int64_t)read->on_full, WEIR_FULL_DENY, WEIR_FULL_SHARE) != WEIR_OK)
         return WEIR_EINVAL;
 

@@ -6,6 +6,8 @@ misuse '--listen' serve --listen nowhere
 misuse '--listen' serve --listen ::1:80
 misuse 'needs --password-file' serve --listen 0.0.0.0:0
 misuse "--max-clients '0'" serve --max-clients 0
+misuse "--top-keys '1025'" serve --top-keys 1025
+misuse "--metrics '9100'" serve --metrics 9100
 misuse "--on-failure 'panic'" serve --on-failure panic
 misuse '--mode distributed needs --redis URL' serve --mode distributed
 misuse "--unix ''" serve --unix ''
@@ -88,6 +90,12 @@ if command -v redis-cli >/dev/null; then
     serve_start --password-file pw && [ "$(told ping)" = 'NOAUTH Authentication required. ' ] &&
         [ "$(redis-cli -s s.sock --no-auth-warning -a secret ping)" = PONG ] && [ "$(redis-cli -3 -s s.sock --no-auth-warning -a secret ping)" = PONG ]
     verdict 'serve with a password wants it' $?
+    serve_stop
+    serve_start -f served.conf --top-keys 5 --metrics 127.0.0.1:0 && told weir.try login a 10 >first
+    scrape=$(sed -n 's/^metrics on 127.0.0.1://p' listening)
+    [ "$(told weir.top)" = 'login a 1 0' ] &&
+        curl -s "http://127.0.0.1:$scrape/metrics" | grep -qx 'weir_limit_denied_total{limit="login"} 1'
+    verdict 'serve tells the keys that are denied most, and its counters over HTTP' $?
     serve_stop
     serve_start --max-clients 1 && mkfifo hold && { redis-cli -s s.sock <hold >held & } && exec 9>hold && echo ping >&9
     tries=0
