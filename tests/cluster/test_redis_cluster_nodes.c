@@ -52,6 +52,16 @@ static void open_pair(struct pair *pair, int64_t timeout_us, const struct speake
     recover(pair->limit, "foo");
 }
 
+/* Wait until each node gets its keys. Until the map is read, the seed gets all keys, and unlike a real node it decides
+ * other nodes' keys, too. */
+static void await_map(struct pair *pair)
+{
+    const int64_t until_us = wire_now_us() + RECOVERY_MOST_US;
+    while (atomic_load(&pair->nodes[1].calls) == 0 && wire_now_us() < until_us)
+        recover(pair->limit, "foo");
+    ck_assert_int_gt(atomic_load(&pair->nodes[1].calls), 0);
+}
+
 static void close_pair(struct pair *pair)
 {
     weir_close(pair->limiter);
@@ -96,6 +106,7 @@ TEST(a_group_with_a_silent_node_is_refunded_by_the_others, 30)
     static struct pair pair;
     start_nodes(&pair, NULL, "");
     open_pair(&pair, 4 * WEIR_SECOND, &pair.nodes[0]); /* the last quarter of the timeout is reserved for refunds */
+    await_map(&pair);
     const struct weir_request requests[] = { { .limit = pair.limit, .key = weir_key_text("bar"), .cost = 1 },
                                              { .limit = pair.limit, .key = weir_key_text("foo"), .cost = 1 } };
     struct weir_decision decision;
@@ -117,6 +128,7 @@ TEST(a_group_that_runs_out_of_time_is_refunded_as_a_whole, 30)
     struct weir_decision decision;
     start_nodes(&pair, NULL, NULL);
     open_pair(&pair, 2 * WEIR_SECOND, &pair.nodes[0]);
+    await_map(&pair);
     for (int i = 0; i < KEYS; i++) {
         snprintf(names[i], sizeof names[i], "%d", i);
         requests[i] = (struct weir_request){ .limit = pair.limit, .key = weir_key_text(names[i]), .cost = 1 };
