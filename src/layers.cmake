@@ -26,7 +26,7 @@ may_include(backends/hybrid backends/shared ${core_to_limiter})
 may_include(backends/consul backends/shared ${core_to_follow})
 may_include(backends/follow backends/shared ${core_to_follow})
 set(redis "")
-foreach(folder IN ITEMS wire flight engine cluster)
+foreach(folder IN ITEMS wire flight engine cluster inspect)
   list(APPEND redis backends/redis/${folder})
   may_include(backends/redis/${folder} ${redis} backends/shared ${core_to_limiter})
 endforeach()
@@ -37,7 +37,8 @@ may_include(backends backends/memory backends/redis backends/hybrid backends/con
 # The program is a program like any other: the public headers and its own.
 may_include(cli cli/replay cli/replay/input)
 may_include(cli/serve cli)
-may_include(cli/replay cli cli/replay/input)
+may_include(cli/page cli)
+may_include(cli/replay cli cli/page cli/replay/input)
 may_include(cli/replay/input cli cli/replay)
 
 # So is the nginx module.

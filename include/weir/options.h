@@ -157,12 +157,14 @@ struct weir_options {
      * to two microseconds behind. In a millisecond in which NTP begins to slew the clock, it can be off by up to a
      * quarter of a millisecond in either direction. */
     int64_t (*now_us)(void *user);
-    /* Receives each line meant for the operator. Called on any thread, without locks. Default: warnings and errors go
-     * to stderr, lines that differ only in numbers once a minute; see `quiet`. It must not block: calls that wait for
-     * Redis wait until it returns, even beyond timeout_us. `line` has no control characters (those of
-     * names and paths appear as \xNN) and never contains a secret or a request's key. It does name the source of a
-     * policy, including an override's pattern in a file or in Consul. Must not call weir_close(): the thread may be
-     * one that weir_close() waits for. That either ends the program by abort() with a message on stderr, or hangs. */
+    /* Receives each line meant for the operator. Called on any thread, without locks. Default: warnings and errors
+     * go to stderr, lines that differ only in numbers once a minute; see `quiet`. Lines about Redis and outages
+     * come one after the other on a separate thread, so a hook that blocks holds up no decision; if 64 lines wait
+     * for it, more are lost, and a line says how many. Lines about an argument or a policy come during the call
+     * that has it. `line` has no control characters (those of names and paths appear as \xNN) and never contains a
+     * secret or a request's key. It does name the source of a policy, including an override's pattern in a file or
+     * in Consul. Must not call weir_close(): the thread may be one that weir_close() waits for. That either ends
+     * the program by abort() with a message on stderr, or hangs. */
     void (*log)(void *user, enum weir_log_level level, const char *line);
     void *user; /* passed to both */
     bool quiet; /* true: without `log`, write nothing to stderr either */

@@ -619,6 +619,7 @@ WEIR_API int weir_limit_stats_print(weir *w, const struct weir_label *labels, si
 
 #include <weir/follow.h>
 #include <weir/http.h>
+#include <weir/inspect.h>
 
 #ifdef __cplusplus
 }

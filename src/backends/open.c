@@ -5,6 +5,7 @@
 #include "core/api/life.h"
 #include "core/follow/follow.h"
 #include "core/ground/cancel.h"
+#include "core/ground/log_queue.h"
 #include "core/limiter/options.h"
 #include "core/limiter/own_ops.h"
 
@@ -132,6 +133,14 @@ static int open_mode(const struct weir_options *options, struct weir_backend **o
     }
 }
 
+/* Conclude an attempt to open. After a failure the hook gets no more lines: the caller may free what it uses. */
+static int open_conclude(const struct weir_options *options, int error)
+{
+    if (error && options && options->size == sizeof *options && options->log)
+        log_queue_settle(&(struct log){ options->log, options->user });
+    return log_conclude(error);
+}
+
 static int open_own(const struct weir_options *options, weir **out)
 {
     struct checked checked;
@@ -157,7 +166,7 @@ int weir_open(const struct weir_options *options, weir **out)
 {
     CANCEL_DISABLED;
     log_forget();
-    return log_conclude(open_own(options, out));
+    return open_conclude(options, open_own(options, out));
 }
 
 static int open_foreign(const struct weir_options *options, struct weir_backend *backend, weir **out)
@@ -189,5 +198,5 @@ int weir_open_backend(const struct weir_options *options, struct weir_backend *b
 {
     CANCEL_DISABLED;
     log_forget();
-    return log_conclude(open_foreign(options, backend, out));
+    return open_conclude(options, open_foreign(options, backend, out));
 }

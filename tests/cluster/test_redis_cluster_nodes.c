@@ -339,7 +339,7 @@ TEST(a_node_for_which_there_is_no_descriptor_is_a_line_in_the_log_and_is_used_on
     for (int i = 0; i < 100; i++)
         ck_assert_int_eq(timed_try(pair.limit, "foo", 1).status, WEIR_EIO);
     ck_assert(comes_to(&from->maps, atomic_load(&from->maps) + 2));
-    ck_assert_int_eq(atomic_load(&pair.place.log_lines), 2);
+    ck_assert_int_eq(place_log_lines(&pair.place), 2);
     atomic_store(&no_descriptors, false);
     recover(pair.limit, "foo");
     ck_assert(comes_to_say(&pair.place, "all slots of the redis cluster have a node again"));

@@ -119,7 +119,7 @@ TEST(no_caller_notices_one_redirect_to_a_deciding_node, 60)
             ck_assert_msg((atomic_load(&to.asked) > 0) == (rows[i / 2][1] == 'A'), "%zu %s %s", i, rows[i / 2],
                           ways[way]);
             weir_close(limiter);
-            ck_assert_msg(atomic_load(&place.log_lines) == 0, "%s", place.log);
+            ck_assert_msg(place_log_lines(&place) == 0, "%s", place.log);
             fake_redis_stop(from.fake);
             fake_redis_stop(to.fake);
         }

@@ -70,7 +70,7 @@ TEST(each_right_in_a_cluster_is_needed_and_the_log_says_that_one_is_missing, 60)
         weir_limit *limit = limit_of(limiter, "rights", FEW_OF_EACH);
         const int status = weir_try(limit, weir_key_text(half.key), 1, &decision);
         if (rows[i].without == NULL) {
-            ck_assert_msg(status == WEIR_OK && atomic_load(&place.log_lines) == 0, "row %d: %s", i, place.log);
+            ck_assert_msg(status == WEIR_OK && place_log_lines(&place) == 0, "row %d: %s", i, place.log);
         } else {
             ck_assert_msg(status < 0, "without %s all is well", rows[i].without);
             await_log(&place, limit, half.key, rows[i].without);

@@ -72,7 +72,7 @@ TEST(no_caller_notices_slots_that_move_under_load, 120)
         assert_load_exact(&loads[i]);
     assert_load_undisturbed(&loads[WAYS - 1]);
     assert_few(&loads[WAYS - 1], 1, "few");
-    ck_assert_msg(atomic_load(&place.log_lines) == 0, "%s", place.log);
+    ck_assert_msg(place_log_lines(&place) == 0, "%s", place.log);
     weir_close(limiter);
     place_close(&place);
     cluster_good(&common, cluster_settle(&common));

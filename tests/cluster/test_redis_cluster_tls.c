@@ -77,7 +77,7 @@ TEST(all_primaries_are_reached_by_tls_and_redirections_lead_to_them, 60)
         struct weir_decision decision = taken(limit, key, 1);
         ck_assert(decision.source == WEIR_BY_REDIS && decision.limit - decision.remaining == 2);
     }
-    ck_assert_msg(atomic_load(&place.log_lines) == 0, "%s", place.log);
+    ck_assert_msg(place_log_lines(&place) == 0, "%s", place.log);
 }
 
 TEST(untrusted_nodes_and_wrong_passwords_are_logged, 60)

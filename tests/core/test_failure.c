@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "core/api/life.h"
+#include "core/ground/log_queue.h"
 #include "core/limiter/limiter.h"
 #include "core/limiter/options.h"
 
@@ -266,19 +267,19 @@ TEST(outages_beyond_the_count_of_their_numbers_start_cold_all_the_same, 30)
 TEST(an_outage_is_told_in_one_line_at_each_end, 30)
 {
     STAGE(stage, NULL, true);
-    ck_assert_int_eq(stage.scene.log_lines, 0);
+    ck_assert_int_eq(scene_heard(&stage.scene)->log_lines, 0);
     atomic_store(&stage.fake.answer, WEIR_ETIME);
     for (int i = 0; i < 5; i++)
         taken(stage.limit, "a", 1);
-    ck_assert_int_eq(stage.scene.log_lines, 1);
-    ck_assert_str_eq(stage.scene.last_line,
+    ck_assert_int_eq(scene_heard(&stage.scene)->log_lines, 1);
+    ck_assert_str_eq(scene_heard(&stage.scene)->last_line,
                      "backend fake: the backend did not answer in time; deciding by this process's "
                      "share until it answers");
     atomic_store(&stage.fake.answer, WEIR_OK);
     for (int i = 0; i < 5; i++)
         taken(stage.limit, "a", 1);
-    ck_assert_int_eq(stage.scene.log_lines, 2);
-    ck_assert_str_eq(stage.scene.last_line, "backend fake answers again");
+    ck_assert_int_eq(scene_heard(&stage.scene)->log_lines, 2);
+    ck_assert_str_eq(scene_heard(&stage.scene)->last_line, "backend fake answers again");
 }
 
 TEST(an_outage_begins_at_the_time_that_the_caller_gave, 30)
@@ -306,7 +307,7 @@ TEST(a_clock_that_steps_back_takes_the_outage_along, 30)
     stage.scene.now_us += WEIR_SECOND;
     ck_assert(taken(stage.limit, "a", 1).allowed);
     ck_assert_uint_eq(stats_of(stage.scene.limiter).outages, 1);
-    ck_assert_int_eq(stage.scene.log_lines, 1);
+    ck_assert_int_eq(scene_heard(&stage.scene)->log_lines, 1);
 }
 
 TEST(a_clock_out_of_range_is_an_error_in_an_outage_too, 30)
@@ -395,7 +396,7 @@ static void assert_every_verb_answers(enum weir_on_failure on_failure, const str
         atomic_store(&stage.fake.answer, WEIR_OK);
         must_succeed(ask(&stage, verb, 10, &decision));
         ck_assert_int_eq(decision.source, WEIR_BY_BACKEND);
-        ck_assert_int_eq(stage.scene.log_lines, 2);
+        ck_assert_int_eq(scene_heard(&stage.scene)->log_lines, 2);
     }
 }
 
@@ -446,7 +447,7 @@ TEST(with_error_every_verb_fails_and_nothing_takes_over, 30)
         ck_assert_uint_eq(stats.errors, verb == 4 ? 0 : 1);
         ck_assert_uint_eq(stats.fallbacks + stats.outages, 0);
         ck_assert_int_eq(stats.bytes, 0); /* no memory to fall back on */
-        ck_assert_int_eq(stage.scene.log_lines, 0);
+        ck_assert_int_eq(scene_heard(&stage.scene)->log_lines, 0);
     }
 }
 
@@ -655,6 +656,7 @@ TEST(threads_that_fail_and_succeed_at_once_agree_on_each_outage, 60)
     }
     atomic_store(&stage.fake.flaky, 0);
     taken(stage.limit, "a", 1); /* no outage lasts beyond this */
+    log_queue_settle(&(struct log){ count_lines, lines });
     const struct weir_stats stats = stats_of(stage.scene.limiter);
     ck_assert_uint_eq(stats.fallbacks, (uint64_t)fallbacks);
     ck_assert_int_eq(fallbacks, THREADS * ROUNDS / 3);

@@ -86,7 +86,7 @@ TEST(a_failure_that_comes_later_is_answered_by_the_policy_too, 30)
 
     ck_assert_int_eq(fake_answer(&stage.fake, WEIR_OK, 1), 1);
     ck_assert_int_eq(stage.ops[2].decision.source, WEIR_BY_BACKEND);
-    ck_assert_str_eq(stage.scene.last_line, "backend fake answers again");
+    ck_assert_str_eq(scene_heard(&stage.scene)->last_line, "backend fake answers again");
     const struct weir_stats stats = stats_of(stage.scene.limiter);
     ck_assert_uint_eq(stats.allowed, 2);
     ck_assert_uint_eq(stats.denied, 1);

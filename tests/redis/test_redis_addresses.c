@@ -101,7 +101,7 @@ TEST(an_address_that_refuses_is_passed_over_and_no_outage, 30)
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
     ck_assert_int_eq(taken(limit, "key", 1).source, WEIR_BY_REDIS);
     ck_assert_uint_eq(stats_of(limiter).outages, 0);
-    ck_assert_msg(atomic_load(&place.log_lines) == 0, "%s", place.log);
+    ck_assert_msg(place_log_lines(&place) == 0, "%s", place.log);
     weir_close(limiter);
     close(fd);
 }

@@ -95,7 +95,7 @@ TEST(the_rights_that_are_documented_suffice_for_all_verbs_in_both_modes, 60)
             must_succeed(ask_everything(&served));
         weir_close(served.limiter);
     }
-    ck_assert_msg(atomic_load(&place.log_lines) == 0, "%s", place.log);
+    ck_assert_msg(place_log_lines(&place) == 0, "%s", place.log);
     ck_assert_ptr_nonnull(strstr(place_ask(&place, "ACL", "LIST"), "user weir on"));
     ck_assert_int_gt(place_info(&place, "commandstats", "cmdstat_evalsha:calls="), 0);
 }
@@ -145,7 +145,7 @@ TEST(a_missing_right_is_logged_while_the_fallback_decides, 60)
     struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
     options.on_failure = WEIR_FAIL_LOCAL;
     struct served served = served_open(&options);
-    for (int64_t until_us = wire_now_us() + RECOVERY_MOST_US; atomic_load(&place.log_lines) < 2; sleep_us(10000)) {
+    for (int64_t until_us = wire_now_us() + RECOVERY_MOST_US; place_log_lines(&place) < 2; sleep_us(10000)) {
         must(taken(served.limit, "key", 1).source != WEIR_BY_REDIS, "the fallback decides");
         must(wire_now_us() < until_us, "it is told again and again");
     }
@@ -297,12 +297,12 @@ TEST(wrong_keys_missing_rights_and_unknown_users_fail_and_no_password_is_logged,
     static const char *const shut_out[] = { "blind", "idle", "nobody" };
     for (int i = 0; i < 3; i++) {
         struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
-        int lines = atomic_load(&place.log_lines);
+        int lines = place_log_lines(&place);
         snprintf(url, sizeof url, "redis://%s:%s@127.0.0.1:%d", shut_out[i], marker, place.server.port);
         options.redis_url = url;
         struct served served = served_open(&options);
         ck_assert_int_eq(ask_everything(&served), WEIR_EIO);
-        ck_assert_msg(atomic_load(&place.log_lines) > lines, "%s: nothing in the log", shut_out[i]);
+        ck_assert_msg(place_log_lines(&place) > lines, "%s: nothing in the log", shut_out[i]);
         weir_close(served.limiter);
     }
     ck_assert_msg(place_logged(&place, "NOPERM"), "%s", place.log);
@@ -376,7 +376,7 @@ TEST(behind_a_sentinel_with_users_both_users_have_enough_rights, 60)
     struct served served = guarded_served(&place, &guarded, &watcher);
     for (int i = 0; i < 20; i++)
         must_succeed(ask_everything(&served));
-    ck_assert_msg(atomic_load(&place.log_lines) == 0, "%s", place.log);
+    ck_assert_msg(place_log_lines(&place) == 0, "%s", place.log);
     weir_close(served.limiter);
     place_close(&place);
     sentinels_stop(&guarded);

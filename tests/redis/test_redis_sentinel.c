@@ -139,6 +139,26 @@ TEST(the_primary_that_sentinels_name_admits_exactly_the_limit, 60)
         weir_close(limiters[i]);
 }
 
+TEST(an_inspector_asks_the_primary_that_sentinels_name, 60)
+{
+    CLOSED_BY(place_close) struct place place;
+    weir_inspector *inspector;
+    struct weir_inspected found = { .size = sizeof found };
+    struct weir_options options = trio_options(&place, &common, common.servers[0].login, 20 * WEIR_SECOND);
+    LIMITER(limiter, &options);
+    taken(limit_of(limiter, "inspected", "fixed_window limit=10 period=366d"), "key", 4);
+    options = trio_options(&place, &common, "", 20 * WEIR_SECOND);
+    must(weir_inspect_open(&options, &inspector) == WEIR_OK, weir_last_message());
+    must(weir_inspect_key(inspector, "inspected", weir_key_text("key"), &found) == WEIR_OK, weir_last_message());
+    ck_assert_int_eq(found.state.used, 4);
+    weir_inspect_close(inspector);
+    char url[600];
+    snprintf(url, sizeof url, "%s-unknown", options.redis_url);
+    options.redis_url = url;
+    ck_assert_int_eq(weir_inspect_open(&options, &inspector), WEIR_EIO);
+    ck_assert_msg(strstr(weir_last_message(), "does not know the service"), "%s", weir_last_message());
+}
+
 TEST(a_db_of_the_url_is_the_primarys, 30)
 {
     CLOSED_BY(place_close) struct place place;

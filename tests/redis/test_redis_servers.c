@@ -39,6 +39,58 @@ static void *take_five_hundred(void *argument)
     return NULL;
 }
 
+/* ---- A log hook that blocks ---- */
+
+struct blocked {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool may_return, is_called; /* under the mutex */
+};
+
+static void block(void *user, enum weir_log_level level, const char *line)
+{
+    struct blocked *blocked = user;
+    pthread_mutex_lock(&blocked->mutex);
+    blocked->is_called = true;
+    pthread_cond_broadcast(&blocked->changed);
+    while (!blocked->may_return)
+        pthread_cond_wait(&blocked->changed, &blocked->mutex);
+    pthread_mutex_unlock(&blocked->mutex);
+}
+
+static bool is_called(struct blocked *blocked)
+{
+    pthread_mutex_lock(&blocked->mutex);
+    const bool is_called = blocked->is_called;
+    pthread_mutex_unlock(&blocked->mutex);
+    return is_called;
+}
+
+TEST(calls_fail_and_succeed_again_while_the_log_hook_blocks, 60)
+{
+    struct blocked blocked = { .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+    struct weir_decision decision;
+    PLACE(place, false, NULL);
+    struct weir_options options = place_options(&place, WEIR_SECOND / 20);
+    options.log = block;
+    options.user = &blocked;
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
+    taken_by_redis(limit, "key", 1);
+    redis_server_kill(&place.server);
+    while (!is_called(&blocked)) /* the test ends here if a call waits for the hook */
+        ck_assert_int_lt(weir_try(limit, weir_key_text("key"), 1, &decision), 0);
+    for (int i = 0; i < 10; i++)
+        ck_assert_int_lt(weir_try(limit, weir_key_text("key"), 1, &decision), 0);
+    must(redis_server_restart(&place.server) == 0, place.server.daemon.error);
+    recover(limit, "key");
+    pthread_mutex_lock(&blocked.mutex);
+    blocked.may_return = true;
+    pthread_cond_broadcast(&blocked.changed);
+    pthread_mutex_unlock(&blocked.mutex);
+    weir_close(limiter);
+}
+
 /* ---- Servers that forget ---- */
 
 /* With --full: for a minute. */
@@ -62,7 +114,7 @@ TEST(scripts_flushed_under_load_are_never_missed_by_a_caller, 30)
     struct weir_decision left = peeked(load.limit, "key", 1);
     ck_assert_int_eq(left.limit - left.remaining, load.allowed);
     ck_assert_int_gt(load.allowed, 200);
-    ck_assert_int_eq(atomic_load(&place.log_lines), 0);
+    ck_assert_int_eq(place_log_lines(&place), 0);
 }
 
 TEST(a_server_started_again_is_used_again_without_an_error_more, 60)
@@ -352,7 +404,7 @@ TEST(a_password_opens_a_server_and_a_wrong_one_is_logged_without_it, 30)
     setenv("WEIR_REDIS_PASSWORD", "op:en/sesame", 1);
     assert_let_in(&place, unix_url, NULL);
     unsetenv("WEIR_REDIS_PASSWORD");
-    ck_assert_int_eq(atomic_load(&place.log_lines), 0);
+    ck_assert_int_eq(place_log_lines(&place), 0);
 
     place_ask(&place, "AUTH", "op:en/sesame");
     place_ask(&place, "SELECT", "3");

@@ -1,6 +1,7 @@
 /* test_redis_state.c - states, fingerprints and items as bytes: what is written is read back, and other bytes are
  * refused. */
 #include "backends/redis/flight/state.h"
+#include "backends/redis/inspect/decode.h"
 #include "backends/redis/wire/scripts.h"
 #include "core/algorithm/algorithm.h"
 #include "core/ground/arith.h"
@@ -53,6 +54,107 @@ static size_t bytes_of(const struct weir_plan *plan, const int64_t *state, unsig
     }
     bool units = plan->p > 0;
     return put(out, put(out, at, units ? 7 : 4, state[0]), 7, state[1]);
+}
+
+/* ---- States without their policies ---- */
+
+/* True if both let the same number of permits come back in the same time. */
+static bool same_rate(const struct weir_plan *a, const struct weir_plan *b)
+{
+    __extension__ typedef unsigned __int128 wide;
+    if (a->p > 0)
+        return (wide)a->p * (wide)b->q * (wide)b->tick_us == (wide)b->p * (wide)a->q * (wide)a->tick_us;
+    return a->limit == b->limit && a->period_us == b->period_us && a->blocks == b->blocks && a->align == b->align;
+}
+
+TEST(any_state_is_read_by_its_stamp_alone_with_a_policy_that_would_have_made_it, 60)
+{
+    struct chance chance = chance_make(7);
+    const struct message none = { NULL, 0 };
+    for (int64_t step = 0; step < steps_or(100000); step++) {
+        const struct weir_plan plan = plan_by_chance(&chance, (enum kind)(step % KIND_COUNT));
+        unsigned char bytes[REDIS_STATE_MAX];
+        struct weir_plan read, again;
+        struct weir_inspected found;
+        int64_t state[STATE_MAX_WORDS], now_us = chance_between(&chance, 0, WEIR_MAX_TIME_US / 2);
+        struct weir_decision peek;
+        const size_t stamp_len = redis_stamp_write(&plan, bytes);
+        must(redis_stamp_read(bytes, stamp_len, &read) == stamp_len, "the stamp is read");
+        read.fingerprint = plan.fingerprint;
+        read.limit = plan.limit; /* of a level it is not stored */
+        read.period_us = plan.period_us;
+        must(memcmp(&read, &plan, sizeof read) == 0, "it is the plan");
+        const struct weir_policy policy = redis_policy_of(&plan);
+        must(policy.limit > 0 && plan_make(&policy, &share_whole, &again, none) == WEIR_OK, "there is a policy");
+        must(same_rate(&plan, &again) && again.size == plan.size && again.algorithm == plan.algorithm &&
+                 again.refill == plan.refill,
+             "it has the rate and the size");
+        state_charge(&plan, state, now_us, chance_between(&chance, 1, plan.size));
+        now_us += chance_magnitude(&chance, WEIR_DAY);
+        int64_t at_us = now_us;
+        state_decide(&plan, state, now_us, 1, WEIR_PEEK, &peek);
+        must(redis_value_decode(bytes, bytes_of(&plan, state, bytes), now_us, &found) && !found.has_former, "a state");
+        must(found.state.used == state_used(&plan, state, &at_us) && found.state.decision.remaining == peek.remaining &&
+                 found.state.decision.retry_after_us == peek.retry_after_us &&
+                 found.state.decision.reset_after_us == peek.reset_after_us,
+             "it says what the state says");
+    }
+}
+
+TEST(values_by_chance_are_foreign_or_within_their_policy, 60)
+{
+    struct chance chance = chance_make(8);
+    int64_t ours = 0;
+    for (int64_t step = 0; step < steps_or(1000000); step++) {
+        static const char tags[] = "TLIFS+";
+        unsigned char bytes[128];
+        struct weir_inspected found;
+        size_t len = (size_t)chance_between(&chance, 0, sizeof bytes);
+        for (size_t i = 0; i < len; i++)
+            bytes[i] = (unsigned char)(chance_next(&chance) & (uint64_t) - (int64_t)chance_one_in(&chance, 3));
+        if (len > 0)
+            bytes[0] = (unsigned char)tags[chance_between(&chance, 0, 5)];
+        if (chance_one_in(&chance, 2)) { /* the length of a level's state, and of a window's */
+            static const size_t lens[] = { 36, 24, 28, 27, 31, 10 + 36 + 22, 10 + 13 + 24 };
+            len = lens[chance_between(&chance, 0, 6)];
+            bytes[0] = (unsigned char)tags[chance_between(&chance, 0, 5)];
+        }
+        if (!redis_value_decode(bytes, len, chance_between(&chance, 0, WEIR_MAX_TIME_US), &found))
+            continue;
+        must(weir_policy_check(&found.state.policy, NULL, 0) == WEIR_OK, "a policy that weir accepts");
+        must(found.state.used >= 0 && found.state.decision.remaining <= found.state.decision.limit, "within it");
+        ours++;
+    }
+    must(ours > steps_or(1000000) / 10000, "hardly any bytes were a state: the test says little");
+}
+
+TEST(a_name_is_read_back_and_no_other_is_taken_for_one, 60)
+{
+    struct chance chance = chance_make(9);
+    for (int64_t step = 0; step < steps_or(100000); step++) {
+        static const char special[] = "%{}#A7:*\0";
+        unsigned char key[600], room[REDIS_KEY_WHOLE];
+        char name[REDIS_KEY_MAX];
+        struct weir_inspected found;
+        const size_t len = (size_t)chance_between(&chance, 1, chance_one_in(&chance, 8) ? 600 : 12);
+        for (size_t i = 0; i < len; i++)
+            key[i] = (unsigned char)chance_next(&chance);
+        for (size_t i = 0; i < len; i += 2)
+            key[i] = (unsigned char)special[chance_between(&chance, 0, 9)];
+        size_t name_len = redis_key_write("weir:", "a.limit", weir_key(key, len), name);
+        must(redis_name_decode(name, name_len, "weir:", room, &found), "weir wrote it");
+        must(strcmp(found.limit, "a.limit") == 0 && found.is_cut == (len > REDIS_KEY_WHOLE), "the limit");
+        must(found.key.len == (found.is_cut ? REDIS_KEY_BEGINNING : len) &&
+                 memcmp(found.key.data, key, found.key.len) == 0,
+             "the key");
+        name[chance_between(&chance, 0, (int64_t)name_len - 1)] = (char)chance_next(&chance);
+        name_len -= (size_t)chance_between(&chance, 0, 1);
+        if (!redis_name_decode(name, name_len, "weir:", room, &found) || found.is_cut)
+            continue;
+        char again[REDIS_KEY_MAX];
+        must(redis_key_write("weir:", found.limit, found.key, again) == name_len && memcmp(again, name, name_len) == 0,
+             "a name that weir would not write");
+    }
 }
 
 /* ---- Fingerprints and items ---- */

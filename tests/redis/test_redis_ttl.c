@@ -153,7 +153,7 @@ TEST_EACH(every_key_ends_in_the_time_that_is_documented, sizeof ways / sizeof *w
         seen = scan.keys > seen ? scan.keys : seen;
     }
     ck_assert_int_gt(seen, LIMITS * KEYS / 2);
-    ck_assert_msg(atomic_load(&place.log_lines) == 0, "%s", place.log);
+    ck_assert_msg(place_log_lines(&place) == 0, "%s", place.log);
     weir_limit *plenty = limit_of(asked.limiter, "plenty", UNREFILLED);
     for (int64_t until_us = wire_now_us() + RECOVERY_MOST_US;
          ways[_i].mode == WEIR_HYBRID && stats_of(asked.limiter).leased == 0;) {

@@ -1,6 +1,8 @@
 /* redis_place.c - what the fault tests share: see redis_place.h. */
 #include "redis_place.h"
 
+#include "core/ground/log_queue.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,8 +22,15 @@ static void place_log(void *user, enum weir_log_level level, const char *line)
     atomic_fetch_add(&place->log_lines, 1);
 }
 
+int place_log_lines(struct place *place)
+{
+    log_queue_settle(&(struct log){ place_log, place });
+    return atomic_load(&place->log_lines);
+}
+
 bool place_logged(struct place *place, const char *text)
 {
+    place_log_lines(place);
     pthread_mutex_lock(&place->log_lock);
     bool logged = strstr(place->log, text) != NULL;
     pthread_mutex_unlock(&place->log_lock);

@@ -51,6 +51,8 @@ struct weir_options place_options(struct place *place, int64_t timeout_us);
 /* Open a place without a server, only for its log. */
 void place_open_bare(struct place *place);
 
+/* Wait for the lines of the log so far. Return their number; or true if one of them has the text. */
+int place_log_lines(struct place *place);
 bool place_logged(struct place *place, const char *text);
 
 /* Return the server's answer to a command of text words; valid until the next one. */

@@ -1,6 +1,8 @@
 /* support.c - what the tests share: see support.h. */
 #include "support.h"
 
+#include "core/ground/log_queue.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -131,11 +133,20 @@ static int64_t scene_clock(void *user)
 
 static void scene_log(void *user, enum weir_log_level level, const char *line)
 {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* lines come from this thread and from the log's */
     struct scene *scene = user;
+    pthread_mutex_lock(&mutex);
     scene->log_lines++;
     snprintf(scene->last_line, sizeof scene->last_line, "%s", line);
+    pthread_mutex_unlock(&mutex);
     if (!scene->log_allowed)
         ck_abort_msg("unexpected log line, level %d: %s", (int)level, line);
+}
+
+const struct scene *scene_heard(struct scene *scene)
+{
+    log_queue_settle(&(struct log){ scene_log, scene });
+    return scene;
 }
 
 void scene_init(struct scene *scene, struct weir_options *options)

@@ -97,6 +97,9 @@ struct scene {
     char last_line[512];
 };
 
+/* Wait for the lines of the log so far, and return the scene. */
+const struct scene *scene_heard(struct scene *scene);
+
 /* Options with other values than the defaults: OPTIONS(.max_keys = 10). */
 #define OPTIONS(...) (&(const struct weir_options){ .size = sizeof(struct weir_options), __VA_ARGS__ })
 

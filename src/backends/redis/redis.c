@@ -235,31 +235,13 @@ static const struct own_ops redis_ops = {
     .probe = redis_probe,
 };
 
-/* Make the context that all TLS connections share. */
-static int make_tls(const struct weir_options *options, struct redis_target *target, struct message message)
-{
-    const char *given = options->redis_ca_file     ? "redis_ca_file"
-                        : options->redis_cert_file ? "redis_cert_file"
-                        : options->redis_key_file  ? "redis_key_file"
-                        : options->redis_insecure  ? "redis_insecure"
-                                                   : NULL;
-    if (target->is_tls)
-        return redis_tls_context_make(options, &target->tls, message);
-    if (!given)
-        return WEIR_OK;
-    return message_refuse(message,
-                          "%s is for a redis_url that begins with rediss://, rediss-sentinel:// or "
-                          "rediss-cluster://",
-                          given);
-}
-
 static int open_process(const struct weir_options *options, struct redis *redis, struct redis_process *process,
                         struct message message)
 {
     struct redis_config *config = &redis->config;
     int error = redis_target_read(options, &config->target, message);
     if (!error)
-        error = make_tls(options, &config->target, message);
+        error = redis_target_secure(options, &config->target, message);
     if (error)
         return error;
     config->rules.in_cluster = config->target.is_cluster;

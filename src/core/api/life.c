@@ -4,6 +4,7 @@
 #include "core/api/limit_file.h"
 #include "core/follow/follow.h"
 #include "core/ground/cancel.h"
+#include "core/ground/log_queue.h"
 #include "core/ground/wake_fd.h"
 #include "core/limiter/figures.h"
 #include "core/limiter/inside.h"
@@ -209,6 +210,7 @@ void weir_close(weir *limiter)
     backend->ops->destroy(backend);
     if (fallback)
         fallback->ops->destroy(fallback);
+    log_queue_settle(&limiter->log);
     limiter_free(limiter);
 }
 

@@ -3,6 +3,7 @@
 
 #include "core/ground/cancel.h"
 #include "core/ground/clock.h"
+#include "core/ground/log_queue.h"
 
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -65,20 +66,41 @@ int log_conclude(int error)
     return error;
 }
 
+/* Make the line, and note it as this thread's latest message unless it only informs. */
+__attribute__((format(printf, 3, 0))) static void make_line(char line[LOG_LINE_SIZE], enum weir_log_level level,
+                                                            const char *format, va_list arguments)
+{
+    write_clean(line, LOG_LINE_SIZE, format, arguments); /* the arguments may be the last message */
+    if (level != WEIR_LOG_INFO)
+        memcpy(last_message, line, strlen(line) + 1);
+}
+
 void log_line(const struct log *log, enum weir_log_level level, const char *format, ...)
 {
     if (!log->line && level == WEIR_LOG_INFO)
         return;
     CANCEL_DISABLED;          /* the hook may write to a file */
-    char line[LOG_LINE_SIZE]; /* the arguments may be the last message, and the hook may call weir */
+    char line[LOG_LINE_SIZE]; /* the hook may call weir */
     va_list arguments;
     va_start(arguments, format);
-    write_clean(line, sizeof line, format, arguments);
+    make_line(line, level, format, arguments);
     va_end(arguments);
-    if (level != WEIR_LOG_INFO)
-        memcpy(last_message, line, strlen(line) + 1);
     if (log->line)
         log->line(log->user, level, line);
+}
+
+void log_later(const struct log *log, enum weir_log_level level, const char *format, ...)
+{
+    if (!log->line && level == WEIR_LOG_INFO)
+        return;
+    CANCEL_DISABLED;
+    char line[LOG_LINE_SIZE];
+    va_list arguments;
+    va_start(arguments, format);
+    make_line(line, level, format, arguments);
+    va_end(arguments);
+    if (log->line)
+        log_queue_put(log, level, line);
 }
 
 /* ---- Without a hook ---- */

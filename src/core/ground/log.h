@@ -1,7 +1,8 @@
 /* log.h - lines to the user's log hook, and sentences into a caller's buffer.
  *
  * A line is made on the stack. It contains no control characters, so no newline, and no keys or secrets. The hook is
- * called without any lock held.
+ * called without any lock held. A hook may block for long, so lines about Redis and outages go through a queue
+ * (log_queue.h): otherwise the hook would hold up decisions. Lines about what a caller has asked for come in its call.
  */
 #ifndef CORE_GROUND_LOG_H
 #define CORE_GROUND_LOG_H
@@ -17,6 +18,10 @@ struct log {
 
 /* Give the hook a line. weir_last_message() returns a warning or an error to this thread, even without a hook. */
 void log_line(const struct log *log, enum weir_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The same through the queue: the hook gets the line later, on another thread. */
+void log_later(const struct log *log, enum weir_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Around what may fail without a line: make weir_last_message() empty, and give it the words of the error if it still

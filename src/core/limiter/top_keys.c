@@ -101,8 +101,8 @@ static void heap_rise(struct top_keys *top, struct top_entry *entry) REQUIRES(to
 
 /* ---- Counting ---- */
 
-/* Let the key take over an unused entry, or the one with the smallest count. Without memory for the table the key is not
- * found again and takes over another entry. */
+/* Let the key take over an unused entry, or the one with the smallest count. Without memory for the table the key is
+ * not found again and takes over another entry. */
 static struct top_entry *entry_take_over(struct top_keys *top, const struct weir_backend_request *request)
     REQUIRES(top->mutex)
 {

@@ -6,7 +6,7 @@
  * computation of frequent and top-k elements in data streams", 2005: "space saving".)
  *
  * Denials that take tens of nanoseconds must not wait for each other here. So a thread counts one in TOP_KEYS_SAMPLE of
- * them, as so many, unless its last denial in memory is TOP_KEYS_CALM_US ago. The estimate is then right on average.
+ * them, with that weight, unless its last denial in memory is TOP_KEYS_CALM_US ago. The estimate is right on average.
  */
 #ifndef CORE_LIMITER_TOP_KEYS_H
 #define CORE_LIMITER_TOP_KEYS_H

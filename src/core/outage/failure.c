@@ -166,8 +166,8 @@ static uint64_t outage_enter(struct weir *limiter, const struct weir_key *key, i
     if (!lasts)
         stats_add(&limiter->stats, STATS_OUTAGES, 1);
     if (logs)
-        log_line(&limiter->log, WEIR_LOG_WARNING, "backend %s: %s; %s until it answers", limiter->backend->ops->name,
-                 weir_strerror(error), log_action[limiter->on_failure]);
+        log_later(&limiter->log, WEIR_LOG_WARNING, "backend %s: %s; %s until it answers", limiter->backend->ops->name,
+                  weir_strerror(error), log_action[limiter->on_failure]);
     return word;
 }
 
@@ -181,7 +181,7 @@ __attribute__((noinline)) void failure_over(struct weir *limiter, const struct w
     if (!(word & OUTAGE_LASTS))
         return;
     if (word & OUTAGE_LOGGED)
-        log_line(&limiter->log, WEIR_LOG_INFO, "backend %s answers again", limiter->backend->ops->name);
+        log_later(&limiter->log, WEIR_LOG_INFO, "backend %s answers again", limiter->backend->ops->name);
     if (settle_is_due(limiter))
         settle_all(limiter);
 }

@@ -87,11 +87,11 @@ static void cluster_say_holes(const struct redis_cluster *cluster, size_t holes,
 {
     const struct log *log = &cluster->config->log;
     if (holes > 0)
-        log_line(log, WEIR_LOG_WARNING,
-                 "%zu slots of the redis cluster have no node that can be asked: %s; on_failure decides their keys",
-                 holes, lack ? lack : "the map names none");
+        log_later(log, WEIR_LOG_WARNING,
+                  "%zu slots of the redis cluster have no node that can be asked: %s; on_failure decides their keys",
+                  holes, lack ? lack : "the map names none");
     else
-        log_line(log, WEIR_LOG_INFO, "all slots of the redis cluster have a node again");
+        log_later(log, WEIR_LOG_INFO, "all slots of the redis cluster have a node again");
 }
 
 bool redis_cluster_adopt(struct redis_cluster *cluster, const struct redis_map *map, const char *asked)
@@ -200,8 +200,8 @@ unsigned redis_cluster_follow(struct redis_cluster *cluster, const struct redis_
         cluster->said_us = now_us;
     lock_give(&cluster->lock);
     if (lack)
-        log_line(&cluster->config->log, WEIR_LOG_WARNING,
-                 "redirects to node %s:%d of the redis cluster cannot be followed: %s", to.host, to.port, lack);
+        log_later(&cluster->config->log, WEIR_LOG_WARNING,
+                  "redirects to node %s:%d of the redis cluster cannot be followed: %s", to.host, to.port, lack);
     if (redirect->kind == REDIS_REDIRECT_MOVED || is_new)
         redis_cluster_look(cluster);
     return owner;

@@ -224,10 +224,10 @@ static void scout_say(struct redis_scout *scout, bool has_answered)
     if (!has_answered && !scout_ends(scout))
         redis_note(scout->cluster->config, "no node of the redis cluster gives a map of the slots: %s", scout->reason);
     if (has_answered && scout->known_bad)
-        log_line(log, WEIR_LOG_INFO, "the nodes of the redis cluster answer again");
+        log_later(log, WEIR_LOG_INFO, "the nodes of the redis cluster answer again");
     else if (!has_answered && !scout->known_bad && !scout_ends(scout))
-        log_line(log, WEIR_LOG_WARNING, "no node of the redis cluster gives a map of the slots: %s; weir keeps asking",
-                 scout->reason);
+        log_later(log, WEIR_LOG_WARNING, "no node of the redis cluster gives a map of the slots: %s; weir keeps asking",
+                  scout->reason);
     scout->known_bad = !has_answered;
 }
 

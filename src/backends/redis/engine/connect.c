@@ -71,9 +71,9 @@ static void connection_lost(struct redis_io *io, int status)
     if (!io->known_bad && say && !atomic_load_explicit(&io->engine->closing, memory_order_relaxed)) {
         io->known_bad = true;
         io->said_us = now_us;
-        log_line(log, WEIR_LOG_WARNING,
-                 "redis%s cannot be used: %s; weir keeps trying; on_failure applies until it can be", node,
-                 io->link.reason);
+        log_later(log, WEIR_LOG_WARNING,
+                  "redis%s cannot be used: %s; weir keeps trying; on_failure applies until it can be", node,
+                  io->link.reason);
     }
     if (io->engine->router && io->port != 0 && (io->up_since_us > 0 || !redis_engine_is_down(io->engine)))
         io->engine->router->look(io->engine->router);
@@ -109,8 +109,8 @@ static void connection_up(struct redis_io *io)
     atomic_fetch_add_explicit(&io->engine->generation, 1, memory_order_release); /* lanes read the new address */
     atomic_store_explicit(&io->engine->renew, false, memory_order_relaxed);
     if (io->known_bad)
-        log_line(&io->engine->config->log, WEIR_LOG_INFO, "redis%s can be used again",
-                 node_for_log(io, (char[NAME_ROOM]){ 0 }));
+        log_later(&io->engine->config->log, WEIR_LOG_INFO, "redis%s can be used again",
+                  node_for_log(io, (char[NAME_ROOM]){ 0 }));
     io->known_bad = false;
     redis_engine_set_gate(io->engine, REDIS_GATE_UP);
 }
@@ -204,7 +204,7 @@ static void follow_sentinels(struct redis_io *io, int64_t now_us)
 {
     const bool at_once = io->followed_us == 0 || now_us - io->followed_us > SETTLED_US;
     if (!io->known_bad)
-        log_line(&io->engine->config->log, WEIR_LOG_INFO, "the sentinels name another primary; weir connects to it");
+        log_later(&io->engine->config->log, WEIR_LOG_INFO, "the sentinels name another primary; weir connects to it");
     io->known_bad = true; /* so that a line says when it can be used */
     if (io->link.state != REDIS_LINK_CLOSED || io->resolving)
         redis_connect_lose(io, "the sentinels name another primary", WEIR_EIO);

@@ -113,7 +113,7 @@ static void say_error(struct redis_engine *engine, const char *word, const char 
     const char *hint = in_cluster && !engine->router ? ": it is part of a cluster; use a redis-cluster:// URL" : "";
     redis_note(engine->config, "redis answers %s%s", said, hint);
     if (redis_line_is_due(&engine->said_us))
-        log_line(&engine->config->log, WEIR_LOG_WARNING, "redis answers %s%s", said, hint);
+        log_later(&engine->config->log, WEIR_LOG_WARNING, "redis answers %s%s", said, hint);
 }
 
 static void say_unacknowledged(struct redis_engine *engine)
@@ -123,15 +123,15 @@ static void say_unacknowledged(struct redis_engine *engine)
     redis_note(engine->config, "a charge was not acknowledged by %u replica%s in time", replicas,
                replicas == 1 ? "" : "s");
     if (redis_line_is_due(&engine->unacknowledged_us))
-        log_line(&engine->config->log, WEIR_LOG_WARNING, "a charge was not acknowledged by %u replica%s in time",
-                 replicas, replicas == 1 ? "" : "s");
+        log_later(&engine->config->log, WEIR_LOG_WARNING, "a charge was not acknowledged by %u replica%s in time",
+                  replicas, replicas == 1 ? "" : "s");
 }
 
 static void say_foreign(struct redis_engine *engine, const char *limit)
 {
     redis_note(engine->config, "a value in redis under limit %s is not a state of weir's", limit);
     if (redis_line_is_due(&engine->foreign_us))
-        log_line(
+        log_later(
             &engine->config->log, WEIR_LOG_WARNING,
             "a value in redis under limit %s is not a state of weir's: weir leaves it alone, and calls for its key "
             "return WEIR_ESTATE; delete it, or choose another redis_prefix",
@@ -142,7 +142,7 @@ void redis_engine_say_lost(struct redis_engine *engine, const char *reason)
 {
     redis_note(engine->config, "a connection to redis was lost: %s", reason);
     if (!atomic_load_explicit(&engine->closing, memory_order_relaxed) && redis_line_is_due(&engine->lost_us))
-        log_line(&engine->config->log, WEIR_LOG_WARNING, "a caller's connection to redis was lost: %s", reason);
+        log_later(&engine->config->log, WEIR_LOG_WARNING, "a caller's connection to redis was lost: %s", reason);
 }
 
 /* ---- Flights ---- */

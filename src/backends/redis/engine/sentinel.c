@@ -71,10 +71,10 @@ static void sentinel_say(struct redis_sentinel *sentinel, bool good, const char 
     const unsigned bit = 1u << sentinel->at;
     const size_t number = sentinel->at + 1, count = sentinel->target->host_count;
     if (good && (sentinel->known_bad & bit))
-        log_line(sentinel->log, WEIR_LOG_INFO, "sentinel %zu of %zu can be used again", number, count);
+        log_later(sentinel->log, WEIR_LOG_INFO, "sentinel %zu of %zu can be used again", number, count);
     else if (!good && !(sentinel->known_bad & bit))
-        log_line(sentinel->log, WEIR_LOG_WARNING, "sentinel %zu of %zu cannot be used: %s; weir asks the next one",
-                 number, count, reason);
+        log_later(sentinel->log, WEIR_LOG_WARNING, "sentinel %zu of %zu cannot be used: %s; weir asks the next one",
+                  number, count, reason);
     sentinel->known_bad = good ? sentinel->known_bad & ~bit : sentinel->known_bad | bit;
 }
 

@@ -78,6 +78,70 @@ void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, i
     put_number(at, 2, times);
 }
 
+/* ---- Reading a stamp: the parts `plan` and `check` of lua/ ---- */
+
+static bool level_stamp(const unsigned char *at, enum weir_algorithm algorithm, struct weir_plan *plan)
+{
+    plan->algorithm = (int32_t)algorithm;
+    plan->p = get_number(&at, 7);
+    plan->q = get_number(&at, 7);
+    plan->tick_us = get_number(&at, 3);
+    plan->size = get_number(&at, 4);
+    const int64_t most = mul_capped(plan->size, plan->q);
+    return plan->p > 0 && plan->p <= EXACT_MAX && plan->tick_us > 0 && most > 0 && most <= EXACT_MAX &&
+           div_up(most, plan->p) <= WEIR_MAX_FILL_US / plan->tick_us;
+}
+
+static bool interval_stamp(const unsigned char *at, struct weir_plan *plan)
+{
+    plan->algorithm = WEIR_TOKEN_BUCKET;
+    plan->refill = WEIR_INTERVAL;
+    plan->align = (int32_t)get_number(&at, 1);
+    plan->limit = get_number(&at, 4);
+    plan->period_us = get_number(&at, 7);
+    plan->size = get_number(&at, 4);
+    return plan->align <= 1 && plan->limit > 0 && plan->period_us > 0 && plan->size > 0 &&
+           div_up(plan->size, plan->limit) <= WEIR_MAX_FILL_US / plan->period_us;
+}
+
+static bool window_stamp(const unsigned char *at, enum weir_algorithm algorithm, struct weir_plan *plan)
+{
+    const bool slides = algorithm == WEIR_SLIDING_WINDOW;
+    plan->algorithm = (int32_t)algorithm;
+    if (slides)
+        plan->blocks = (int32_t)get_number(&at, 2);
+    else
+        plan->align = (int32_t)get_number(&at, 1);
+    plan->period_us = get_number(&at, 7);
+    plan->size = plan->limit = get_number(&at, 4);
+    return plan->period_us > 0 && plan->size > 0 && plan->align <= 1 && plan->blocks <= WEIR_MAX_BLOCKS &&
+           (slides ? plan->blocks > 0 : true) && mul_capped(plan->blocks + 1, plan->period_us) <= WEIR_MAX_FILL_US;
+}
+
+size_t redis_stamp_read(const unsigned char *bytes, size_t len, struct weir_plan *plan)
+{
+    static const struct {
+        char tag;
+        uint8_t len;
+    } stamps[] = { { 'T', 22 }, { 'L', 22 }, { 'I', 17 }, { 'F', 13 }, { 'S', 14 } };
+    size_t kind = 0;
+    while (kind < sizeof stamps / sizeof *stamps && (len == 0 || bytes[0] != stamps[kind].tag))
+        kind++;
+    if (kind == sizeof stamps / sizeof *stamps || len < stamps[kind].len)
+        return 0;
+    const unsigned char *at = bytes + 1;
+    bool is_sane;
+    *plan = (struct weir_plan){ 0 };
+    switch (stamps[kind].tag) {
+    case 'I': is_sane = interval_stamp(at, plan); break;
+    case 'F': is_sane = window_stamp(at, WEIR_FIXED_WINDOW, plan); break;
+    case 'S': is_sane = window_stamp(at, WEIR_SLIDING_WINDOW, plan); break;
+    case 'L': is_sane = level_stamp(at, WEIR_LEAKY_BUCKET, plan); break;
+    default: is_sane = level_stamp(at, WEIR_TOKEN_BUCKET, plan);
+    }
+    return is_sane ? stamps[kind].len : 0;
+}
+
 /* ---- Reading: each returns the length of the state's fields, or 0 if they are none ---- */
 
 static size_t pair_state(const unsigned char *bytes, size_t len, int used_bytes, int64_t most, int64_t latest,

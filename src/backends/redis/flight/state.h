@@ -37,6 +37,10 @@ enum redis_script_id redis_script_of(const struct weir_plan *plan);
 /* Write the stamp of a plan whose size is at least 1. Return its length. */
 size_t redis_stamp_write(const struct weir_plan *plan, unsigned char out[REDIS_STAMP_MAX]);
 
+/* Read the plan of the stamp at the front of `bytes`, without its fingerprint; a limit on requests in flight has become
+ * a sliding window. Return the stamp's length, or 0 if it is none that scripts accept. */
+size_t redis_stamp_read(const unsigned char *bytes, size_t len, struct weir_plan *plan);
+
 /* The kinds of value that a script finds for a key. */
 enum redis_found {
     REDIS_FRESH,  /* nothing used: a 0 byte */

@@ -409,3 +409,20 @@ int redis_target_read(const struct weir_options *options, struct redis_target *o
         *out = reader.target;
     return error;
 }
+
+int redis_target_secure(const struct weir_options *options, struct redis_target *target, struct message message)
+{
+    const char *given = options->redis_ca_file     ? "redis_ca_file"
+                        : options->redis_cert_file ? "redis_cert_file"
+                        : options->redis_key_file  ? "redis_key_file"
+                        : options->redis_insecure  ? "redis_insecure"
+                                                   : NULL;
+    if (target->is_tls)
+        return redis_tls_context_make(options, &target->tls, message);
+    if (!given)
+        return WEIR_OK;
+    return message_refuse(message,
+                          "%s is for a redis_url that begins with rediss://, rediss-sentinel:// or "
+                          "rediss-cluster://",
+                          given);
+}

@@ -45,7 +45,7 @@ struct redis_target {
     size_t host_count;
     char *sentinel_user, *sentinel_password; /* to log in at the sentinels */
     bool is_tls;
-    struct redis_tls_context *tls; /* NULL unless is_tls; made by redis_open() */
+    struct redis_tls_context *tls; /* NULL unless is_tls; made by redis_target_secure() */
 };
 
 /* Read redis_url and redis_password_file from the options, and WEIR_REDIS_PASSWORD from the environment. The first of
@@ -54,6 +54,10 @@ struct redis_target {
  * password file cannot be read) or WEIR_ENOMEM; an error comes with a message that begins with the option's name and
  * holds no secret. On WEIR_OK the caller frees `out`; on an error it is untouched. */
 int redis_target_read(const struct weir_options *options, struct redis_target *out, struct message message);
+
+/* Make the context that all TLS connections share, if the URL asks for TLS. WEIR_OK, or an error as of
+ * redis_tls_context_make(); WEIR_EINVAL, too, for options of TLS beside a URL without it. */
+int redis_target_secure(const struct weir_options *options, struct redis_target *target, struct message message);
 
 /* Wipe the secrets, free everything and leave zeroes. A target of zeroes is allowed. */
 void redis_target_free(struct redis_target *target);

@@ -1,0 +1,167 @@
+/* walk.c - visits all keys, or those of a limit or a pattern, in steps of SCAN. */
+#include "backends/redis/flight/redirect.h"
+#include "backends/redis/inspect/inspector.h"
+#include "core/policy/pattern.h"
+#include "core/policy/policy.h"
+
+#include <string.h>
+
+#define SCAN_COUNT "256" /* keys that the server looks at in a step, which takes it some 0.2 ms */
+#define READ_TOGETHER 64 /* values read in one round trip */
+
+static bool hear_names(void *user, const struct redis_wire_scalar *scalar)
+{
+    struct weir_inspector *inspector = user;
+    if (!scalar->text)
+        return false;
+    if (scalar->depth == 1 && scalar->place[0] == 0) {
+        if (scalar->len == 0 || scalar->len >= sizeof inspector->cursor)
+            return false;
+        memcpy(inspector->cursor, scalar->text, scalar->len);
+        inspector->cursor[scalar->len] = '\0';
+    } else if (scalar->len <= REDIS_KEY_MAX) { /* weir has no longer names */
+        redis_bytes_add(&inspector->names, &scalar->len, sizeof scalar->len);
+        redis_bytes_add(&inspector->names, scalar->text, scalar->len);
+    }
+    return true;
+}
+
+/* A walk over all keys: which ones it visits, and how. */
+struct walk {
+    const char *limit; /* NULL: any */
+    bool has_pattern;
+    struct pattern pattern;
+    int (*visit)(void *user, const struct weir_inspected *key);
+    void *user;
+    struct redis_bytes glob; /* SCAN's MATCH */
+};
+
+/* Write bytes to a glob so that they stand for themselves. */
+static void glob_add(struct redis_bytes *glob, const char *bytes, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        if (strchr("*?[]\\", bytes[i]) && bytes[i])
+            redis_bytes_add(glob, "\\", 1);
+        redis_bytes_add(glob, &bytes[i], 1);
+    }
+}
+
+/* Write the names to look for. The pattern narrows them by its first bytes only, because a long key's name is cut; the
+ * walk then matches the key. */
+static void walk_write_glob(struct walk *walk, const char *prefix)
+{
+    char name[REDIS_KEY_MAX];
+    glob_add(&walk->glob, prefix, strlen(prefix));
+    if (walk->limit)
+        glob_add(&walk->glob, walk->limit, strlen(walk->limit));
+    else
+        redis_bytes_add(&walk->glob, "*", 1);
+    redis_bytes_add(&walk->glob, ":{", 2);
+    if (walk->has_pattern && walk->pattern.len > 0) {
+        const size_t len = walk->pattern.len < REDIS_KEY_BEGINNING ? walk->pattern.len : REDIS_KEY_BEGINNING;
+        const size_t end = redis_key_write("", "", weir_key(walk->pattern.bytes, len), name) - 1; /* ":{...}" */
+        glob_add(&walk->glob, name + 2, end - 2);
+    }
+    redis_bytes_add(&walk->glob, "*}", 2);
+}
+
+static bool walk_matches(const struct walk *walk, const struct weir_inspected *key)
+{
+    const struct pattern *pattern = &walk->pattern;
+    if (!walk->has_pattern)
+        return true;
+    if (!pattern->is_prefix)
+        return !key->is_cut && key->key.len == pattern->len && memcmp(key->key.data, pattern->bytes, pattern->len) == 0;
+    const size_t len = key->is_cut && pattern->len > key->key.len ? key->key.len : pattern->len;
+    return key->key.len >= len && memcmp(key->key.data, pattern->bytes, len) == 0;
+}
+
+/* Read the values of up to READ_TOGETHER names at *at, and visit those that still exist. */
+static int walk_read(struct weir_inspector *inspector, const struct walk *walk, size_t *at)
+{
+    struct redis_talk *talk = &inspector->talk;
+    const char *names[READ_TOGETHER];
+    size_t lens[READ_TOGETHER], count = 0;
+    int64_t now_us = 0;
+    inspect_write_time(inspector);
+    for (; count < READ_TOGETHER && *at < inspector->names.len; count++) {
+        memcpy(&lens[count], inspector->names.data + *at, sizeof lens[count]);
+        names[count] = inspector->names.data + *at + sizeof lens[count];
+        *at += sizeof lens[count] + lens[count];
+        inspect_write_read(inspector, names[count], lens[count]);
+    }
+    int error = inspect_hear_time(inspector, &now_us);
+    for (size_t i = 0; !error && i < count; i++) {
+        struct weir_inspected key = { .size = sizeof key };
+        struct redis_redirect redirect;
+        struct redis_reply reply;
+        error = redis_talk_hear(talk, "GETRANGE", &reply, inspect_why(inspector));
+        if (error)
+            return error;
+        if (!redis_name_decode(names[i], lens[i], inspector->prefix, inspector->key, &key) ||
+            !walk_matches(walk, &key) || (walk->limit && strcmp(walk->limit, key.limit) != 0) ||
+            (inspector->map && redis_redirect_read(&reply, &redirect)))
+            continue;
+        error = inspect_take_value(inspector, &reply, now_us, &key);
+        if (!error && key.found != WEIR_FOUND_NOTHING)
+            error = walk->visit(walk->user, &key);
+    }
+    return error;
+}
+
+/* Visit the keys of the server at the other end. */
+static int walk_server(struct weir_inspector *inspector, const struct walk *walk)
+{
+    struct redis_talk *talk = &inspector->talk;
+    const struct message why = inspect_why(inspector);
+    memcpy(inspector->cursor, "0", sizeof "0");
+    do {
+        struct redis_reply reply;
+        redis_bytes_clear(&inspector->names, false);
+        redis_wire_show_lists(&talk->link.wire, hear_names, inspector);
+        redis_bytes_words(&talk->link.out, 5, "SCAN", NULL);
+        redis_bytes_text(&talk->link.out, inspector->cursor);
+        redis_bytes_text(&talk->link.out, "MATCH");
+        redis_bytes_string(&talk->link.out, walk->glob.data, walk->glob.len);
+        redis_bytes_text(&talk->link.out, "COUNT");
+        redis_bytes_text(&talk->link.out, SCAN_COUNT);
+        int error = redis_talk_hear_kind(talk, "SCAN", REDIS_REPLY_IS_LIST, &reply, why);
+        if (!error && inspector->names.failed)
+            error = WEIR_ENOMEM;
+        for (size_t at = 0; !error && at < inspector->names.len;)
+            error = walk_read(inspector, walk, &at);
+        if (error)
+            return error;
+    } while (strcmp(inspector->cursor, "0") != 0);
+    return WEIR_OK;
+}
+
+static int walk_all(struct weir_inspector *inspector, const struct walk *walk)
+{
+    int error = inspector->map ? inspect_read_map(inspector) : inspect_open_slot(inspector, 0);
+    if (error || !inspector->map)
+        return error ? error : walk_server(inspector, walk);
+    for (size_t i = 0; !error && i < inspector->map->node_count; i++) {
+        error = inspect_open_node(inspector, &inspector->map->nodes[i]);
+        if (!error)
+            error = walk_server(inspector, walk);
+    }
+    return error;
+}
+
+int inspect_walk(struct weir_inspector *inspector, const char *limit, const char *pattern,
+                 int (*visit)(void *user, const struct weir_inspected *key), void *user)
+{
+    const struct message why = inspect_why(inspector);
+    struct walk walk = { .limit = limit, .has_pattern = pattern != NULL, .visit = visit, .user = user };
+    if (!visit)
+        return message_refuse(why, "visit must not be NULL");
+    if (limit && policy_name_check(limit, why) != WEIR_OK)
+        return WEIR_EINVAL;
+    if (pattern && pattern_read(pattern, &walk.pattern, why) != WEIR_OK)
+        return WEIR_EINVAL;
+    walk_write_glob(&walk, inspector->prefix);
+    const int error = walk.glob.failed ? WEIR_ENOMEM : walk_all(inspector, &walk);
+    redis_bytes_free(&walk.glob);
+    return error;
+}
