@@ -12,8 +12,8 @@ usage: sh bench/run.sh [options of weir-bench]
 Installs missing Debian packages, builds weir with optimisation, and measures local, distributed and hybrid mode side by
 side. With the build it takes less than 3 minutes on 2 cores.
 
-Prints one table with the modes as columns. The results also go into bench/results/<UTC time>/: the table as table.txt,
-results.json, and plots as PNG and SVG with their numbers as TSV. --results DIR and --json FILE choose other places;
+Prints a verdict of three sentences and one table with the modes as columns. The results also go into
+bench/results/<UTC time>/: results.html, a page that needs no network; the table as table.txt; results.json; and plots as PNG and SVG with their numbers as TSV. --results DIR and --json FILE choose other places;
 paths are relative to your current folder.
 
 Distributed and hybrid mode run on a private redis-server, in a temporary folder and on a Unix socket only, which ends

@@ -204,13 +204,15 @@ static void name_place(char *out, size_t size)
 }
 
 /* Check that its user may write: an answered peek does not show that. */
-static void require_rights(const struct remote *remote)
+static void require_rights(struct remote *remote)
 {
     struct weir_decision decision;
     int status = weir_try(remote->limit, weir_key_text("probe"), 1, &decision);
     if (status == WEIR_OK)
         status = weir_reset(remote->limit, weir_key_text("probe"));
     char sentence[256];
+    if (status != WEIR_OK)
+        remote_close(remote); /* which waits for the log */
     snprintf(sentence, sizeof sentence, "its user may not decide: %s: %s", weir_strerror(status), remote_complaint());
     if (status != WEIR_OK)
         bench_fail("--redis: %s", sentence);

@@ -55,17 +55,6 @@ static const struct {
 #define COLOURS_LEN ((int)(sizeof COLOURS / sizeof COLOURS[0]))
 #define MODES_COLOURS 3
 
-/* Print the messages of the weir program's parts that are linked here. */
-void complain(const char *format, ...)
-{
-    char line[600];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(line, sizeof line, format, arguments);
-    va_end(arguments);
-    bench_say("%s", line);
-}
-
 struct plots *plots_open(const char *folder)
 {
     if (mkdir(folder, 0777) != 0 && errno != EEXIST) {

@@ -14,38 +14,11 @@
 
 #include "measure/say.h"
 #include "report/format.h"
+#include "report/inside.h"
+#include "report/page.h"
+#include "report/verdict.h"
 
-#define MAX_COLUMNS 16
-#define MAX_ROWS 512
-#define MAX_GOALS 128
-#define MAX_NOTES 16
-#define MAX_TEXT 96
-#define MAX_PATH 4096
 #define WIDTH 120 /* of sentences; a table may be wider */
-
-struct value {
-    char table[MAX_TEXT]; /* empty: none */
-    char json[MAX_TEXT];
-};
-
-struct goal {
-    char what[MAX_TEXT], measured[MAX_TEXT], wanted[MAX_TEXT / 3], missed[MAX_TEXT / 4];
-    double value, missed_by; /* 0: met */
-    bool met;
-};
-
-struct report {
-    FILE *json;  /* NULL: none */
-    FILE *table; /* in addition to stdout; NULL: none */
-    char section[MAX_TEXT], sentence[MAX_TEXT * 4];
-    size_t facts_width; /* used in the current line */
-    char columns[MAX_COLUMNS][MAX_TEXT];
-    int columns_len, rows_len, goals_len, notes_len, sections_len, facts_len;
-    struct value rows[MAX_ROWS][MAX_COLUMNS];
-    char headings[MAX_ROWS][MAX_TEXT * 3]; /* above a row; empty: none */
-    char notes[MAX_NOTES][MAX_TEXT * 4];
-    struct goal goals[MAX_GOALS];
-};
 
 static void require_room(int used, int max, const char *what)
 {
@@ -103,7 +76,7 @@ static bool open_files(struct report *report, const char *json_path, const char 
     char path[MAX_PATH];
     if (folder) {
         snprintf(path, sizeof path, "%s/table.txt", folder);
-        if (!(report->table = report_open_file("--results", path)))
+        if (!(report->table = report_open_file("--results", path)) || !report_page_open(report, folder))
             return false;
     }
     if (json_path)
@@ -132,6 +105,8 @@ struct report *report_open(const char *json_path, const char *folder)
     if (!open_files(report, json_path, folder)) {
         if (report->table)
             fclose(report->table);
+        if (report->page)
+            fclose(report->page);
         free(report);
         return NULL;
     }
@@ -149,6 +124,8 @@ void report_machine(struct report *report, const char *name, const char *value)
     report_print(report, "%s%s: %s", report->facts_len == 0 ? "" : fits ? "; " : ";\n", name, value);
     report->facts_width = fits ? report->facts_width + len : len;
     report->facts_len++;
+    const size_t used = strlen(report->machine);
+    snprintf(report->machine + used, sizeof report->machine - used, "%s%s: %s", used ? "; " : "", name, value);
 }
 
 void report_section(struct report *report, const char *name, const char *sentence)
@@ -293,6 +270,16 @@ static void print_row(struct report *report, int row, const int *widths)
     report_print(report, "\n");
 }
 
+/* Print what the modes' table says, before it. */
+static void print_verdict(struct report *report)
+{
+    char sentences[VERDICT_SENTENCES][VERDICT_SIZE];
+    verdict_write(report, sentences);
+    for (int i = 0; i < VERDICT_SENTENCES; i++)
+        if (sentences[i][0] != '\0')
+            print_sentence(report, "\n", sentences[i]);
+}
+
 static void print_table(struct report *report)
 {
     int widths[MAX_COLUMNS];
@@ -304,6 +291,8 @@ static void print_table(struct report *report)
             widths[i] = width > widths[i] ? width : widths[i];
         }
     }
+    if (strcmp(report->section, "modes") == 0)
+        print_verdict(report);
     snprintf(name, sizeof name, "%s: ", report->section);
     report_print(report, "\n");
     print_sentence(report, name, report->sentence);
@@ -356,6 +345,7 @@ void report_end_section(struct report *report)
 {
     print_table(report);
     report_print_json(report);
+    report_page_section(report);
     report->sections_len++;
 }
 
@@ -403,6 +393,7 @@ bool report_close(struct report *report)
     }
     bool json_written = close_file("JSON", report->json);
     written = close_file("table", report->table) && json_written && written;
+    written = report_page_close(report) && written;
     free(report);
     return written;
 }

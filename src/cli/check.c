@@ -25,8 +25,7 @@ const char CHECK_HELP[] =
     "                    redis[s]-cluster://[user@]host[:port][,host[:port]...]\n"
     "      --redis-password-file FILE\n"
     "                    a file whose first line is the password; without it, the environment variable\n"
-    "                    WEIR_REDIS_PASSWORD\n"
-    "      --redis-prefix PREFIX\n"
+    "                    WEIR_REDIS_PASSWORD\n" STORE_TLS_HELP "      --redis-prefix PREFIX\n"
     "                    the beginning of all keys in Redis (default: weir:)\n"
     "      --redis-replicas N\n"
     "                    how many replicas must acknowledge a charge, 0 to 16 (default: 0)\n"
@@ -52,6 +51,7 @@ int command_check(int argc, char **argv)
         { "redis", required_argument, NULL, STORE_REDIS },
         { "redis-password-file", required_argument, NULL, STORE_PASSWORD_FILE },
         { "redis-prefix", required_argument, NULL, STORE_PREFIX },
+        STORE_TLS_OPTIONS,
         { "redis-replicas", required_argument, NULL, STORE_REPLICAS },
         { "help", no_argument, NULL, 'h' },
         { NULL, 0, NULL, 0 },

@@ -20,8 +20,12 @@ int command_suggest(int argc, char **argv);
 int command_check(int argc, char **argv);
 int command_try(int argc, char **argv);
 int command_serve(int argc, char **argv);
+int command_peek(int argc, char **argv);
+int command_keys(int argc, char **argv);
+int command_reset(int argc, char **argv);
 
-extern const char REPLAY_HELP[], SUGGEST_HELP[], CHECK_HELP[], TRY_HELP[], SERVE_HELP[];
+extern const char REPLAY_HELP[], SUGGEST_HELP[], CHECK_HELP[], TRY_HELP[], SERVE_HELP[], PEEK_HELP[], KEYS_HELP[],
+    RESET_HELP[];
 
 /* Print a line to stderr: "weir: " and the message. */
 __attribute__((format(printf, 1, 2))) void complain(const char *format, ...);

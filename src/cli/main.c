@@ -13,7 +13,8 @@
 static const char MAIN_HELP[] =
     "Usage: weir COMMAND [ARGUMENTS]\n"
     "\n"
-    "weir limits rates. This program tries limits out before you use them in service.\n"
+    "weir limits rates. This program tries limits out before you use them in service, serves them, and shows and\n"
+    "clears what they hold in Redis.\n"
     "\n"
     "Commands:\n"
     "  replay   replay a log against limits: which requests would have been denied?\n"
@@ -21,6 +22,9 @@ static const char MAIN_HELP[] =
     "  check    validate policy files, and check that Redis can be used\n"
     "  try      make one decision and return it as the exit status\n"
     "  serve    serve limits to programs in any language that has a Redis client\n"
+    "  peek     show the state of one key in Redis\n"
+    "  keys     list keys in Redis that have permits in use\n"
+    "  reset    forget one key in Redis\n"
     "  version  print the version\n"
     "  help     print this text, or a command's help: weir help replay\n"
     "\n"
@@ -40,10 +44,11 @@ static const struct command {
     int (*run)(int argc, char **argv);
     const char *help;
 } COMMANDS[] = {
-    { "replay", command_replay, REPLAY_HELP }, { "suggest", command_suggest, SUGGEST_HELP },
-    { "check", command_check, CHECK_HELP },    { "try", command_try, TRY_HELP },
-    { "serve", command_serve, SERVE_HELP },    { "version", command_version, VERSION_HELP },
-    { "help", command_help, MAIN_HELP },
+    { "replay", command_replay, REPLAY_HELP },    { "suggest", command_suggest, SUGGEST_HELP },
+    { "check", command_check, CHECK_HELP },       { "try", command_try, TRY_HELP },
+    { "serve", command_serve, SERVE_HELP },       { "peek", command_peek, PEEK_HELP },
+    { "keys", command_keys, KEYS_HELP },          { "reset", command_reset, RESET_HELP },
+    { "version", command_version, VERSION_HELP }, { "help", command_help, MAIN_HELP },
 };
 
 static const struct command *command_find(const char *name)

@@ -105,6 +105,9 @@ int store_read_option(struct store *store, const char *command, int code, const 
     case STORE_REDIS: store->redis_url = value; break;
     case STORE_PASSWORD_FILE: store->password_file = value; break;
     case STORE_PREFIX: store->prefix = value; break;
+    case STORE_CA_FILE: store->ca_file = value; break;
+    case STORE_CERT_FILE: store->cert_file = value; break;
+    case STORE_KEY_FILE: store->key_file = value; break;
     case STORE_REPLICAS:
         store->has_replicas = true;
         if (!span_number(span_of(value), &store->replicas) || store->replicas < 0 || store->replicas > REPLICAS_MAX)
@@ -126,12 +129,16 @@ int store_check(const struct store *store, const char *command)
 {
     if (store->mode != WEIR_LOCAL && !store->redis_url)
         return usage_error(command, "--mode %s needs --redis URL", store_mode_name(store));
-    if (store->mode == WEIR_LOCAL && (store->redis_url || store->password_file || store->prefix || store->has_replicas))
-        return usage_error(command, "%s belongs to --mode distributed or hybrid",
-                           store->redis_url       ? "--redis"
-                           : store->password_file ? "--redis-password-file"
-                           : store->prefix        ? "--redis-prefix"
-                                                  : "--redis-replicas");
+    const char *redis_option = store->redis_url       ? "--redis"
+                               : store->password_file ? "--redis-password-file"
+                               : store->ca_file       ? "--redis-ca-file"
+                               : store->cert_file     ? "--redis-cert-file"
+                               : store->key_file      ? "--redis-key-file"
+                               : store->prefix        ? "--redis-prefix"
+                               : store->has_replicas  ? "--redis-replicas"
+                                                      : NULL;
+    if (store->mode == WEIR_LOCAL && redis_option)
+        return usage_error(command, "%s belongs to --mode distributed or hybrid", redis_option);
     if (store->mode != WEIR_HYBRID && store->hybrid_option)
         return usage_error(command, "%s belongs to --mode hybrid", store->hybrid_option);
     return EXIT_OK;
@@ -165,6 +172,9 @@ void store_options(const struct store *store, struct weir_options *options)
     options->redis_url = store->redis_url;
     options->redis_password_file = store->password_file;
     options->redis_prefix = store->prefix;
+    options->redis_ca_file = store->ca_file;
+    options->redis_cert_file = store->cert_file;
+    options->redis_key_file = store->key_file;
     options->redis_replicas = store->replicas;
     options->on_failure = WEIR_FAIL_ERROR;
     options->timeout_us = PATIENCE_US;

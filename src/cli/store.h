@@ -17,6 +17,9 @@ enum store_option {
     STORE_PASSWORD_FILE,
     STORE_PREFIX,
     STORE_REPLICAS,
+    STORE_CA_FILE,
+    STORE_CERT_FILE,
+    STORE_KEY_FILE,
     STORE_INSTANCES,
     STORE_DEAL,
     STORE_LEASE_LIFE,
@@ -24,6 +27,19 @@ enum store_option {
     STORE_LEASE_MAX,
     STORE_STRICT
 };
+
+#define STORE_TLS_OPTIONS                                                \
+    { "redis-ca-file", required_argument, NULL, STORE_CA_FILE },         \
+        { "redis-cert-file", required_argument, NULL, STORE_CERT_FILE }, \
+    {                                                                    \
+        "redis-key-file", required_argument, NULL, STORE_KEY_FILE        \
+    }
+
+/* The help on them. */
+#define STORE_TLS_HELP                                                                                 \
+    "      --redis-ca-file FILE    authorities for the server's certificate (default: the system's)\n" \
+    "      --redis-cert-file FILE  this client's certificate\n"                                        \
+    "      --redis-key-file FILE   its private key\n"
 
 #define STORE_INSTANCES_MAX 256 /* each is a limiter with its own thread and connection */
 
@@ -37,7 +53,8 @@ enum deal {
 struct store {
     enum weir_mode mode;
     const char *redis_url, *password_file;
-    const char *prefix; /* of the keys in Redis; NULL: the library's default */
+    const char *ca_file, *cert_file, *key_file; /* for TLS; NULL: the system's authorities, no certificate */
+    const char *prefix;                         /* of the keys in Redis; NULL: the library's default */
     char run_prefix[STORE_PREFIX_SIZE];
     int64_t replicas; /* 0: none */
     bool has_replicas;

@@ -67,6 +67,14 @@ if grep -q 'NOT MEASURED' "$scratch/log"; then
     echo "no Redis here: local mode alone" >&2
     has 'figure  *local' 'local: choose it'
 else
+    for words in 'Cost: one caller makes' 'Accuracy: where instances' 'Outage: while Redis'; do
+        [ "$(grep -n "^$words" "$scratch/table" | cut -d: -f1)" -lt "$(grep -n '^modes:' "$scratch/table" | cut -d: -f1)" ] || fail "the verdict does not come first: $words"
+        grep -q "<p>$words" "$scratch/all/results.html" || fail "not on the page: $words"
+    done
+    for heading in Throughput Latency 'What decisions cost' Memory 'Redis dies' 'weir&#39;s goals'; do
+        grep -q "<h2>$heading" "$scratch/all/results.html" || fail "the page has no section $heading"
+    done
+    ! grep -qiE '<script|https?:|url\(' "$scratch/all/results.html" || fail 'the page needs something else'
     has 'figure  *local  *distributed  *hybrid  *floor  *which is$' 'over all instances  *its share  *exact  *stated bound' \
         'local: choose it' 'distributed: choose it' 'hybrid: choose it'
     has 'Redis dies and is back after .* s with its data; 3 instances' 'away: longest call, ms (timeout 50)' \

@@ -82,6 +82,9 @@ same 'several limits decide alike in both modes' --keep-order -p 'token_bucket l
 { printf '0,a\0b\r\n\377,1\n1,a\0b\r\n\377,1\n2,'; head -c 65536 /dev/zero | tr '\0' '{'; printf ',1\n'; } | tr -d '\n' |
     sed 's/,1/,1\n/g' >in
 same 'keys of any bytes and of the greatest length decide alike in both modes' -p "$once"
+{ echo time_us,user,took; awk -F, '{ printf "%s,%s,%d\n", NR * 1000, $2, 1 + NR * 7919 % 60000 }' rows-from-0; } >in
+same 'requests in flight end at the same times in both modes' --key user --duration took \
+    -p 'concurrency limit=3 hold=1h' -p 'fixed_window limit=200 period=1s'
 by_hand() {
     name="the trace $1 is decided by Redis as worked out by hand"
     shift
@@ -184,10 +187,59 @@ slowly && ! grep -q 'go ahead' out && slowly && has out 'allowed: ' ', go ahead 
 verdict 'try says when to go ahead' $?
 asked flushall >/dev/null
 
+# ---- peek, keys, reset ----
+
+# shellcheck disable=SC2046 # a list of words
+set -f
+# shellcheck disable=SC2046 # a list of words
+asked acl setuser $(sed -n 's/^    ACL SETUSER \(operator [^#]*\)$/\1/p' "$here/../../docs/redis.md") >>err
+set +f
+operator=unix://operator:password@$socket
+printf 'login = sliding_window limit=3 period=1h\n' >limits.conf
+for key in 'a{b}' 'a{b}' 'a{b}' '%x' plain; do
+    "$weir" try --mode distributed --redis "$url" -f limits.conf --key "$key" >>said
+done
+run 0 peek --redis "$operator" login 'a{b}' && has out 'login' 'a{b}' 'sliding_window limit=3 period=1h' '3 of 3 permits' 'denied for 1 h ' &&
+    run 0 peek --redis "$operator" login nobody && has out 'nothing: all permits are there' && [ ! -s err ]
+verdict 'peek shows a key without its policy' $?
+run 0 peek --json --redis "$operator" login '%x' &&
+    has out '{"limit":"login","key":"%x","is_cut":false,"found":"state","policy":"sliding_window limit=3 period=1h","used":1,"size":3,"remaining":2,"allowed":true,"retry_after_us":0,'
+verdict 'peek shows it in JSON' $?
+run 0 keys --redis "$operator" && sort out >sorted && [ "$(cut -d' ' -f1 sorted | paste -sd' ')" = 'login/%x: login/a{b}: login/plain:' ] &&
+    has out 'login/plain: 1 of 3 permits used, not denied' && run 0 keys --redis "$operator" --denied &&
+    [ "$(cut -d, -f1 out)" = 'login/a{b}: 3 of 3 permits used' ]
+verdict 'keys lists keys, or those that are denied' $?
+run 0 keys --redis "$operator" --limit login --match 'pl*' && [ "$(wc -l <out)" = 1 ] && has out login/plain &&
+    run 0 keys --json --redis "$operator" --match '%25x' && [ "$(wc -l <out)" = 1 ] && has out '"key":"%x"' &&
+    run 0 keys --redis "$operator" --most 2 && [ "$(wc -l <out)" = 2 ] &&
+    run 0 keys --redis "$operator" --limit other && [ ! -s out ] && has err 'no such key'
+verdict 'keys can be chosen by limit, pattern and number' $?
+run 0 reset --redis "$operator" login 'a{b}' && is out 'the key is forgotten' &&
+    run 0 reset --redis "$operator" login 'a{b}' && is out 'there was nothing to forget' &&
+    run 0 reset --json --redis "$operator" login plain && is out '{"existed":true}' &&
+    run 0 try --mode distributed --redis "$url" -f limits.conf --key 'a{b}'
+verdict 'reset forgets a key' $?
+asked set 'weir:login:{x}' other >/dev/null
+run 1 peek --redis "$operator" login x && has err "not weir's" && run 1 reset --redis "$operator" login x &&
+    has err 'left alone' && [ "$(asked get 'weir:login:{x}')" = other ] && run 0 keys --redis "$operator" &&
+    has out "login/x: not a value of weir's"
+verdict 'the value of another program is told apart and stays' $?
+run 1 keys --redis "$url" && has err 'NOPERM' 'scan' && run 1 peek --redis "unix://operator:marker-no@$socket" login x &&
+    has err 'WRONGPASS' && ! grep -q marker err && run 1 peek --redis "unix://$scratch/none" login x && has err 'No such file'
+verdict 'peek and keys say why Redis cannot be used' $?
+run 2 peek login x && has err '--redis URL is needed' && run 2 peek --redis "$operator" login && has err 'a LIMIT and a KEY' &&
+    run 2 keys --redis "$operator" x && has err "unexpected argument 'x'" && run 2 keys --redis "$operator" --most 0 &&
+    has err '--most' && run 2 peek --redis "$operator" --redis-ca-file x login k && has err 'redis_ca_file is for' &&
+    run 2 check --redis rediss://127.0.0.1:1 --redis-ca-file missing.pem && has err "redis_ca_file" &&
+    run 2 reset --redis "$operator" 'a b' x && has err 'name' && run 2 keys --redis "$operator" --match 'a*b' &&
+    has err 'pattern' && run 2 peek --redis 'nonsense' a b && [ -s err ]
+verdict 'wrong use of peek, keys and reset is refused' $?
+asked flushall >/dev/null
+
 # ---- What Redis must allow ----
 
 missing=
-rights=$(sed -n 's/^    ACL SETUSER \(weir\|watcher\) \([^#]*\).*/\2/p' "$here/../../docs/redis.md" | grep -o '[+&][^ ]*')
+rights=$(sed -n 's/^    ACL SETUSER \(weir\|watcher\|operator\) \([^#]*\).*/\2/p' "$here/../../docs/redis.md" | grep -o '[+&][^ ]*')
 for right in $rights; do
     grep -qF -- "$right" "$here/../../src/cli/weir.1.scd" || missing="$missing $right"
 done
@@ -320,6 +372,37 @@ verdict 'a server answers while Redis is stopped' $?
 kill -CONT "$server_pid"
 kill "$served" && wait "$served"
 verdict 'a server on Redis ends well' $?
+
+# stat NAME METRIC: print a figure of the server on NAME.sock.
+stat() {
+    env -u REDISCLI_AUTH redis-cli -s "$1.sock" weir.stats | sed -n "s/^$2\({[^}]*}\)\{0,1\} //p" | tr -d '\r'
+}
+printf 'shared = fixed_window limit=3000 period=1h\n' >served.conf
+servers=
+for name in first second third; do
+    rm -f "$name.sock" "$name.out"
+    serve_on "$name"
+    servers="$servers $served"
+    env -u REDISCLI_AUTH redis-benchmark -s "$name.sock" -c 8 -P 4 -n 40000 -q weir.try shared k >"$name.load" 2>&1 &
+    eval "load_$name=\$!"
+done
+# shellcheck disable=SC2086 # a list of processes
+set -- $servers
+tries=0
+until [ "$(stat second weir_limit_allowed_total)" -gt 0 ] || [ $tries -gt 600 ]; do
+    tries=$((tries + 1))
+    sleep 0.01
+done
+kill -KILL "$2"
+# shellcheck disable=SC2154 # set by eval
+wait "$load_first" && wait "$load_third" && told first weir.try shared k | grep -q '^0 3000 0 ' &&
+    [ "$(($(stat first weir_limit_allowed_total) + $(stat third weir_limit_allowed_total)))" -le 3000 ] &&
+    [ "$(stat third weir_errors_total)" = 0 ] && asked acl setuser weir +getrange >/dev/null &&
+    run 0 peek --redis "$url" shared k && has out '3000 of 3000 permits'
+verdict 'of three servers under load one is killed: the others go on, and the limit holds over all' $?
+asked acl setuser weir -getrange >/dev/null
+kill "$1" "$3" && wait "$1" "$3"
+verdict 'the others end well' $?
 asked flushall >/dev/null
 
 stop_server

@@ -71,7 +71,7 @@ static void stage_connect(struct stage *stage)
 {
     int ends[2];
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
-    client_accept(&stage->server, ends[0], false);
+    client_accept(&stage->server, ends[0], false, false);
     stage->fd = ends[1];
 }
 
@@ -381,6 +381,68 @@ TEST(a_client_that_keeps_the_server_waiting_is_closed_and_an_idle_one_is_not, 10
     }
 }
 
+TEST(a_client_that_reads_a_byte_now_and_then_is_closed, 10)
+{
+    STAGE(stage, false);
+    static char ping[1100];
+    const int len = snprintf(ping, sizeof ping, "*2\r\n$4\r\nPING\r\n$1000\r\n%01000d\r\n", 0);
+    for (int sent = 0; send(stage.fd, ping, (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT) == len; sent++) {
+        stage_turn(&stage);
+        must(sent < 100000, "the socket fills up");
+    }
+    bool is_open = true;
+    for (int seconds = 0; is_open && seconds < 40; seconds += 5) {
+        char few[1000]; /* less than CLIENT_OUTPUT_HIGH in PATIENCE_US */
+        ck_assert_int_gt(recv(stage.fd, few, sizeof few, 0), 0);
+        stage.server.now_us += 5 * WEIR_SECOND;
+        client_check_patience(stage.server.clients);
+        stage_turn(&stage);
+        stage_serve(&stage);
+        is_open = stage.server.clients != NULL;
+    }
+    ck_assert(!is_open);
+}
+
+TEST(keys_of_waiting_requests_hold_a_bounded_part_of_the_memory, 10)
+{
+    STAGE(stage, true);
+    static char request[70000];
+    const int len = snprintf(request, sizeof request, "*3\r\n$8\r\nWEIR.TRY\r\n$5\r\nlogin\r\n$60000\r\n%060000d\r\n",
+                             0);
+    for (int sent = 0; send(stage.fd, request, (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT) == len; sent++) {
+        stage_turn(&stage);
+        must(sent < 1000, "the socket fills up");
+    }
+    const struct client *client = stage.server.clients;
+    ck_assert_uint_ge(client->waiting_bytes, CLIENT_WAITING_HIGH);
+    ck_assert_uint_lt(client->waiting_bytes, CLIENT_WAITING_HIGH + 60001);
+    for (size_t waiting = client->waiting_count; waiting > 0; waiting = client->waiting_count) {
+        ck_assert_int_gt(fake_answer(&stage.fake, WEIR_OK, (int)waiting), 0);
+        weir_dispatch(stage.scene.limiter);
+        stage_serve(&stage);
+        stage_turn(&stage);
+        heard(&stage);
+    }
+    ck_assert_uint_eq(client->waiting_bytes, 0);
+}
+
+TEST(a_client_that_has_not_logged_in_cannot_send_long_commands, 10)
+{
+    STAGE(stage, false);
+    static char command[CLIENT_STRANGER_MAX + 64];
+    const int len = snprintf(command, sizeof command, "*2\r\n$4\r\nPING\r\n$100000\r\n%0*d", CLIENT_STRANGER_MAX, 0);
+    say(&stage, command, (size_t)len);
+    ck_assert_str_eq(heard(&stage), "");
+    ck_assert(!is_closed(&stage));
+    close(stage.fd);
+    stage_turn(&stage);
+    stage.server.password = "secret";
+    stage_connect(&stage);
+    say(&stage, command, (size_t)len);
+    ck_assert_str_eq(heard(&stage), "-ERR Protocol error: unauthenticated bulk length\r\n");
+    ck_assert(is_closed(&stage));
+}
+
 TEST(bytes_that_are_no_command_get_an_error_and_the_end, 10)
 {
     static const struct {
@@ -447,6 +509,51 @@ TEST(what_a_client_sent_before_its_end_is_answered, 10)
     ck_assert_ptr_null(stage.server.clients);
 }
 
+/* Begin to drain, as SIGTERM does. */
+static void stage_drain(struct stage *stage)
+{
+    stage->server.is_draining = true;
+    for (struct client *client = stage->server.clients; client; client = client->next)
+        client_is_due(client);
+    stage_serve(stage);
+}
+
+TEST(a_server_that_drains_answers_what_it_has_not_read_yet, 10)
+{
+    enum { REQUESTS = 4000 };
+    STAGE(stage, false);
+    static char pipeline[REQUESTS * (sizeof TRY_LOGIN - 1)];
+    for (int i = 0; i < REQUESTS; i++)
+        memcpy(pipeline + (size_t)i * strlen(TRY_LOGIN), TRY_LOGIN, strlen(TRY_LOGIN));
+    ck_assert_int_eq(send(stage.fd, pipeline, sizeof pipeline, MSG_NOSIGNAL), (ssize_t)sizeof pipeline);
+    stage_drain(&stage); /* epoll has not told of the bytes */
+    int replies = 0;
+    for (int quiet = 0; quiet < 3; quiet++, stage_turn(&stage))
+        for (const char *at = heard(&stage); (at = strstr(at, "*8\r\n")); at += 4, quiet = 0)
+            replies++;
+    ck_assert_int_eq(replies, REQUESTS);
+    ck_assert(is_closed(&stage));
+    ck_assert_ptr_null(stage.server.clients);
+}
+
+TEST(a_server_that_drains_waits_for_requests_under_way_and_closes_idle_clients, 10)
+{
+    STAGE(stage, true);
+    say(&stage, TRY_LOGIN, strlen(TRY_LOGIN));
+    stage_drain(&stage);
+    ck_assert(!is_closed(&stage));
+    ck_assert_int_eq(fake_answer(&stage.fake, WEIR_OK, 1), 1);
+    weir_dispatch(stage.scene.limiter);
+    stage_serve(&stage);
+    ck_assert_int_eq(strncmp(heard(&stage), "*8\r\n:1\r\n", 8), 0);
+    ck_assert(is_closed(&stage));
+    close(stage.fd);
+    stage.server.is_draining = false;
+    stage_connect(&stage);
+    stage_drain(&stage);
+    ck_assert(is_closed(&stage));
+}
+
 TEST(top_keys_are_told_if_they_are_counted, 10)
 {
     STAGE(stage, false);
@@ -480,7 +587,7 @@ static void stage_scrape(struct stage *stage, const char *request)
     close(stage->fd);
     stage_turn(stage);
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
-    client_accept(&stage->server, ends[0], true);
+    client_accept(&stage->server, ends[0], true, false);
     stage->fd = ends[1];
     say(stage, request, strlen(request));
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/replay/flight.h"
 
 #define BATCH 32 /* rows decided in one call, so that the limiter fetches their keys' states side by side */
 
@@ -15,6 +16,7 @@ struct hold {
     int64_t now_us;             /* the time on all limiters' clocks */
     struct instance *instances; /* one, except in hybrid mode */
     size_t instance_count;
+    struct flights flights; /* if rows have durations */
     struct compare compare; /* in hybrid mode */
     uint64_t peek_calls;    /* in hybrid mode: store calls that no instance of a service would have made */
     struct tally *tally;
@@ -121,6 +123,7 @@ static void close_instances(struct hold *hold)
     for (size_t i = 0; i < hold->instance_count; i++)
         instance_close(&hold->instances[i]);
     free(hold->instances);
+    flights_free(&hold->flights);
     compare_end(&hold->compare);
 }
 
@@ -159,6 +162,27 @@ static int decide_row(struct hold *hold, const struct instance *instance, const 
     return result;
 }
 
+/* Decide one row of which the duration is known, after the ends of earlier ones. */
+static int decide_flight(struct hold *hold, const struct row *row, struct weir_decision *out)
+{
+    const struct instance *instance = hold->instances;
+    struct weir_reservation reservations[WEIR_MAX_ALL];
+    struct flight ended;
+    while (flights_end(&hold->flights, row->time_us, &ended)) {
+        const struct span key = rows_key(hold->rows, ended.key);
+        hold->now_us = ended.ends_us;
+        const int error = weir_release(instance->limits[ended.limit], weir_key(key.data, key.len), &ended.reservation);
+        if (error != WEIR_OK)
+            return instance_failed("cannot release", error);
+    }
+    hold->now_us = row->time_us;
+    const int result = instance_reserve(instance, hold->rows, row, out, reservations);
+    if (result != EXIT_OK || flights_add(&hold->flights, instance, hold->rows, row, reservations))
+        return result;
+    complain("out of memory");
+    return EXIT_FAILED;
+}
+
 static void count_request(struct hold *hold, const struct row *row)
 {
     struct tally *tally = hold->tally;
@@ -174,7 +198,8 @@ static void count_request(struct hold *hold, const struct row *row)
 static int hold_all(struct hold *hold, struct hold_watcher watcher, struct progress *progress)
 {
     const struct rows *rows = hold->rows;
-    const bool is_batched = hold->policies->count == 1 && hold->store->mode != WEIR_HYBRID;
+    const bool has_durations = rows->durations_us != NULL;
+    const bool is_batched = hold->policies->count == 1 && hold->store->mode != WEIR_HYBRID && !has_durations;
     int result = EXIT_OK;
     for (size_t i = 0, n; i < rows->count && result == EXIT_OK && !store_signal(); i += n) {
         struct weir_decision decisions[BATCH];
@@ -184,7 +209,9 @@ static int hold_all(struct hold *hold, struct hold_watcher watcher, struct progr
         progress_show(progress, "replaying", i, rows->count);
         for (size_t j = 0; j < n; j++)
             count_request(hold, &batch[j]);
-        result = is_batched ? decide_batch(hold, batch, n, decisions) : decide_row(hold, instance, batch, decisions);
+        result = is_batched      ? decide_batch(hold, batch, n, decisions)
+                 : has_durations ? decide_flight(hold, batch, decisions)
+                                 : decide_row(hold, instance, batch, decisions);
         for (size_t j = 0; j < n && result == EXIT_OK; j++) {
             result = count(hold, instance, &batch[j], &decisions[j]);
             if (result == EXIT_OK && watcher.decided)

@@ -1,8 +1,12 @@
 /* hold.h - runs rows against limits at the rows' own times and counts the outcome.
  *
  * The limiter's clock shows the time of the current row. The limiter has room for every key, so that only the limits
- * ever deny. What shadow limits would have denied is in the limiters' own figures. Several limits decide a row together, all or nothing; if they deny, a peek at each, at the same time,
- * tells which of them denied. A denial changes nothing, so the peeks see the same state as the decision.
+ * ever deny. What shadow limits would have denied is in the limiters' own figures. Several limits decide a row together,
+ * all or nothing; if they deny, a peek at each, at the same time, tells which of them denied. A denial changes nothing,
+ * so the peeks see the same state as the decision.
+ *
+ * If the rows' durations are known, a row gives back what it took of limits on requests in flight when it ends. An end
+ * comes before a beginning at the same time.
  *
  * With counts in Redis, the scripts get the rows' times. The store's prefix makes the keys private to the run. They are
  * removed at the end, also after an error or a signal (see store_hold_signals()).

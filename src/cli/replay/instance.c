@@ -73,3 +73,13 @@ int instance_decide(const struct instance *instance, const struct rows *rows, co
         error = weir_try_all(instance->limiter, requests, instance->limit_count, out);
     return error == WEIR_OK ? EXIT_OK : instance_failed("cannot decide", error);
 }
+
+int instance_reserve(const struct instance *instance, const struct rows *rows, const struct row *row,
+                     struct weir_decision *out, struct weir_reservation *reservations)
+{
+    struct weir_request requests[WEIR_MAX_ALL];
+    for (size_t i = 0; i < instance->limit_count; i++)
+        requests[i] = instance_request(instance, rows, row, i);
+    const int error = weir_reserve_all(instance->limiter, requests, instance->limit_count, out, reservations);
+    return error == WEIR_OK ? EXIT_OK : instance_failed("cannot decide", error);
+}

@@ -31,6 +31,10 @@ struct weir_request instance_request(const struct instance *instance, const stru
 int instance_decide(const struct instance *instance, const struct rows *rows, const struct row *row,
                     struct weir_decision *out);
 
+/* The same for a request that gives permits back when it ends: reservations[0..limit_count) note them. */
+int instance_reserve(const struct instance *instance, const struct rows *rows, const struct row *row,
+                     struct weir_decision *out, struct weir_reservation *reservations);
+
 /* Complain about an error of the library. Return EXIT_FAILED. */
 int instance_failed(const char *what, int error);
 

@@ -9,6 +9,7 @@
 #include "cli/replay/gnuplot.h"
 #include "cli/replay/hold.h"
 #include "cli/replay/input_options.h"
+#include "cli/replay/page_replay.h"
 #include "cli/replay/plot.h"
 #include "cli/replay/report.h"
 #include "cli/replay/side.h"
@@ -16,10 +17,10 @@
 const char REPLAY_HELP[] =
     "Usage: weir replay [OPTIONS] -p POLICY [FILE]...\n"
     "\n"
-    "Replay the requests of access logs or CSV files against limits, at the times of the log but without waiting,\n"
+    "Replay access logs or CSV files against limits, at the times of the log but without waiting,\n"
     "and report which requests would have been denied. FILE may be gzip or .zst; - is the standard input.\n"
     "\n"
-    "Limits (several limits decide each request together, all or nothing):\n"
+    "Limits (several decide each request together, all or nothing):\n"
     "  -p, --policy POLICY    a limit, for example 'token_bucket limit=100 period=1s burst=200';\n"
     "                         may be repeated. Before it may stand a name, a key and a cost of its own:\n"
     "                         'tokens key=user cost=size: fixed_window limit=9000 period=1m'\n"
@@ -27,32 +28,35 @@ const char REPLAY_HELP[] =
     "\n"
     "Where the counts are kept:\n"
     "      --mode MODE        local (default): in this process\n"
-    "                         distributed: in Redis, with the same decisions; its keys are removed at the end\n"
+    "                         distributed: in Redis, with the same decisions\n"
     "                         hybrid: in instances that lease permits from Redis, compared with one exact limit\n"
-    "      --redis URL        redis[s]://[user@]host[:port][/db], unix://[user@]/path[?db=N] and others: weir(1)\n"
+    "      --redis URL        where Redis is, as for weir try\n"
     "      --redis-password-file FILE\n"
     "                         a file whose first line is the password (default: WEIR_REDIS_PASSWORD)\n"
-    "      --instances N      hybrid: the number of instances, each its own limiter (default 1)\n"
-    "      --deal HOW         hybrid: how requests go to instances: round-robin (default), key (all requests of a\n"
-    "                         key to the same one) or skewed (half of all to the first, and so on)\n"
-    "      --lease-life TIME  hybrid: how long a lease may live at most, 1ms to 366d (default: no bound)\n"
-    "      --lease-excess N   hybrid: how far leases may exceed a token bucket, in percent of its burst (default 5)\n"
+    "      --instances N      hybrid: the number of instances (default 1)\n"
+    "      --deal HOW         hybrid: how requests go to instances: round-robin (default), key (each key to one)\n"
+    "                         or skewed (half of all to the first, and so on)\n"
+    "      --lease-life TIME  hybrid: no lease lives longer (default: no bound)\n"
+    "      --lease-excess N   hybrid: leases may exceed a token bucket by N percent of its burst (default: 5)\n"
     "      --lease-max N      hybrid: how many permits of a key an instance may lease at once\n"
-    "      --strict           hybrid: keep permits in reserve in Redis, so that the limit is never exceeded\n"
-    "\n" INPUT_HELP
-    "      --keep-order       keep the order of the rows, even if times step back, instead of sorting them\n"
+    "      --strict           hybrid: never exceed a limit\n"
+    "\n" INPUT_HELP "      --duration FIELD   how long each request took, for limits on requests in flight\n"
+    "      --duration-unit UNIT\n"
+    "                         its unit if it is a whole number: us (default), ms, s or ns\n"
+    "      --time-is-end      requests ended at the times of their rows, as in nginx's logs\n"
+    "      --keep-order       do not sort the rows by time\n"
     "\n"
     "Output:\n"
     "      --compare          apply each limit alone, and print the outcomes side by side\n"
-    "      --top N            how many keys to list, those with the most denials first (default 10)\n"
+    "      --top N            how many keys to list, those denied most first (default 10)\n"
     "      --json             print the report as one JSON object\n"
-    "      --decisions        instead of the report, print one line per row in the order of the input:\n"
+    "      --decisions        print one line per row instead, in the order of the input:\n"
     "                         allowed,remaining,retry_after_us,reset_after_us,delay_us (never: -1)\n"
-    "      --plot FILE        draw admitted and denied requests over time; FILE ends in .svg or .png (needs\n"
-    "                         gnuplot)\n"
+    "      --plot FILE        draw the requests over time; FILE ends in .svg or .png (needs gnuplot)\n"
+    "      --html FILE        write the report with charts as an HTML page\n"
     "  -h, --help             print this text\n"
     "\n"
-    "Exit status: 0 done; 1 the input, the plot or the output failed, or fewer than 95 % of the rows fit;\n"
+    "Exit status: 0 done; 1 the input, a file or the output failed, or fewer than 95 % of the rows fit;\n"
     "2 wrong usage or a bad policy.\n"
     "\n"
     "Example: weir replay -p 'sliding_window limit=20 period=1m' access.log\n";
@@ -62,11 +66,11 @@ struct replay {
     struct store store;
     struct input_options input;
     bool keep_order, json, decisions_only, compare;
-    const char *plot_path;
+    const char *plot_path, *html_path;
     size_t top;
 };
 
-enum option_code { KEEP_ORDER = 256, TOP, JSON, DECISIONS, PLOT, COMPARE };
+enum option_code { KEEP_ORDER = 256, TOP, JSON, DECISIONS, PLOT, COMPARE, DURATION, DURATION_UNIT, TIME_IS_END, HTML };
 
 static int replay_read_options(struct replay *replay, int argc, char **argv, bool *wants_help);
 static int replay_read_option(struct replay *replay, int code, const char *value);
@@ -94,12 +98,16 @@ static int replay_read_options(struct replay *replay, int argc, char **argv, boo
         { "policies", required_argument, NULL, 'f' },
         { "help", no_argument, NULL, 'h' },
         INPUT_OPTIONS,
+        { "duration", required_argument, NULL, DURATION },
+        { "duration-unit", required_argument, NULL, DURATION_UNIT },
+        { "time-is-end", no_argument, NULL, TIME_IS_END },
         { "keep-order", no_argument, NULL, KEEP_ORDER },
         { "top", required_argument, NULL, TOP },
         { "json", no_argument, NULL, JSON },
         { "decisions", no_argument, NULL, DECISIONS },
         { "compare", no_argument, NULL, COMPARE },
         { "plot", required_argument, NULL, PLOT },
+        { "html", required_argument, NULL, HTML },
         { "mode", required_argument, NULL, STORE_MODE },
         { "redis", required_argument, NULL, STORE_REDIS },
         { "redis-password-file", required_argument, NULL, STORE_PASSWORD_FILE },
@@ -138,6 +146,14 @@ static int replay_read_option(struct replay *replay, int code, const char *value
     case KEEP_ORDER: replay->keep_order = true; break;
     case JSON: replay->json = true; break;
     case COMPARE: replay->compare = true; break;
+    case DURATION: replay->input.load.duration = value; break;
+    case HTML: replay->html_path = value; break;
+    case TIME_IS_END: replay->input.load.times_are_ends = true; break;
+    case DURATION_UNIT:
+        replay->input.load.has_duration_unit = true;
+        if (!time_unit_read(span_of(value), &replay->input.load.duration_unit))
+            return usage_error("replay", "--duration-unit '%s' is not one of us, ms, s, ns", value);
+        break;
     case DECISIONS: replay->decisions_only = true; break;
     case TOP:
         if (!span_number(span_of(value), &number) || number > ROWS_MAX)
@@ -220,6 +236,12 @@ static int check_options(struct replay *replay, int argc, char **argv)
         (replay->policies.count < 2 || replay->decisions_only || replay->plot_path || replay->store.mode != WEIR_LOCAL))
         return usage_error("replay",
                            "--compare needs several limits and local mode, and neither --decisions nor --plot");
+    const struct load_options *load = &replay->input.load;
+    if (!load->duration && (load->has_duration_unit || load->times_are_ends))
+        return usage_error("replay", "%s needs --duration FIELD",
+                           load->times_are_ends ? "--time-is-end" : "--duration-unit");
+    if (load->duration && replay->store.mode == WEIR_HYBRID)
+        return usage_error("replay", "--duration needs --mode local or distributed");
     if (replay->json && replay->decisions_only)
         return usage_error("replay", "--json and --decisions cannot be combined");
     return store_check(&replay->store, "replay");
@@ -243,14 +265,15 @@ static int replay_run(struct replay *replay)
     progress_start(&progress, !(replay->decisions_only && isatty(STDOUT_FILENO)));
     if (code == EXIT_OK)
         code = input_read(&replay->input, &load, &do_fit);
-    if (code == EXIT_OK && replay->plot_path && rows.count == 0) {
-        complain("there are no requests to plot");
+    if (code == EXIT_OK && (replay->plot_path || replay->html_path) && rows.count == 0) {
+        complain("there are no requests to %s", replay->plot_path ? "plot" : "show");
         code = EXIT_FAILED;
     }
     if (code == EXIT_OK && replay->compare) {
         if (!replay->keep_order)
             rows_sort(&rows);
-        code = side_print(&rows, &replay->policies, &replay->store, &progress, replay->json);
+        code = side_print(&rows, &replay->policies, &replay->store, &progress,
+                          (struct side_output){ replay->json, replay->html_path });
     } else if (code == EXIT_OK) {
         code = hold_and_show(replay, &load, &progress);
     }
@@ -261,6 +284,7 @@ static int replay_run(struct replay *replay)
 struct watch { /* what receives each decision */
     struct decisions *decisions;
     struct plot *plot;
+    struct page_notes *notes;
 };
 
 static int watch_decision(void *user, const struct row *row, const struct weir_decision *decision)
@@ -270,6 +294,8 @@ static int watch_decision(void *user, const struct row *row, const struct weir_d
         decisions_add(watch->decisions, row->position, decision);
     if (watch->plot)
         plot_add(watch->plot, row->time_us, decision->allowed);
+    if (watch->notes)
+        page_notes_add(watch->notes, row, decision);
     return watch->decisions && output_failed() ? EXIT_FAILED : EXIT_OK;
 }
 
@@ -279,7 +305,9 @@ static int out_of_memory(void)
     return EXIT_FAILED;
 }
 
-static int show_report(const struct replay *replay, const struct loader *load, const struct tally *tally)
+/* Print the report, unless there are decisions instead, and write the page. */
+static int show_report(const struct replay *replay, const struct loader *load, const struct tally *tally,
+                       const struct page_notes *notes)
 {
     struct report report = { .rows = load->rows,
                              .policies = &replay->policies,
@@ -294,9 +322,13 @@ static int show_report(const struct replay *replay, const struct loader *load, c
     for (size_t i = 0; i < replay->input.file_count && has_room; i++)
         names[i] = bytes_name(replay->input.files[i]);
     report.files = names;
-    has_room = has_room && (replay->json ? report_json(&report) : report_text(&report));
+    if (!replay->decisions_only)
+        has_room = has_room && (replay->json ? report_json(&report) : report_text(&report));
+    int code = has_room ? EXIT_OK : out_of_memory();
+    if (code == EXIT_OK && notes)
+        code = page_replay_write(&report, notes, replay->html_path);
     free(names);
-    return has_room ? EXIT_OK : out_of_memory();
+    return code;
 }
 
 static int draw_plot(const struct replay *replay, const struct plot *plot)
@@ -321,24 +353,27 @@ static int hold_and_show(const struct replay *replay, const struct loader *load,
 {
     struct decisions decisions = { 0 };
     struct plot plot = { 0 };
+    struct page_notes notes = { 0 };
     struct tally tally = { 0 };
-    struct watch watch = { replay->decisions_only ? &decisions : NULL, replay->plot_path ? &plot : NULL };
+    struct watch watch = { replay->decisions_only ? &decisions : NULL, replay->plot_path ? &plot : NULL,
+                           replay->html_path ? &notes : NULL };
     bool is_reordered = !replay->keep_order && !load->rows->is_sorted;
     int code = EXIT_OK;
     if (is_reordered)
         rows_sort(load->rows);
     if ((watch.decisions && !decisions_start(&decisions, is_reordered, load->rows->count)) ||
-        (watch.plot && !plot_start(&plot, load->rows)))
+        (watch.plot && !plot_start(&plot, load->rows)) || (watch.notes && !page_notes_start(&notes, load->rows)))
         code = out_of_memory();
     if (code == EXIT_OK)
         code = hold_rows(load->rows, &replay->policies, &replay->store, (struct hold_watcher){ watch_decision, &watch },
                          progress, &tally);
-    if (code == EXIT_OK && !watch.decisions)
-        code = show_report(replay, load, &tally);
+    if (code == EXIT_OK && (!watch.decisions || watch.notes))
+        code = show_report(replay, load, &tally, watch.notes);
     decisions_finish(&decisions);
     if (code == EXIT_OK && watch.plot)
         code = draw_plot(replay, &plot);
     plot_free(&plot);
+    page_notes_free(&notes);
     tally_free(&tally);
     return code;
 }

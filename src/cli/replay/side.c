@@ -12,11 +12,6 @@
 #include "cli/replay/report.h"
 #include "cli/times.h"
 
-struct side { /* the outcome of one policy */
-    uint64_t denied;
-    size_t keys, keys_denied;
-};
-
 /* Take one policy and its overrides out of all; `out->overrides` is the caller's to free. False: out of memory. */
 static bool policy_alone(const struct policies *policies, size_t number, struct policies *out)
 {
@@ -86,7 +81,7 @@ static void print_json(const struct rows *rows, const struct policies *policies,
 }
 
 int side_print(const struct rows *rows, const struct policies *policies, const struct store *store,
-               struct progress *progress, bool json)
+               struct progress *progress, struct side_output output)
 {
     struct side *sides = calloc(policies->count, sizeof *sides);
     int code = sides ? EXIT_OK : EXIT_FAILED;
@@ -95,7 +90,9 @@ int side_print(const struct rows *rows, const struct policies *policies, const s
     for (size_t i = 0; i < policies->count && code == EXIT_OK; i++)
         code = side_run(rows, policies, i, store, progress, &sides[i]);
     if (code == EXIT_OK)
-        (json ? print_json : print_text)(rows, policies, sides);
+        (output.is_json ? print_json : print_text)(rows, policies, sides);
+    if (code == EXIT_OK && output.html)
+        code = page_side_write(rows, policies, sides, output.html);
     free(sides);
     return code;
 }

@@ -4,9 +4,23 @@
 
 #include "cli/replay/hold.h"
 
-/* Apply each policy alone and print the outcomes, as text or as one JSON object. The store is this process. Return
- * EXIT_OK, or EXIT_FAILED after a complaint. */
+struct side { /* the outcome of one policy */
+    uint64_t denied;
+    size_t keys, keys_denied;
+};
+
+struct side_output {
+    bool is_json;
+    const char *html; /* NULL: no page */
+};
+
+/* Apply each policy alone and print the outcomes, as text or as one JSON object, and the page. The store is this
+ * process. Return EXIT_OK, or EXIT_FAILED after a complaint. */
 int side_print(const struct rows *rows, const struct policies *policies, const struct store *store,
-               struct progress *progress, bool json);
+               struct progress *progress, struct side_output output);
+
+/* Write the outcomes as an HTML page. Return EXIT_OK, or EXIT_FAILED after a complaint. */
+int page_side_write(const struct rows *rows, const struct policies *policies, const struct side *sides,
+                    const char *path);
 
 #endif

@@ -7,7 +7,7 @@
 #include "cli/cli.h"
 #include "cli/replay/input_options.h"
 #include "cli/replay/report.h"
-#include "cli/replay/search.h"
+#include "cli/replay/suggest.h"
 
 const char SUGGEST_HELP[] =
     "Usage: weir suggest [OPTIONS] [FILE]...\n"
@@ -26,42 +26,16 @@ const char SUGGEST_HELP[] =
     "Output:\n"
     "      --top N            how many of the denied clients to list (default 10)\n"
     "      --json             print one JSON object\n"
+    "      --html FILE        write the limits with charts as an HTML page\n"
     "  -h, --help             print this text\n"
     "\n"
     "The curve and the clients are those of the first algorithm and the middle period.\n"
     "\n"
-    "Exit status: 0 done; 1 the input or the output failed, or fewer than 95 % of the rows fit; 2 wrong usage.\n"
+    "Exit status: 0 done; 1 the input, a file or the output failed, or fewer than 95 % of the rows fit; 2 wrong usage.\n"
     "\n"
     "Example: weir suggest --deny-clients 0.5 --period 1m access.log\n";
 
-enum { MAX_ALGORITHMS = 4, MAX_PERIODS = 8, CURVE_POINTS = 9 };
-
-struct suggest {
-    struct input_options input;
-    const char *algorithms[MAX_ALGORITHMS], *periods[MAX_PERIODS];
-    int64_t periods_us[MAX_PERIODS];
-    size_t algorithm_count, period_count, top;
-    int64_t requests_ppm, clients_ppm; /* parts per million that may be denied */
-    bool json;
-};
-
-struct found {
-    uint64_t limit;
-    struct outcome outcome;
-};
-
-struct findings {
-    struct rows *rows;
-    struct search search;
-    struct outcome most;
-    struct found found[MAX_ALGORITHMS][MAX_PERIODS];
-    size_t period; /* of the curve */
-    struct found curve[CURVE_POINTS];
-    size_t curve_count;
-    uint32_t *requests_by_key, *denied_by_key;
-};
-
-enum option_code { DENY_REQUESTS = 256, DENY_CLIENTS, ALGORITHM, PERIOD, TOP, JSON };
+enum option_code { DENY_REQUESTS = 256, DENY_CLIENTS, ALGORITHM, PERIOD, TOP, JSON, HTML };
 
 static int suggest_read_options(struct suggest *suggest, int argc, char **argv, bool *wants_help);
 static int suggest_read_option(struct suggest *suggest, int code, const char *value);
@@ -92,6 +66,7 @@ static int suggest_read_options(struct suggest *suggest, int argc, char **argv, 
         { "period", required_argument, NULL, PERIOD },
         { "top", required_argument, NULL, TOP },
         { "json", no_argument, NULL, JSON },
+        { "html", required_argument, NULL, HTML },
         { "help", no_argument, NULL, 'h' },
         INPUT_OPTIONS,
         { NULL, 0, NULL, 0 },
@@ -132,7 +107,7 @@ static bool percent_read(const char *text, int64_t *out_ppm)
 /* Check an algorithm and a period as the library does; return the period in microseconds, or 0 after a complaint. */
 static int64_t period_of(const char *algorithm, const char *period)
 {
-    char text[160], message[320] = "";
+    char text[SUGGEST_TEXT_SIZE], message[320] = "";
     struct weir_policy policy;
     int len = snprintf(text, sizeof text, "%s limit=1 period=%s", algorithm, period);
     if (len < (int)sizeof text && strcspn(period, " \t") == strlen(period) &&
@@ -150,6 +125,7 @@ static int suggest_read_option(struct suggest *suggest, int code, const char *va
         return input_option_read(&suggest->input, "suggest", code, value);
     switch (code) {
     case JSON: suggest->json = true; break;
+    case HTML: suggest->html = value; break;
     case DENY_REQUESTS:
     case DENY_CLIENTS:
         if (!percent_read(value, code == DENY_REQUESTS ? &suggest->requests_ppm : &suggest->clients_ppm))
@@ -219,6 +195,8 @@ static int suggest_run(struct suggest *suggest)
         complain("out of memory");
         code = EXIT_FAILED;
     }
+    if (code == EXIT_OK && suggest->html)
+        code = page_suggest_write(suggest, &findings, load.key_name);
     search_end(&findings.search);
     free(findings.requests_by_key);
     free(findings.denied_by_key);
@@ -226,10 +204,11 @@ static int suggest_run(struct suggest *suggest)
     return code == EXIT_OK && !do_fit ? EXIT_FAILED : code;
 }
 
-static void policy_text(const struct suggest *suggest, size_t algorithm, size_t period, uint64_t limit, char text[160])
+void suggest_policy(const struct suggest *suggest, size_t algorithm, size_t period, uint64_t limit,
+                    char text[SUGGEST_TEXT_SIZE])
 {
-    snprintf(text, 160, "%s limit=%llu period=%s", suggest->algorithms[algorithm], (unsigned long long)limit,
-             suggest->periods[period]);
+    snprintf(text, SUGGEST_TEXT_SIZE, "%s limit=%llu period=%s", suggest->algorithms[algorithm],
+             (unsigned long long)limit, suggest->periods[period]);
 }
 
 /* Try limits below and above the one that was found, and count the denials of each key by that one. */
@@ -241,13 +220,13 @@ static int suggest_curve(const struct suggest *suggest, struct findings *finding
     int code = EXIT_OK;
     for (size_t i = 0; i < CURVE_POINTS && code == EXIT_OK; i++) {
         struct found *point = &findings->curve[findings->curve_count];
-        char text[160];
+        char text[SUGGEST_TEXT_SIZE];
         point->limit = (limit * (uint64_t)percents[i] + 99) / 100;
         if (point->limit == last || point->limit > WEIR_MAX_PERMITS)
             continue;
         last = point->limit;
         findings->curve_count++;
-        policy_text(suggest, 0, findings->period, point->limit, text);
+        suggest_policy(suggest, 0, findings->period, point->limit, text);
         code = search_try(&findings->search, text, all, &point->outcome,
                           last == limit ? findings->denied_by_key : NULL);
     }
@@ -298,8 +277,8 @@ static bool suggest_print(const struct suggest *suggest, const struct loader *lo
     static const char header[] = "       limit    requests    denied     clients    denied\n";
     const struct found *best = &findings->found[0][findings->period];
     struct report report = { .rows = findings->rows, .top = suggest->top };
-    char text[160];
-    policy_text(suggest, 0, findings->period, best->limit, text);
+    char text[SUGGEST_TEXT_SIZE];
+    suggest_policy(suggest, 0, findings->period, best->limit, text);
     printf("%s\n\n", text);
     report_count("requests", findings->rows->count, 0, "");
     snprintf(text, sizeof text, "(by %s)", load->key_name[0] ? load->key_name : "nothing: all requests share one key");
@@ -326,15 +305,15 @@ static void json_found(const struct found *found)
 
 static void suggest_json(const struct suggest *suggest, const struct findings *findings)
 {
-    char text[160];
-    policy_text(suggest, 0, findings->period, findings->found[0][findings->period].limit, text);
+    char text[SUGGEST_TEXT_SIZE];
+    suggest_policy(suggest, 0, findings->period, findings->found[0][findings->period].limit, text);
     printf("{\"weir\":\"%s\",\"policy\":\"%s\",\"requests\":%zu,\"distinct_keys\":%zu,\"most_denied\":%llu,"
            "\"most_keys_denied\":%llu,\"limits\":[",
            weir_version(), text, findings->rows->count, findings->rows->key_count,
            (unsigned long long)findings->most.denied, (unsigned long long)findings->most.keys);
     for (size_t i = 0; i < suggest->algorithm_count; i++)
         for (size_t j = 0; j < suggest->period_count; j++) {
-            policy_text(suggest, i, j, findings->found[i][j].limit, text);
+            suggest_policy(suggest, i, j, findings->found[i][j].limit, text);
             printf("%s{\"policy\":\"%s\",", i + j ? "," : "", text);
             json_found(&findings->found[i][j]);
         }

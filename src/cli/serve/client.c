@@ -1,7 +1,8 @@
 /* client.c - a connection: reads, has commands carried out, sends replies, and closes.
  *
- * The memory of a client is bounded: RESP_COMMAND_MAX bytes of input, CLIENT_WAITING_MAX replies that wait, and
- * CLIENT_OUTPUT_HIGH bytes of output besides one reply. At a bound its commands wait in the socket, and it alone waits.
+ * The memory of a client is bounded: RESP_COMMAND_MAX bytes of input; CLIENT_WAITING_MAX replies that wait, and
+ * CLIENT_WAITING_HIGH bytes of them besides one; CLIENT_OUTPUT_HIGH bytes of output besides one reply. At a bound its
+ * commands wait in the socket, and it alone waits.
  */
 #include "cli/serve/client.h"
 
@@ -17,18 +18,22 @@
 #include "cli/serve/metrics.h"
 
 #define INPUT_AT_FIRST (16 << 10)
-#define PATIENCE_US (30 * WEIR_SECOND) /* until a command is complete, a client has logged in, or bytes can be sent */
+#define PATIENCE_US (30 * WEIR_SECOND) /* until a command is complete, or a client has logged in or reads its replies */
 #define ROUNDS 16                      /* of a client in one turn, so that none holds up the others */
 
 static void client_ready(struct server *server, struct watch *watch, uint32_t events);
 
 /* ---- Life ---- */
 
-void client_accept(struct server *server, int fd, bool is_scraper)
+void client_accept(struct server *server, int fd, bool is_scraper, bool is_secure)
 {
     struct client *client = calloc(1, sizeof *client);
     struct epoll_event event = { .events = EPOLLIN, .data.ptr = client };
-    if (!client || epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+    if (client && is_secure)
+        client->tls = tls_begin(server->tls, fd);
+    if (!client || (is_secure && !client->tls) || epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+        if (client)
+            tls_end(client->tls);
         free(client);
         close(fd);
         return;
@@ -64,6 +69,8 @@ void client_free(struct client *client)
 /* Close the connection. The client itself stays until client_serve() finds that nothing of it waits. */
 static void client_close(struct client *client)
 {
+    tls_end(client->tls);
+    client->tls = NULL;
     close(client->watch.fd); /* epoll forgets it */
     client->watch.fd = -1;
     client->server->client_count--;
@@ -113,14 +120,29 @@ static void client_read(struct client *client)
         client_close(client);
         return;
     }
-    const ssize_t len = recv(client->watch.fd, client->input + client->input_len,
-                             client->input_size - client->input_len, 0);
+    char *to = client->input + client->input_len;
+    const size_t room = client->input_size - client->input_len;
+    const ssize_t len = client->tls ? tls_recv(client->tls, to, room) : recv(client->watch.fd, to, room, 0);
     if (len > 0)
         client->input_len += (size_t)len;
     else if (len == 0)
         client->is_at_end = true;
     else if (errno != EAGAIN && errno != EINTR)
         client_close(client);
+    else if (errno == EAGAIN && client->server->is_draining)
+        client->is_at_end = true;
+}
+
+/* True if the handshake goes on when something can be sent. */
+static bool client_waits_to_shake_hands(const struct client *client)
+{
+    return client->tls && tls_waits_to_send(client->tls);
+}
+
+/* True if bytes of the client have come of which epoll does not tell. */
+static bool client_has_input(const struct client *client)
+{
+    return client->tls && tls_has_input(client->tls);
 }
 
 static void client_ready(struct server *server, struct watch *watch, uint32_t events)
@@ -131,7 +153,7 @@ static void client_ready(struct server *server, struct watch *watch, uint32_t ev
         return;
     if (events & EPOLLERR)
         client_close(client);
-    else if (events & (EPOLLIN | EPOLLHUP) && client->events & EPOLLIN)
+    else if ((events & (EPOLLIN | EPOLLHUP) && client->events & EPOLLIN) || client_waits_to_shake_hands(client))
         client_read(client);
     else if (events & EPOLLHUP)
         client_close(client);
@@ -147,7 +169,23 @@ static size_t unsent(const struct client *client)
 static bool client_may_go_on(const struct client *client)
 {
     return !client->is_ending && !client->output.failed && client->waiting_count < CLIENT_WAITING_MAX &&
-           unsent(client) < CLIENT_OUTPUT_HIGH;
+           client->waiting_bytes < CLIENT_WAITING_HIGH && unsent(client) < CLIENT_OUTPUT_HIGH;
+}
+
+/* True if the rest of what the client has sent is still to be read, because the server ends. */
+static bool client_drains(const struct client *client)
+{
+    return client->server->is_draining && !client->is_at_end;
+}
+
+/* Give back what a long command needed. */
+static void input_shrink(struct client *client)
+{
+    if (client->input_len > 0 || client->input_size <= INPUT_AT_FIRST)
+        return;
+    free(client->input);
+    client->input = NULL;
+    client->input_size = 0;
 }
 
 /* Answer the request in the input of a scraper. */
@@ -155,6 +193,17 @@ static void carry_out_scrape(struct client *client)
 {
     if (!client->is_ending && !metrics_answer(client) && client->began_us == 0)
         client->began_us = client->server->now_us;
+}
+
+/* Carry out a command. A reply that is ready and queues counts by its length. */
+static void client_run(struct client *client, const struct resp_command *command)
+{
+    command_run(client, command);
+    struct waiting *last = client->last;
+    if (last && last->bytes == 0) {
+        last->bytes = last->text.end;
+        client->waiting_bytes += last->bytes;
+    }
 }
 
 /* Carry out the commands in the input. True if no whole one is left. */
@@ -170,8 +219,12 @@ static bool carry_out(struct client *client)
     while (client_may_go_on(client) && (result = resp_read((struct span){ client->input + at, client->input_len - at },
                                                            &command)) == RESP_COMMAND) {
         if (command.count > 0)
-            command_run(client, &command);
+            client_run(client, &command);
         at += command.bytes;
+    }
+    if (result == RESP_PARTIAL && !client->is_authenticated && client->input_len - at > CLIENT_STRANGER_MAX) {
+        command.fault = "unauthenticated bulk length";
+        result = RESP_BROKEN;
     }
     if (result == RESP_BROKEN) {
         output_error(client_reply(client), "ERR Protocol error: %s", command.fault);
@@ -181,6 +234,7 @@ static bool carry_out(struct client *client)
         memmove(client->input, client->input + at, client->input_len - at);
         client->input_len -= at;
         client->began_us = 0;
+        input_shrink(client);
     }
     if (result == RESP_PARTIAL && client->input_len > 0 && client->began_us == 0)
         client->began_us = client->server->now_us;
@@ -192,19 +246,24 @@ static bool carry_out(struct client *client)
 static void client_send(struct client *client)
 {
     while (unsent(client) > 0) {
-        const ssize_t len = send(client->watch.fd, client->output.data + client->output.begin, unsent(client),
-                                 MSG_NOSIGNAL);
+        const char *from = client->output.data + client->output.begin;
+        const ssize_t len = client->tls ? tls_send(client->tls, from, unsent(client))
+                                        : send(client->watch.fd, from, unsent(client), MSG_NOSIGNAL);
         if (len < 0 && errno == EINTR)
             continue;
-        if (len < 0) {
-            if (errno != EAGAIN)
+        if (len <= 0) {
+            if (len == 0 || errno != EAGAIN)
                 client_close(client);
             else if (client->stuck_us == 0)
                 client->stuck_us = client->server->now_us;
             return;
         }
         client->output.begin += (size_t)len;
-        client->stuck_us = 0;
+        client->stuck_sent += (size_t)len;
+        if (unsent(client) == 0 || client->stuck_sent >= CLIENT_OUTPUT_HIGH) { /* a byte now and then is no progress */
+            client->stuck_us = 0;
+            client->stuck_sent = 0;
+        }
     }
 }
 
@@ -212,7 +271,8 @@ static void client_send(struct client *client)
 static void client_watch(struct client *client)
 {
     const bool reads = !client->is_at_end && client_may_go_on(client);
-    const uint32_t events = (reads ? EPOLLIN : 0u) | (unsent(client) > 0 ? EPOLLOUT : 0u);
+    const bool sends = unsent(client) > 0 || client_waits_to_shake_hands(client);
+    const uint32_t events = (reads ? EPOLLIN : 0u) | (sends ? EPOLLOUT : 0u);
     struct epoll_event event = { .events = events, .data.ptr = client };
     if (events != client->events && epoll_ctl(client->server->epoll_fd, EPOLL_CTL_MOD, client->watch.fd, &event) == 0)
         client->events = events;
@@ -223,12 +283,16 @@ void client_serve(struct client *client)
     bool is_through = false;
     for (int round = 0; round < ROUNDS && client->watch.fd >= 0; round++) {
         client_collect(client);
+        if ((client_has_input(client) || client_drains(client)) && client_may_go_on(client))
+            client_read(client);
+        if (client->watch.fd < 0)
+            break;
         is_through = client->input_len == 0 || carry_out(client);
         if (client->output.failed)
             client_close(client);
         else
             client_send(client);
-        if (is_through || !client_may_go_on(client))
+        if ((is_through && !client_drains(client)) || !client_may_go_on(client))
             break;
     }
     client->is_ending = client->is_ending || (client->is_at_end && is_through);
@@ -240,7 +304,7 @@ void client_serve(struct client *client)
             client_free(client);
         return;
     }
-    if (!is_through && client_may_go_on(client))
+    if ((!is_through || client_has_input(client) || client_drains(client)) && client_may_go_on(client))
         client_is_due(client);
     client_watch(client);
 }

@@ -9,11 +9,14 @@
 
 #include "cli/serve/resp.h"
 #include "cli/serve/throttle.h"
+#include "cli/serve/tls.h"
 
 #include <weir/weir.h>
 
-#define CLIENT_WAITING_MAX 1024       /* replies of a client that may queue */
-#define CLIENT_OUTPUT_HIGH (64 << 10) /* with more unsent bytes, the client's commands wait */
+#define CLIENT_WAITING_MAX 1024         /* replies of a client that may queue */
+#define CLIENT_WAITING_HIGH (256 << 10) /* with more bytes of keys and replies in that queue, its commands wait */
+#define CLIENT_OUTPUT_HIGH (64 << 10)   /* the same of unsent bytes */
+#define CLIENT_STRANGER_MAX (16 << 10)  /* bytes of a command from a client that has not logged in */
 
 struct server;
 
@@ -35,12 +38,14 @@ struct waiting {
     struct waiting *next;
     enum answer answer;
     bool is_ready;
+    size_t bytes;       /* counted in client->waiting_bytes */
     struct output text; /* once it is ready */
     char key[];
 };
 
 struct client {
     struct watch watch; /* first */
+    struct tls *tls;    /* NULL: none */
     struct server *server;
     struct client *prev, *next; /* of server->clients */
     struct client *next_due;    /* of server->due */
@@ -48,25 +53,29 @@ struct client {
     uint32_t events;            /* that epoll watches */
     bool is_scraper;            /* it came by the metrics port and speaks HTTP */
     bool is_authenticated;
-    bool is_at_end;   /* it will send no more: close when all that it has sent is answered */
-    bool is_ending;   /* carry out no more of its commands; close after the last reply */
-    int version;      /* of the protocol, 2 or 3 */
-    int64_t began_us; /* when the first byte of an unfinished command came; 0: there is none */
-    int64_t stuck_us; /* since when nothing could be sent; 0: nothing waits to be sent */
+    bool is_at_end;    /* it will send no more: close when all that it has sent is answered */
+    bool is_ending;    /* carry out no more of its commands; close after the last reply */
+    int version;       /* of the protocol, 2 or 3 */
+    int64_t began_us;  /* when the first byte of an unfinished command came; 0: there is none */
+    int64_t stuck_us;  /* since when bytes wait to be sent, or the last CLIENT_OUTPUT_HIGH of them went; 0: none wait */
+    size_t stuck_sent; /* bytes sent since then */
     int64_t accepted_us;
     char *input;
     size_t input_len, input_size;
     struct output output;
     struct waiting *first, *last; /* replies that wait, in order */
     size_t waiting_count;         /* of them, also those of a closed connection */
+    size_t waiting_bytes;         /* of their keys, and of texts when they were put */
 };
 
 /* What the commands know of the server. */
 struct server {
     weir *limiter;
     struct throttle throttle;
-    const char *password; /* NULL: none is needed */
+    const char *password;    /* NULL: none is needed */
+    struct tls_context *tls; /* of the addresses on TCP; NULL: none */
     bool counts_top_keys;
+    bool is_draining; /* clients end when what they have sent is answered */
     int epoll_fd;
     size_t client_count, client_max;
     uint64_t commands;      /* carried out */
@@ -75,8 +84,8 @@ struct server {
     int64_t now_us;         /* CLOCK_MONOTONIC at the turn's beginning */
 };
 
-/* Take a connection over. Closes the descriptor if memory runs out. */
-void client_accept(struct server *server, int fd, bool is_scraper);
+/* Take a connection over. Closes the descriptor if memory runs out. `is_secure`: the client speaks TLS. */
+void client_accept(struct server *server, int fd, bool is_scraper, bool is_secure);
 
 /* Have a client served in this turn of the loop. */
 void client_is_due(struct client *client);

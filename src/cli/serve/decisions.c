@@ -83,6 +83,7 @@ static void waiting_append(struct client *client, struct waiting *waiting)
         client->first = waiting;
     client->last = waiting;
     client->waiting_count++;
+    client->waiting_bytes += waiting->bytes;
 }
 
 struct output *client_reply(struct client *client)
@@ -108,6 +109,7 @@ void client_collect(struct client *client)
         if (!client->first)
             client->last = NULL;
         client->waiting_count--;
+        client->waiting_bytes -= waiting->bytes;
         if (client->watch.fd >= 0)
             output_put(&client->output, waiting->text.data + waiting->text.begin,
                        waiting->text.end - waiting->text.begin);
@@ -130,6 +132,7 @@ static void request_make(struct client *client, const struct weir_op *op, enum a
     waiting->client = client;
     waiting->answer = answer;
     waiting->op = *op;
+    waiting->bytes = key.len;
     waiting->op.request.key.data = waiting->key;
     waiting->op.done = request_done;
     waiting->op.user = waiting;
@@ -167,9 +170,10 @@ static weir_limit *word_limit(struct client *client, struct span word)
         name[word.len] = '\0';
         limit = weir_limit_find(client->server->limiter, name);
     }
-    span_show(word, shown, sizeof shown);
-    if (!limit)
+    if (!limit) {
+        span_show(word, shown, sizeof shown);
         output_error(client_reply(client), "ERR there is no limit '%s'", shown);
+    }
     return limit;
 }
 

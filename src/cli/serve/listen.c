@@ -16,22 +16,36 @@
 #define ACCEPTS 64 /* clients accepted in one turn */
 #define BACKLOG 511
 
-static void listener_ready(struct server *server, struct watch *watch, uint32_t events)
+/* Accept some of those that wait. False: none is left, or a client has gone. */
+static bool accept_some(struct server *server, const struct listener *listener)
 {
     static const char full[] = "-ERR max number of clients reached\r\n";
-    const struct listener *listener = (struct listener *)watch;
-    (void)events;
     for (int i = 0; i < ACCEPTS; i++) {
-        const int fd = accept4(watch->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        const int fd = accept4(listener->watch.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0)
-            return; /* none is left, or the client has gone */
+            return false;
         if (server->client_count < server->client_max) {
-            client_accept(server, fd, listener->is_for_metrics);
+            client_accept(server, fd, listener->is_for_metrics, listener->is_tcp && server->tls);
             continue;
         }
-        send(fd, full, sizeof full - 1, MSG_NOSIGNAL); /* if it does not fit, the client only sees the end */
+        if (!listener->is_tcp || !server->tls) /* with TLS, or if it does not fit, the client only sees the end */
+            send(fd, full, sizeof full - 1, MSG_NOSIGNAL);
         close(fd);
     }
+    return true;
+}
+
+static void listener_ready(struct server *server, struct watch *watch, uint32_t events)
+{
+    (void)events;
+    accept_some(server, (struct listener *)watch);
+}
+
+void listen_accept_all(struct server *server, const struct listener *listener)
+{
+    for (int i = 0; i <= BACKLOG / ACCEPTS; i++)
+        if (!accept_some(server, listener))
+            return;
 }
 
 static int refuse(int fd, const char *what, const char *name)
@@ -104,13 +118,16 @@ static int listen_at(const char *option, const char *address, bool is_open, cons
     if (!is_bound)
         return refuse(fd, "cannot listen on", address);
     tell_address(fd, purpose);
-    *out = (struct listener){ { listener_ready, fd }, NULL, false };
+    *out = (struct listener){ .watch = { listener_ready, fd } };
     return EXIT_OK;
 }
 
 int listen_tcp(const char *address, bool has_password, struct listener *out)
 {
-    return listen_at("--listen", address, has_password, "listening", out);
+    const int result = listen_at("--listen", address, has_password, "listening", out);
+    if (result == EXIT_OK)
+        out->is_tcp = true;
+    return result;
 }
 
 int listen_metrics(const char *address, struct listener *out)
@@ -148,7 +165,7 @@ int listen_unix(const char *path, struct listener *out)
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || listen(fd, BACKLOG) != 0)
         return refuse(fd, "cannot listen on", path);
     printf("listening on %s\n", path);
-    *out = (struct listener){ { listener_ready, fd }, path, false };
+    *out = (struct listener){ .watch = { listener_ready, fd }, .path = path };
     return EXIT_OK;
 }
 

@@ -1,7 +1,6 @@
 /* resp.c - reads commands and writes replies. */
 #include "cli/serve/resp.h"
 
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,9 +133,19 @@ void output_text(struct output *output, const char *text)
 
 static void output_count(struct output *output, char mark, int64_t count)
 {
-    char line[32];
-    const int len = snprintf(line, sizeof line, "%c%" PRId64 "\r\n", mark, count);
-    output_put(output, line, (size_t)len);
+    char line[24]; /* written from its end: snprintf() would take most of the time that a reply takes */
+    size_t at = sizeof line;
+    uint64_t left = count < 0 ? 0 - (uint64_t)count : (uint64_t)count;
+    line[--at] = '\n';
+    line[--at] = '\r';
+    do {
+        line[--at] = (char)('0' + left % 10);
+        left /= 10;
+    } while (left > 0);
+    if (count < 0)
+        line[--at] = '-';
+    line[--at] = mark;
+    output_put(output, line + at, sizeof line - at);
 }
 
 void output_simple(struct output *output, const char *text)

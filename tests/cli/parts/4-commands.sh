@@ -196,3 +196,20 @@ if command -v script >script.path && script -qec true /dev/null </dev/null >scri
 else
     echo 'skip terminals: there is no script here'
 fi
+
+# ---- Completion ----
+
+if command -v bash >/dev/null; then
+    # completed WORD...: print what bash offers for the last word, in one line.
+    completed() {
+        # shellcheck disable=SC2016 # for bash
+        PATH=$(dirname "$weir"):$PATH bash -c '. "$0" && COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) && _weir && echo "${COMPREPLY[*]}"' \
+            "$here/../../src/cli/completion/weir.bash" weir "$@"
+    }
+    [ "$(completed re)" = 'replay reset' ] && [ "$(completed help su)" = suggest ] && [ "$(completed keys --de)" = --denied ] &&
+        [ "$(completed peek --redis-pa)" = --redis-password-file ] && [ -z "$(completed nothing --x)" ] &&
+        [ -z "$(completed check lim)" ]
+    verdict 'bash completes commands and options' $?
+else
+    echo 'skip completion: there is no bash here'
+fi

@@ -187,3 +187,60 @@ for options in '' '-f side.conf --decisions' '-f side.conf --mode hybrid --redis
     run 2 replay --compare -p "$once" $options && has err 'weir replay'
     verdict "--compare does not go with '$options'" $?
 done
+
+# ---- Requests in flight ----
+
+cat >in <<'END'
+time_ms,user,took_s
+0,a,10
+5000,a,10
+10000,a,3
+11000,b,1
+12000,a,9
+13000,a,9
+21999,a,1
+22000,a,1
+END
+in_flight='concurrency limit=1 hold=1h'
+# flies NAME DIGITS [OPTION]...: as decides(), by that limit.
+flies() {
+    name=$1
+    digits=$2
+    shift 2
+    run 0 replay --decisions -p "$in_flight" "$@" && [ "$(cut -d, -f1 out | tr -d '\n')" = "$digits" ]
+    verdict "$name" $?
+}
+flies 'a request in flight gives its permit back when it ends' 10110101 --key user --duration took_s
+flies 'without durations after the hold' 10010000 --key user
+sed 's/,took_s/,took/; s/,\([0-9]*\)$/,\1.0/' in >seconds && mv seconds in
+flies 'a number with a point is seconds' 10110101 --key user --duration took
+sed 's/\.0$/000/' in >units && mv units in
+flies 'a whole number has the unit that is asked for' 10110101 --key user --duration took --duration-unit ms
+# Rows at the ends of the same requests, in another order.
+{ echo time_ms,user,took; sed 1d in | awk -F, '{ print $1 + $3 "," $2 "," $3 }' | sort -s -t, -k1,1n; } >ends && mv ends in
+run 0 replay --json --key user --duration took --duration-unit ms --time-is-end -p "$in_flight" && has out '"denied":3,'
+verdict 'times may be those of the ends' $?
+{ echo time_us,user,cost,took; seq 0 3999 | awk '{ r = (r * 48271 + $1 + 11) % 2147483647; printf "%d,k%d,%d,%d\n", $1 * 100, r % 7, 1 + r % 3, 1 + r % 9000 }'; } >in
+# A model: of each key at most 12 permits of admitted requests that have begun and not ended.
+awk -F, 'NR > 1 {
+    n = 0
+    for (i = 1; i <= count[$2]; i++)
+        if (ends[$2, i] > $1) { n++; ends[$2, n] = ends[$2, i]; costs[$2, n] = costs[$2, i] }
+    count[$2] = n; used = 0
+    for (i = 1; i <= n; i++) used += costs[$2, i]
+    allowed = used + $3 <= 12
+    if (allowed) { count[$2]++; ends[$2, count[$2]] = $1 + $4; costs[$2, count[$2]] = $3 }
+    print allowed
+}' in >expected
+run 0 replay --decisions --key user --duration took -p 'concurrency limit=12 hold=1h' && cut -d, -f1 out | cmp - expected &&
+    grep -q 0 expected && grep -q 1 expected
+verdict 'decisions on requests in flight are those of a model' $?
+run 0 replay --decisions --key user --duration took -p 'concurrency limit=12 hold=1h' -p 'token_bucket limit=1000 period=1s' &&
+    cut -d, -f1 out >both && [ "$(paste expected both | grep -c '^0.1')" -lt 400 ] && grep -q 0 both && grep -q 1 both
+verdict 'a rate may stand beside a limit on requests in flight' $?
+printf 'time_us,user,took\n1,a,-\n' >in
+run 1 replay --key user --duration took -p "$in_flight" && has err "duration '-' is not a number of up to 366 days"
+verdict 'a duration that is none is a bad row' $?
+misuse '--time-is-end needs --duration' replay -p "$in_flight" --time-is-end
+misuse "--duration-unit 'h'" replay -p "$in_flight" --duration x --duration-unit h
+misuse '--duration needs --mode local or distributed' replay -p "$in_flight" --duration x --mode hybrid --redis unix:///x

@@ -9,8 +9,16 @@ misuse "--max-clients '0'" serve --max-clients 0
 misuse "--top-keys '1025'" serve --top-keys 1025
 misuse "--metrics '9100'" serve --metrics 9100
 misuse "--on-failure 'panic'" serve --on-failure panic
+misuse '--tls-cert and --tls-key need each other' serve --tls-cert x.pem
 misuse '--mode distributed needs --redis URL' serve --mode distributed
 misuse "--unix ''" serve --unix ''
+printf 'max-keys 10\nmax-klients 10\n' >bad.conf
+run 1 serve --unix s.sock --config bad.conf && has err "bad.conf:2: there is no option 'max-klients' here"
+verdict 'serve names the line of its configuration that is no option' $?
+printf '# keys\n\nmax-keys 0\n' >bad.conf
+run 1 serve --unix s.sock --config bad.conf && has err "max-keys '0'" && has err 'bad.conf:3: this line cannot be used' &&
+    run 1 serve --unix s.sock --config missing.conf && has err 'missing.conf: '
+verdict 'serve names a value of its configuration that is out of range' $?
 run 1 serve --unix s.sock -f missing.conf && has err 'missing.conf'
 verdict 'serve without its policy file does not start' $?
 printf '\n' >no_pw
@@ -91,6 +99,47 @@ if command -v redis-cli >/dev/null; then
         [ "$(redis-cli -s s.sock --no-auth-warning -a secret ping)" = PONG ] && [ "$(redis-cli -3 -s s.sock --no-auth-warning -a secret ping)" = PONG ]
     verdict 'serve with a password wants it' $?
     serve_stop
+    printf '# options\npolicies served.conf\npassword-file  pw \nmax-keys 9\ntop-keys 1\n' >serve.conf
+    printf 'secret\n' >pw
+    serve_start --config serve.conf --top-keys 2 && [ "$(told ping)" = 'NOAUTH Authentication required. ' ] &&
+        [ "$(printf 'AUTH secret\nWEIR.PEEK login a\nWEIR.TOP 2\n' | redis-cli -s s.sock | sed -n 3p)" = 9 ] && [ ! -s err ]
+    verdict 'serve takes options from a file' $?
+    printf 'changed\n' >pw
+    kill -HUP "$served"
+    tries=0
+    until [ "$(redis-cli -s s.sock --no-auth-warning -a changed ping)" = PONG ] || [ $tries -gt 200 ]; do
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+    [ "$(redis-cli -s s.sock --no-auth-warning -a changed ping)" = PONG ] &&
+        [ "$(redis-cli -s s.sock --no-auth-warning -a secret ping 2>&1)" != PONG ] && [ ! -s err ]
+    verdict 'serve reads a new password on SIGHUP' $?
+    printf 'password-file pw\nnonsense\n' >serve.conf
+    kill -HUP "$served"
+    tries=0
+    until grep -q 'serve.conf:2: ' err || [ $tries -gt 200 ]; do
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+    printf 'policies served.conf\npassword-file pw\nmax-keys 8\n' >serve.conf
+    kill -HUP "$served"
+    tries=0
+    until grep -q 'restart the server for the others' err || [ $tries -gt 200 ]; do
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+    printf 'policies served.conf\n' >serve.conf
+    kill -HUP "$served"
+    tries=0
+    until grep -q 'cannot lose its password' err || [ $tries -gt 200 ]; do
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+    has err 'serve.conf:2: ' && has err 'restart the server for the others' && has err 'cannot lose its password' &&
+        [ "$(told ping)" = 'NOAUTH Authentication required. ' ] &&
+        [ "$(redis-cli -s s.sock --no-auth-warning -a changed ping)" = PONG ]
+    verdict 'serve tells what a reload cannot change, and keeps what it has' $?
+    serve_stop
     serve_start -f served.conf --top-keys 5 --metrics 127.0.0.1:0 && told weir.try login a 10 >first
     scrape=$(sed -n 's/^metrics on 127.0.0.1://p' listening)
     [ "$(told weir.top)" = 'login a 1 0' ] &&
@@ -109,6 +158,58 @@ if command -v redis-cli >/dev/null; then
     wait_for_pong
     verdict 'and serves them when others have left' $?
     serve_stop
+    if command -v openssl >/dev/null && redis-cli --help 2>&1 | grep -q -e --cacert; then
+        openssl req -x509 -newkey rsa:2048 -nodes -keyout tls.key -out tls.pem -days 2 -subj /CN=127.0.0.1 \
+            -addext subjectAltName=IP:127.0.0.1 >/dev/null 2>&1
+        cp tls.pem other.pem && cp tls.key other.key
+        # secure [WORD]...: print the answer over TLS in one line.
+        secure() {
+            redis-cli -h 127.0.0.1 -p "$port" --tls --cacert tls.pem "$@" 2>&1 | paste -sd' '
+        }
+        serve_start -f served.conf --tls-cert tls.pem --tls-key tls.key && [ "$(secure ping)" = PONG ] &&
+            [ "$(secure weir.try login tls | cut -d' ' -f1-3)" = '1 9 8' ] && [ "$(told ping)" = PONG ] &&
+            [ "$(timeout 20 redis-cli -p "$port" ping 2>&1)" != PONG ] && [ "$(secure ping)" = PONG ]
+        verdict 'serve speaks TLS on TCP, and refuses clients without it' $?
+        long=$(printf '%65000s' x | tr ' ' x)
+        for i in 1 2 3 4 5 6 7 8; do printf 'WEIR.PEEK login %s\n' "$long"; done | secure | grep -o '1 9 9' | wc -l >counted
+        redis-benchmark -h 127.0.0.1 -p "$port" --tls --cacert tls.pem -c 8 -P 16 -n 20000 -q weir.try login k >loaded 2>&1 &&
+            [ "$(cat counted)" -eq 8 ] && [ "$(secure weir.peek login k | cut -d' ' -f3)" = 0 ]
+        verdict 'serve takes long and many commands over TLS' $?
+        openssl req -x509 -newkey rsa:2048 -nodes -keyout tls.key -out tls.pem -days 2 -subj /CN=127.0.0.1 \
+            -addext subjectAltName=IP:127.0.0.1 >/dev/null 2>&1
+        secure ping >refused
+        kill -HUP "$served"
+        tries=0
+        until [ "$(secure ping)" = PONG ] || [ $tries -gt 200 ]; do
+            tries=$((tries + 1))
+            sleep 0.1
+        done
+        ! grep -q PONG refused && [ "$(secure ping)" = PONG ] && [ ! -s err ]
+        verdict 'serve reads a renewed certificate on SIGHUP' $?
+        printf 'nonsense\n' >tls.key
+        kill -HUP "$served"
+        tries=0
+        until grep -q 'tls.key: ' err || [ $tries -gt 200 ]; do
+            tries=$((tries + 1))
+            sleep 0.1
+        done
+        [ "$(secure ping)" = PONG ] && has err 'tls.key: '
+        verdict 'and keeps its certificate if the new one cannot be used' $?
+        serve_stop
+        verdict 'serve with TLS ends well' $?
+        cp other.key tls.key && cp other.pem tls.pem
+        serve_start --tls-cert tls.pem --tls-key tls.key --tls-ca tls.pem && [ "$(secure ping)" != PONG ] &&
+            [ "$(secure --cert other.pem --key other.key ping)" = PONG ]
+        verdict 'serve wants a certificate of its clients' $?
+        serve_stop
+        printf 'nonsense\n' >bad.pem
+        run 1 serve --unix s.sock --tls-cert bad.pem --tls-key tls.key && has err 'bad.pem: ' &&
+            run 1 serve --unix s.sock --tls-cert tls.pem --tls-key bad.pem && has err 'bad.pem: ' &&
+            run 1 serve --unix s.sock --tls-cert tls.pem --tls-key tls.key --tls-ca missing.pem && has err 'missing.pem: '
+        verdict 'serve names the file of TLS that cannot be used' $?
+    else
+        echo 'skip serve with TLS: openssl is missing, or redis-cli has no TLS'
+    fi
 else
     echo 'skip serve as a process: there is no redis-cli here'
 fi

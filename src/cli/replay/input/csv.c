@@ -231,7 +231,7 @@ int csv_begin(struct csv *csv, struct lines *lines, struct span line)
         return column_missing(csv, lines, "--cost", choice->cost);
     for (size_t i = 0; i < choice->more_count; i++)
         if (!column_choose(csv, choice->more[i], &csv->more[i]))
-            return column_missing(csv, lines, "key or cost", choice->more[i]);
+            return column_missing(csv, lines, "key, cost or duration", choice->more[i]);
     if (csv->time == NO_COLUMN)
         return column_missing(csv, lines, "--time", NULL);
 

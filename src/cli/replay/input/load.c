@@ -151,6 +151,22 @@ static int load_make(struct reader *reader, const struct reader_row *read, struc
     return 1;
 }
 
+/* Read how long a row's request took, and move its time to its beginning if asked to. Returns as load_make(). */
+static int load_duration(const struct reader *reader, struct reader_row *read, int64_t *out_us, struct fault *fault)
+{
+    const struct load_options *options = reader->load->options;
+    const struct span value = span_trim(read->values[reader->duration]);
+    enum time_unit unit = options->duration_unit;
+    const char *wrong;
+    if (!options->has_duration_unit && !time_unit_of_name(span_of(options->duration), &unit))
+        unit = TIME_MICROSECONDS;
+    if (!time_read(value, unit, out_us, &wrong) || *out_us > WEIR_MAX_PERIOD_US)
+        return fault_set(fault, "duration", value, "is not a number of up to 366 days");
+    if (options->times_are_ends)
+        read->time_us = read->time_us > *out_us ? read->time_us - *out_us : 0;
+    return 1;
+}
+
 static int load_add(struct reader *reader, struct load_row *row, struct span line)
 {
     struct loader *load = reader->load;
@@ -164,6 +180,10 @@ static int load_add(struct reader *reader, struct load_row *row, struct span lin
     }
     if (result == FORMAT_ROW)
         result = load_make(reader, &read, row, &fault);
+    int64_t duration_us = 0;
+    const bool has_duration = reader->duration < LOAD_MAX_FIELDS;
+    if (result == 1 && has_duration)
+        result = load_duration(reader, &read, &duration_us, &fault);
     if (result < 0)
         return EXIT_FAILED;
     if (result == 0) {
@@ -176,6 +196,8 @@ static int load_add(struct reader *reader, struct load_row *row, struct span lin
         has_room = rows_add(rows, read.time_us, row->keys[0], row->costs[0]);
         if (has_room && rows->more_keys + rows->more_costs)
             has_room = rows_add_more(rows, row->keys + 1, row->costs + 1);
+        if (has_room && has_duration)
+            has_room = rows_add_duration(rows, duration_us);
     }
     if (has_room)
         return EXIT_OK;

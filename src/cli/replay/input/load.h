@@ -28,6 +28,10 @@ struct load_options {
     size_t key_count;
     const char *costs[ROWS_MAX_COSTS]; /* fields; NULL: the usual one */
     size_t cost_count;
+    const char *duration; /* the field that says how long each request took; NULL: none */
+    enum time_unit duration_unit;
+    bool has_duration_unit;
+    bool times_are_ends; /* each request began its duration before its time */
 };
 
 struct loader {

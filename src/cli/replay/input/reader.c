@@ -152,6 +152,7 @@ static void fields_collect(struct reader *reader)
     for (size_t i = 0; i < reader->cost_count; i++)
         reader->costs[i] = options->cost_count && options->costs[i] ? field_number(reader, options->costs[i])
                                                                     : LOAD_MAX_FIELDS;
+    reader->duration = options->duration ? field_number(reader, options->duration) : LOAD_MAX_FIELDS;
 }
 
 static int log_begin(struct reader *reader)
@@ -198,7 +199,7 @@ static int csv_start_reading(struct reader *reader, struct span line)
     const struct key_spec *key = &reader->keys[0];
     reader->choice.key = *key->parts[0].name ? key->parts[0].name : NULL;
     reader->choice.cost = reader->costs[0] < LOAD_MAX_FIELDS ? reader->names[reader->costs[0]] : NULL;
-    if (reader->count > 1 + (reader->costs[0] < LOAD_MAX_FIELDS)) {
+    if (reader->count > 1 + (reader->costs[0] < LOAD_MAX_FIELDS) || reader->duration < LOAD_MAX_FIELDS) {
         reader->choice.more = reader->names + 1;
         reader->choice.more_count = reader->count - 1;
     }

@@ -27,6 +27,7 @@ struct reader { /* one file */
     size_t key_count;
     size_t costs[ROWS_MAX_COSTS]; /* numbers of fields; LOAD_MAX_FIELDS: 1, or the usual field of CSV */
     size_t cost_count;
+    size_t duration; /* the number of the field; LOAD_MAX_FIELDS: none */
     /* Where each field is in each layout of the format. */
     size_t at[FORMATS_MAX_TEXTS][LOAD_MAX_FIELDS];
     enum layout_part parts[FORMATS_MAX_TEXTS][LOAD_MAX_FIELDS];

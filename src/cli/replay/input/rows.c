@@ -23,6 +23,7 @@ void rows_free(struct rows *rows)
 {
     free(rows->all);
     free(rows->more);
+    free(rows->durations_us);
     free(rows->keys);
     free(rows->bytes);
     free(rows->slots);
@@ -69,6 +70,16 @@ bool rows_add_more(struct rows *rows, const struct span *keys, const int64_t *co
         has_room = rows_key_intern(rows, keys[i], &rows->more[at + i]);
     for (size_t i = 0; i < rows->more_costs && has_room; i++)
         rows->more[at + rows->more_keys + i] = (uint32_t)costs[i];
+    return has_room;
+}
+
+bool rows_add_duration(struct rows *rows, int64_t duration_us)
+{
+    void *durations = rows->durations_us;
+    const bool has_room = reserve(&durations, &rows->duration_capacity, rows->count - 1, 1, sizeof duration_us);
+    rows->durations_us = durations;
+    if (has_room)
+        rows->durations_us[rows->count - 1] = duration_us;
     return has_room;
 }
 

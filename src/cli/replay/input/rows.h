@@ -36,6 +36,8 @@ struct rows {
     size_t more_keys, more_costs; /* of each row; set before the first one */
     uint32_t *more;               /* of each position: the further keys, then the further costs */
     size_t more_capacity;
+    int64_t *durations_us; /* of each position: how long the request took; NULL: not known */
+    size_t duration_capacity;
     struct rows_key *keys;
     size_t key_count, key_capacity;
     char *bytes; /* of all keys */
@@ -53,6 +55,9 @@ bool rows_add(struct rows *rows, int64_t time_us, struct span key, int64_t cost)
 
 /* Set the further keys and costs of the row added last. False: out of memory. */
 bool rows_add_more(struct rows *rows, const struct span *keys, const int64_t *costs);
+
+/* Set how long the request of the row added last took. False: out of memory. */
+bool rows_add_duration(struct rows *rows, int64_t duration_us);
 
 /* Return the number of a row's key, and its cost, of the kind `which`; kind 0 is in the row. */
 uint32_t rows_key_of(const struct rows *rows, const struct row *row, size_t which);

@@ -1,0 +1,347 @@
+/* inspect.c - weir peek, weir keys and weir reset show an operator the keys in Redis, and clear them. */
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <weir/weir.h>
+
+#include "cli/cli.h"
+#include "cli/json.h"
+#include "cli/store.h"
+#include "cli/times.h"
+
+#define REDIS_HELP                                                                                        \
+    "      --redis URL   redis[s]://[user@]host[:port][/db], unix://[user@]/path[?db=N],\n"               \
+    "                    redis[s]-sentinel://[user@]host[:port][,host[:port]...]/service[?db=N] or\n"     \
+    "                    redis[s]-cluster://[user@]host[:port][,host[:port]...]\n"                        \
+    "      --redis-password-file FILE\n"                                                                  \
+    "                    a file whose first line is the password; without it, the environment variable\n" \
+    "                    WEIR_REDIS_PASSWORD\n" STORE_TLS_HELP "      --redis-prefix PREFIX\n"            \
+    "                    the beginning of all keys in Redis (default: weir:)\n"
+
+#define STATUS_HELP                                                                                       \
+    "Exit status: 0 done, 1 Redis cannot be used, or the value is not weir's, 2 wrong usage, or a file\n" \
+    "cannot be read.\n"
+
+const char PEEK_HELP[] =
+    "Usage: weir peek --redis URL LIMIT KEY\n"
+    "\n"
+    "Show the state of one key of a limit in Redis, and take nothing. No policy file is needed: each state holds the\n"
+    "plan that it was written under.\n"
+    "\n" REDIS_HELP "      --json        print one JSON object\n"
+    "  -h, --help        print this text\n"
+    "\n" STATUS_HELP;
+
+const char KEYS_HELP[] =
+    "Usage: weir keys --redis URL [--limit LIMIT] [--match PATTERN] [--denied]\n"
+    "\n"
+    "List the keys that have permits in use in Redis, a line each, in no order. Redis is asked in small steps (SCAN),\n"
+    "so that it serves everybody else meanwhile.\n"
+    "\n"
+    "      --limit LIMIT only keys of this limit\n"
+    "      --match PATTERN\n"
+    "                    only keys that the pattern matches: a key, or the first bytes of keys and *; as in the\n"
+    "                    overrides of a policy file, some bytes are written %XX\n"
+    "      --denied      only keys of which a request for one permit would be denied now\n"
+    "      --most N      stop after N keys\n" REDIS_HELP
+    "      --json        print each key as a JSON object in a line\n"
+    "  -h, --help        print this text\n"
+    "\n" STATUS_HELP;
+
+const char RESET_HELP[] =
+    "Usage: weir reset --redis URL LIMIT KEY\n"
+    "\n"
+    "Forget one key of a limit in Redis: all of its permits are there again. Instances in hybrid mode keep permits\n"
+    "that they have leased already, and notice the reset within 2 seconds.\n"
+    "\n" REDIS_HELP "      --json        print one JSON object\n"
+    "  -h, --help        print this text\n"
+    "\n" STATUS_HELP;
+
+enum option_code { JSON = 256, LIMIT, MATCH, DENIED, MOST };
+
+struct inspection {
+    const char *command;
+    struct store store;
+    const char *limit, *match; /* of weir keys; NULL: any */
+    int64_t most, shown;
+    bool json, denied, wants_help;
+};
+
+enum { SHOWN_KEY_SIZE = 600, POLICY_TEXT_SIZE = 160 };
+
+/* ---- Options ---- */
+
+static int read_option(struct inspection *inspection, int code, const char *value)
+{
+    switch (code) {
+    case 'h': inspection->wants_help = true; break;
+    case JSON: inspection->json = true; break;
+    case LIMIT: inspection->limit = value; break;
+    case MATCH: inspection->match = value; break;
+    case DENIED: inspection->denied = true; break;
+    case MOST:
+        if (!span_number(span_of(value), &inspection->most) || inspection->most < 1)
+            return usage_error(inspection->command, "--most '%s' is not a whole number of 1 or more", value);
+        break;
+    default: return store_read_option(&inspection->store, inspection->command, code, value);
+    }
+    return EXIT_OK;
+}
+
+/* Read the command line; `words` arguments follow the options. */
+static int read_options(struct inspection *inspection, int argc, char **argv, int words)
+{
+    static const struct option options[] = {
+        { "redis", required_argument, NULL, STORE_REDIS },
+        { "redis-password-file", required_argument, NULL, STORE_PASSWORD_FILE },
+        { "redis-prefix", required_argument, NULL, STORE_PREFIX },
+        STORE_TLS_OPTIONS,
+        { "json", no_argument, NULL, JSON },
+        { "help", no_argument, NULL, 'h' },
+        { NULL, 0, NULL, 0 },
+    };
+    static const struct option options_of_keys[] = {
+        { "limit", required_argument, NULL, LIMIT },
+        { "match", required_argument, NULL, MATCH },
+        { "denied", no_argument, NULL, DENIED },
+        { "most", required_argument, NULL, MOST },
+        { "redis", required_argument, NULL, STORE_REDIS },
+        { "redis-password-file", required_argument, NULL, STORE_PASSWORD_FILE },
+        { "redis-prefix", required_argument, NULL, STORE_PREFIX },
+        STORE_TLS_OPTIONS,
+        { "json", no_argument, NULL, JSON },
+        { "help", no_argument, NULL, 'h' },
+        { NULL, 0, NULL, 0 },
+    };
+    const char *command = inspection->command;
+    int code;
+    opterr = 0;
+    while ((code = getopt_long(argc, argv, ":h", words ? options : options_of_keys, NULL)) != -1) {
+        if (code == '?' || code == ':')
+            return option_error(command, code, argv);
+        if (read_option(inspection, code, optarg) != EXIT_OK)
+            return EXIT_ERROR;
+    }
+    if (inspection->wants_help)
+        return EXIT_OK;
+    if (argc - optind > words)
+        return usage_error(command, "unexpected argument '%s'", argv[optind + words]);
+    if (argc - optind < words)
+        return usage_error(command, "a LIMIT and a KEY are needed");
+    if (!inspection->store.redis_url)
+        return usage_error(command, "--redis URL is needed");
+    if (words && (strlen(argv[optind + 1]) < 1 || strlen(argv[optind + 1]) > WEIR_MAX_KEY_LEN))
+        return usage_error(command, "KEY has %zu bytes, and 1 to %d are allowed", strlen(argv[optind + 1]),
+                           WEIR_MAX_KEY_LEN);
+    return EXIT_OK;
+}
+
+/* ---- Printing ---- */
+
+static void policy_text(const struct weir_inspected_state *state, char text[POLICY_TEXT_SIZE])
+{
+    if (weir_policy_print(&state->policy, text, POLICY_TEXT_SIZE) != WEIR_OK)
+        snprintf(text, POLICY_TEXT_SIZE, "unknown");
+}
+
+static const char *found_name(enum weir_found found)
+{
+    return found == WEIR_FOUND_STATE ? "state" : found == WEIR_FOUND_FOREIGN ? "foreign" : "nothing";
+}
+
+static void print_state_json(const struct weir_inspected_state *state)
+{
+    char text[POLICY_TEXT_SIZE];
+    const struct weir_decision *next = &state->decision;
+    policy_text(state, text);
+    fputs("\"policy\":", stdout);
+    json_string(span_of(text));
+    printf(",\"used\":%lld,\"size\":%lld,\"remaining\":%lld,\"allowed\":%s,\"retry_after_us\":%lld,"
+           "\"reset_after_us\":%lld",
+           (long long)state->used, (long long)next->limit, (long long)next->remaining, next->allowed ? "true" : "false",
+           (long long)next->retry_after_us, (long long)next->reset_after_us);
+}
+
+static void print_json(const struct weir_inspected *key)
+{
+    fputs("{\"limit\":", stdout);
+    json_string(span_of(key->limit));
+    fputs(",\"key\":", stdout);
+    json_string((struct span){ key->key.data, key->key.len });
+    printf(",\"is_cut\":%s,\"found\":\"%s\"", key->is_cut ? "true" : "false", found_name(key->found));
+    if (key->found == WEIR_FOUND_STATE) {
+        putchar(',');
+        print_state_json(&key->state);
+    }
+    if (key->has_former) {
+        fputs(",\"former\":{", stdout);
+        print_state_json(&key->former);
+        putchar('}');
+    }
+    puts("}");
+}
+
+static void show_key(const struct weir_inspected *key, char shown[SHOWN_KEY_SIZE])
+{
+    span_show((struct span){ key->key.data, key->key.len }, shown, SHOWN_KEY_SIZE - 3);
+    if (key->is_cut)
+        strcat(shown, "...");
+}
+
+/* Print when a request for one permit would be allowed. */
+static void print_next(const char *allowed, const struct weir_decision *next)
+{
+    char time[TIME_TEXT_SIZE];
+    if (next->allowed) {
+        fputs(allowed, stdout);
+        return;
+    }
+    duration_print(next->retry_after_us, time);
+    printf("denied for %s", time);
+}
+
+static void print_former(const struct weir_inspected *key)
+{
+    char text[POLICY_TEXT_SIZE];
+    policy_text(&key->former, text);
+    printf("also       %s, %lld of %lld permits: instances disagree on the policy, or did until lately\n", text,
+           (long long)key->former.used, (long long)key->former.decision.limit);
+}
+
+static void print_peek(const struct weir_inspected *key)
+{
+    const struct weir_inspected_state *state = &key->state;
+    char text[POLICY_TEXT_SIZE], shown[SHOWN_KEY_SIZE], time[TIME_TEXT_SIZE];
+    show_key(key, shown);
+    printf("limit      %s\nkey        %s\n", key->limit, shown);
+    if (key->found == WEIR_FOUND_NOTHING)
+        puts("used       nothing: all permits are there");
+    if (key->found != WEIR_FOUND_STATE)
+        return;
+    policy_text(state, text);
+    duration_print(state->decision.reset_after_us, time);
+    printf("policy     %s\nused       %lld of %lld permits\nremaining  %lld\na request  ", text, (long long)state->used,
+           (long long)state->decision.limit, (long long)state->decision.remaining);
+    print_next("allowed", &state->decision);
+    printf("\nidle       in %s\n", time);
+    if (key->has_former)
+        print_former(key);
+}
+
+static int print_key(void *user, const struct weir_inspected *key)
+{
+    struct inspection *inspection = user;
+    const struct weir_inspected_state *state = &key->state;
+    const bool is_ours = key->found == WEIR_FOUND_STATE;
+    char shown[SHOWN_KEY_SIZE];
+    if (inspection->denied && (!is_ours || state->decision.allowed))
+        return WEIR_OK;
+    show_key(key, shown);
+    if (inspection->json) {
+        print_json(key);
+    } else if (!is_ours) {
+        printf("%s/%s: not a value of weir's\n", key->limit, shown);
+    } else {
+        printf("%s/%s: %lld of %lld permits used, ", key->limit, shown, (long long)state->used,
+               (long long)state->decision.limit);
+        print_next("not denied", &state->decision);
+        puts(key->has_former ? ", under two policies" : "");
+    }
+    inspection->shown++;
+    return output_failed() || inspection->shown == inspection->most ? 1 : WEIR_OK;
+}
+
+/* ---- The commands ---- */
+
+/* Connect; NULL after a complaint, and *code is the exit status. */
+static weir_inspector *connect_to(const struct inspection *inspection, int *code)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    weir_inspector *inspector;
+    store_options(&inspection->store, &options);
+    options.log = NULL; /* the reason is printed once */
+    options.quiet = true;
+    const int error = weir_inspect_open(&options, &inspector);
+    if (error == WEIR_OK)
+        return inspector;
+    complain("%s", weir_last_message());
+    *code = error == WEIR_EINVAL ? EXIT_ERROR : EXIT_FAILED;
+    return NULL;
+}
+
+/* Complain about an error, unless there is none. */
+static int conclude(int error)
+{
+    if (error != WEIR_OK)
+        complain("%s", weir_last_message());
+    return error == WEIR_OK ? EXIT_OK : error == WEIR_EINVAL ? EXIT_ERROR : EXIT_FAILED;
+}
+
+/* Read the command line, on which `words` arguments follow the options, connect, and do the command's work. */
+static int run(struct inspection *inspection, int argc, char **argv, int words, const char *help,
+               int (*act)(struct inspection *inspection, weir_inspector *inspector, char **words))
+{
+    int code = read_options(inspection, argc, argv, words);
+    if (code == EXIT_OK && inspection->wants_help) {
+        fputs(help, stdout);
+        return output_finish(EXIT_OK, EXIT_ERROR);
+    }
+    weir_inspector *inspector = code == EXIT_OK ? connect_to(inspection, &code) : NULL;
+    if (!inspector)
+        return code;
+    code = act(inspection, inspector, argv + optind);
+    weir_inspect_close(inspector);
+    return code == EXIT_ERROR ? code : output_finish(code, EXIT_FAILED);
+}
+
+static int peek(struct inspection *inspection, weir_inspector *inspector, char **words)
+{
+    struct weir_inspected key = { .size = sizeof key };
+    const int code = conclude(weir_inspect_key(inspector, words[0], weir_key_text(words[1]), &key));
+    if (code != EXIT_OK)
+        return code;
+    (inspection->json ? print_json : print_peek)(&key);
+    if (key.found != WEIR_FOUND_FOREIGN)
+        return EXIT_OK;
+    complain("the value of this key is not weir's");
+    return EXIT_FAILED;
+}
+
+int command_peek(int argc, char **argv)
+{
+    struct inspection inspection = { .command = "peek", .store.mode = WEIR_DISTRIBUTED };
+    return run(&inspection, argc, argv, 2, PEEK_HELP, peek);
+}
+
+static int list_keys(struct inspection *inspection, weir_inspector *inspector, char **words)
+{
+    const int error = weir_inspect_keys(inspector, inspection->limit, inspection->match, print_key, inspection);
+    const int code = conclude(error > 0 ? WEIR_OK : error);
+    (void)words;
+    if (code == EXIT_OK && inspection->shown == 0)
+        complain("no such key has permits in use");
+    return code;
+}
+
+int command_keys(int argc, char **argv)
+{
+    struct inspection inspection = { .command = "keys", .store.mode = WEIR_DISTRIBUTED };
+    return run(&inspection, argc, argv, 0, KEYS_HELP, list_keys);
+}
+
+static int reset(struct inspection *inspection, weir_inspector *inspector, char **words)
+{
+    bool existed = false;
+    const int code = conclude(weir_inspect_reset(inspector, words[0], weir_key_text(words[1]), &existed));
+    if (code == EXIT_OK && inspection->json)
+        printf("{\"existed\":%s}\n", existed ? "true" : "false");
+    else if (code == EXIT_OK)
+        puts(existed ? "the key is forgotten" : "there was nothing to forget");
+    return code;
+}
+
+int command_reset(int argc, char **argv)
+{
+    struct inspection inspection = { .command = "reset", .store.mode = WEIR_DISTRIBUTED };
+    return run(&inspection, argc, argv, 2, RESET_HELP, reset);
+}

@@ -1,0 +1,45 @@
+/* suggest.h - what weir suggest was asked for and what it found. */
+#ifndef WEIR_CLI_SUGGEST_H
+#define WEIR_CLI_SUGGEST_H
+
+#include "cli/replay/input_options.h"
+#include "cli/replay/search.h"
+
+#define SUGGEST_TEXT_SIZE 160
+
+enum { MAX_ALGORITHMS = 4, MAX_PERIODS = 8, CURVE_POINTS = 9 };
+
+struct suggest {
+    struct input_options input;
+    const char *algorithms[MAX_ALGORITHMS], *periods[MAX_PERIODS];
+    int64_t periods_us[MAX_PERIODS];
+    size_t algorithm_count, period_count, top;
+    int64_t requests_ppm, clients_ppm; /* parts per million that may be denied */
+    bool json;
+    const char *html; /* NULL: no page */
+};
+
+struct found {
+    uint64_t limit;
+    struct outcome outcome;
+};
+
+struct findings {
+    struct rows *rows;
+    struct search search;
+    struct outcome most;
+    struct found found[MAX_ALGORITHMS][MAX_PERIODS];
+    size_t period; /* of the curve */
+    struct found curve[CURVE_POINTS];
+    size_t curve_count;
+    uint32_t *requests_by_key, *denied_by_key;
+};
+
+/* Write a policy as text that the library reads. */
+void suggest_policy(const struct suggest *suggest, size_t algorithm, size_t period, uint64_t limit,
+                    char text[SUGGEST_TEXT_SIZE]);
+
+/* Write the findings as an HTML page. Return EXIT_OK, or EXIT_FAILED after a complaint. */
+int page_suggest_write(const struct suggest *suggest, const struct findings *findings, const char *key_name);
+
+#endif
