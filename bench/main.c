@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "options.h"
+#include "report/runs.h"
 
 /* The parts that need Redis, TLS or Consul are absent from a build without them. */
 #ifdef WEIR_REDIS
@@ -102,6 +103,12 @@ static void main_prepare(struct bench *bench)
         reach_redis(bench);
 }
 
+static int main_compare(const struct options *options)
+{
+    const int status = runs_compare(options->compared[0], options->compared[1], options->bench.report);
+    return report_close(options->bench.report) ? status : 2;
+}
+
 int main(int argc, char **argv)
 {
     static struct options options = { .sections = SECTIONS, .sections_len = SECTIONS_LEN };
@@ -109,10 +116,13 @@ int main(int argc, char **argv)
     _Static_assert(SECTIONS_LEN <= OPTIONS_MAX_SECTIONS, "one mark each");
     signal(SIGPIPE, SIG_IGN); /* a server that has gone is reported; it does not end the program */
     options_parse(&options, argc, argv);
-    main_prepare(bench);
+    if (!options.compared[0])
+        main_prepare(bench);
     bench->report = report_open(options.json, bench->results);
     if (!bench->report)
         return 2;
+    if (options.compared[0])
+        return main_compare(&options);
     measure_start();
     measure_pin_main();
     bench_machine(bench->report);

@@ -35,6 +35,9 @@ static const char HELP[] =
     "  --results DIR      write the results into this folder: results.html, table.txt, results.json, and plots as PNG\n"
     "                     and SVG (drawn by gnuplot) with their numbers as TSV\n"
     "  --json FILE        write the JSON to this file instead of results.json in that folder\n"
+    "  --compare A B      measure nothing; read the JSON of two runs and print each figure of B divided by A's, with the\n"
+    "                     spread over the repetitions, the figures that changed beyond noise first. Status 1: some\n"
+    "                     did; 2: a file cannot be read or they have no figure in common\n"
     "\n"
     "To measure the parts of weir, next to floors and yardsticks:\n"
     "\n"
@@ -217,6 +220,7 @@ enum {
     REPEAT,
     SECONDS,
     JSON,
+    COMPARE,
     HELP_TEXT
 };
 
@@ -238,6 +242,7 @@ static const struct option OPTIONS[] = {
     { "repeat", required_argument, NULL, REPEAT },
     { "seconds", required_argument, NULL, SECONDS },
     { "json", required_argument, NULL, JSON },
+    { "compare", required_argument, NULL, COMPARE },
     { "help", no_argument, NULL, HELP_TEXT },
     { NULL, 0, NULL, 0 },
 };
@@ -303,6 +308,7 @@ static void parse_option(struct options *options, int option, char *value, struc
     case REPEAT: bench->repeats = (int)parse_number("--repeat", value, 1, MEASURE_MAX_REPEATS); break;
     case SECONDS: bench->seconds = parse_real("--seconds", value, 0.001, MAX_SECONDS); break;
     case JSON: options->json = value; break;
+    case COMPARE: options->compared[0] = value; break;
     case HELP_TEXT: fputs(HELP, stdout); exit(fflush(stdout) == 0 ? 0 : 2);
     default: fputs("Try weir-bench --help.\n", stderr); exit(2); /* getopt has printed the error */
     }
@@ -330,6 +336,10 @@ void options_parse(struct options *options, int argc, char **argv)
                              .instances = 3 };
     while ((option = getopt_long(argc, argv, "", OPTIONS, NULL)) != -1)
         parse_option(options, option, optarg, &given);
+    if (options->compared[0] && optind < argc)
+        options->compared[1] = argv[optind++];
+    if (options->compared[0] && !options->compared[1])
+        options_refuse("--compare takes two files of results, A and B");
     if (optind < argc)
         options_refuse("'%s' is not an option", argv[optind]);
     bench->thorough = bench->extent == EXTENT_FULL || given.sections_len == 1;

@@ -18,7 +18,8 @@ struct options {
     int sections_len;
     bool is_chosen[OPTIONS_MAX_SECTIONS];
     struct bench bench;
-    const char *json; /* NULL: only that of bench.results */
+    const char *json;        /* NULL: only that of bench.results */
+    const char *compared[2]; /* files of results to compare; NULL: measure */
 };
 
 /* Read the options and make the folder for results. Ends the program after printing the help, or with status 2 and a

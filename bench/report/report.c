@@ -193,6 +193,8 @@ void report_number(struct report *report, const char *column, double number)
     struct value *value = value_at(report, column);
     format_number(value->table, MAX_TEXT, number);
     snprintf(value->json, MAX_TEXT, "%.6g", number);
+    if (isfinite(number) && !strpbrk(value->json, ".e")) /* whole numbers are counts, see runs.c */
+        strncat(value->json, ".0", MAX_TEXT - strlen(value->json) - 1);
 }
 
 void report_sample(struct report *report, const char *column, const struct sample *sample)
