@@ -14,7 +14,7 @@ struct command {
     size_t least, most; /* words, the name included */
     bool is_open;       /* it needs no password */
     void (*run)(struct client *client, const struct resp_command *command);
-    const char *usage; /* NULL: as Redis says it of its commands */
+    const char *usage; /* the error about the number of words; NULL: that of Redis */
 };
 
 /* ---- Figures ---- */
@@ -173,7 +173,7 @@ static void run_info(struct client *client, const struct resp_command *command)
 
 static const struct command commands[] = {
     { "CL.THROTTLE", 5, 6, false, run_throttle,
-      "Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]" },
+      THROTTLE_ERROR " Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]" },
     { "WEIR.TRY", 3, 4, false, run_try, NULL },
     { "WEIR.PEEK", 3, 4, false, run_peek, NULL },
     { "WEIR.TRYALL", 4, WORDS_ANY, false, run_try_all, NULL },
@@ -205,7 +205,7 @@ void command_run(struct client *client, const struct resp_command *command)
         else if (command->count >= commands[i].least && command->count <= commands[i].most)
             commands[i].run(client, command);
         else if (commands[i].usage)
-            output_error(client_reply(client), "ERR %s", commands[i].usage);
+            output_error(client_reply(client), "%s", commands[i].usage);
         else
             output_error(client_reply(client), "ERR wrong number of arguments for '%s' command", commands[i].name);
         return;

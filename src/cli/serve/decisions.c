@@ -147,17 +147,31 @@ static void request_make(struct client *client, const struct weir_op *op, enum a
 
 /* ---- Arguments ---- */
 
-static bool word_number(struct client *client, struct span word, int64_t *out)
+/* Read an integer with or without a sign. */
+static bool span_integer(struct span word, int64_t *out)
 {
-    const bool is_negative = word.len > 1 && word.data[0] == '-';
-    if (!span_number(is_negative ? span_slice(word, 1, word.len) : word, out)) {
-        char shown[64];
-        span_show(word, shown, sizeof shown);
-        output_error(client_reply(client), "ERR Couldn't parse as integer: %s", shown);
+    const bool is_negative = word.len > 1 && word.data[0] == '-',
+               is_signed = is_negative || (word.len > 1 && word.data[0] == '+');
+    if (!span_number(is_signed ? span_slice(word, 1, word.len) : word, out))
         return false;
-    }
     *out = is_negative ? -*out : *out;
     return true;
+}
+
+/* Read a number of a command; `code` begins the error. False after that. */
+static bool word_number_or(struct client *client, const char *code, struct span word, int64_t *out)
+{
+    char shown[64];
+    if (span_integer(word, out))
+        return true;
+    span_show(word, shown, sizeof shown);
+    output_error(client_reply(client), "%s Couldn't parse as integer: %s", code, shown);
+    return false;
+}
+
+static bool word_number(struct client *client, struct span word, int64_t *out)
+{
+    return word_number_or(client, "ERR", word, out);
 }
 
 /* Return the limit of that name, or NULL after an error. */
@@ -300,8 +314,12 @@ void run_throttle(struct client *client, const struct resp_command *command)
     int64_t numbers[4] = { 0, 0, 0, 1 };
     struct fault fault;
     for (size_t i = 2; i < command->count; i++)
-        if (!word_number(client, command->words[i], &numbers[i - 2]))
+        if (!word_number_or(client, THROTTLE_ERROR, command->words[i], &numbers[i - 2]))
             return;
+    if (numbers[1] == 0 || numbers[2] == 0) {
+        output_error(client_reply(client), THROTTLE_ERROR " Zero rates are not supported");
+        return;
+    }
     const struct span key = command->words[1];
     if (!request_is_good(client, key, numbers[3] == 0 ? 1 : numbers[3]))
         return;

@@ -12,6 +12,8 @@
 
 #define THROTTLE_MAX 16384
 
+#define THROTTLE_ERROR "Cell error: Store error:" /* how redis-cell begins its errors */
+
 struct throttle_set {
     int64_t max_burst, count, period_s;
     weir_limit *limit; /* NULL: the slot is empty */
