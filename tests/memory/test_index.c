@@ -150,6 +150,7 @@ TEST(what_is_noted_is_found_in_its_line_or_the_line_has_spilled, 30)
         for (int shard = 0; shard < SHARDS; shard++)
             lines += atomic_load(&model.index.counts[shard]);
         const int64_t bytes = lines * (int64_t)sizeof(struct index_line) + SHARDS * (int64_t)sizeof(uint32_t);
+        ck_assert_uint_eq(model.index.pages, 0);
         ck_assert_int_eq(atomic_load(&model.budget.used), bytes);
         index_free(&model.index);
     }

@@ -1,15 +1,28 @@
 /* index.c - writes the index. */
 #include "backends/memory/index.h"
 
+#include "backends/shared/huge.h"
 #include "core/ground/arith.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+
+#define LINES_PER_PAGE (HUGE_BYTES / sizeof(struct index_line))
 
 static size_t lines_bytes(const struct index *index)
 {
     return index->most_lines * index->shards * sizeof(struct index_line);
+}
+
+/* Count a shard's lines from `from` to `end` as in use, and let memory that is mostly in use become huge pages. */
+static void index_use(const struct index *index, size_t shard, uint32_t from, uint32_t end)
+{
+    for (uint32_t i = from; i < end; i++) {
+        const size_t page = (size_t)(index_line_at(index, shard, i) - index->lines) / LINES_PER_PAGE;
+        if (page < index->pages &&
+            atomic_fetch_add_explicit(&index->in_pages[page], 1, memory_order_relaxed) + 1 == LINES_PER_PAGE / 2)
+            huge_advise(&index->lines[page * LINES_PER_PAGE]);
+    }
 }
 
 int index_init(struct index *index, size_t shards, int64_t keys, struct budget *budget)
@@ -17,25 +30,27 @@ int index_init(struct index *index, size_t shards, int64_t keys, struct budget *
     *index = (struct index){ .shards = shards, .budget = budget };
     const uint64_t enough = 2 + (uint64_t)keys / INDEX_KEYS_MOST * 3 / 2; /* hashes spread keys a little unevenly */
     index->most_lines = (uint32_t)(UINT64_MAX >> __builtin_clzll(enough));
+    index->pages = lines_bytes(index) / HUGE_BYTES;
     index->counts = calloc(shards, sizeof *index->counts);
-    if (!index->counts)
+    index->in_pages = calloc(index->pages + 1, sizeof *index->in_pages); /* never of 0 bytes */
+    index->lines = huge_map(lines_bytes(index));
+    if (!index->counts || !index->in_pages || !index->lines)
         return -1;
-    void *lines = mmap(NULL, lines_bytes(index), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                       -1, 0);
-    if (lines == MAP_FAILED)
-        return -1;
-    index->lines = lines;
-    for (size_t i = 0; i < shards; i++)
+    for (size_t i = 0; i < shards; i++) {
         atomic_init(&index->counts[i], 1);
-    budget_overdraw(budget, (int64_t)(shards * (sizeof(struct index_line) + sizeof *index->counts)));
+        index_use(index, i, 0, 1);
+    }
+    const size_t bytes = shards * (sizeof(struct index_line) + sizeof *index->counts);
+    budget_overdraw(budget, (int64_t)(bytes + index->pages * sizeof *index->in_pages));
     return 0;
 }
 
 void index_free(struct index *index)
 {
     if (index->lines)
-        munmap(index->lines, lines_bytes(index));
+        huge_unmap(index->lines, lines_bytes(index));
     free((void *)index->counts);
+    free((void *)index->in_pages);
 }
 
 static uint64_t slot_tag(const struct index_line *line, unsigned slot)
@@ -138,4 +153,5 @@ void index_widen(struct index *index, size_t shard, void (*fetch)(void *user, ui
         for (uint32_t to = (uint32_t)((uint64_t)i * count / old); has_spilled && to < end; to++)
             line_spill(index_line_at(index, shard, to));
     }
+    index_use(index, shard, old, count);
 }

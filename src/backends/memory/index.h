@@ -15,7 +15,7 @@
  *     level 2   a4 a5 a6 a7 b4 b5 b6 b7 c4 c5 c6 c7
  *
  * So lines that come into use together are neighbours. The first use of a page of memory takes long, and this way few
- * pages are used.
+ * pages are used. Once half of the lines in 2 MiB are in use, these may become a huge page (shared/huge.h).
  *
  * The index is a hint, written under the shard's mutex. A reader checks whose entry it was led to, and a key may
  * have an entry that the index does not lead to. But a line that has never spilled has all entries that belong in
@@ -51,11 +51,13 @@ struct index_line {
 
 /* (c) constant, (s) written under the shard's mutex, (a) read atomically */
 struct index {
-    struct index_line *lines; /* (s) (a) */
-    _Atomic uint32_t *counts; /* (s) (a) lines of each shard */
-    size_t shards;            /* (c) */
-    uint32_t most_lines;      /* (c) of a shard; fills whole levels */
-    struct budget *budget;    /* (c) */
+    struct index_line *lines;   /* (s) (a) */
+    _Atomic uint32_t *counts;   /* (s) (a) lines of each shard */
+    _Atomic uint32_t *in_pages; /* (a) lines in use in each 2 MiB; relaxed: counts that order nothing */
+    size_t pages;               /* (c) whole ones */
+    size_t shards;              /* (c) */
+    uint32_t most_lines;        /* (c) of a shard; fills whole levels */
+    struct budget *budget;      /* (c) */
 };
 
 /* Prepare for `shards` shards with up to about `keys` keys each. 0, or -1: out of memory. */

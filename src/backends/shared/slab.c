@@ -5,12 +5,12 @@
  * memory is touched before it is needed. For the same reason a region is cut into pages one by one. */
 #include "backends/shared/slab.h"
 
+#include "backends/shared/huge.h"
 #include "core/ground/arith.h"
 
 #include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #define PLACED_REGIONS (INT64_C(1) << 32 >> 16) /* as many as places of 32 bits can name */
 #define PACK_CHOICE 8                           /* pages of which the one with the fewest entries is emptied */
@@ -33,6 +33,7 @@ struct slab_page {
  * then has all that a decision reads, its last 64 bytes, in one line. */
 #define FIRST_ENTRY 96
 
+_Static_assert(SLAB_REGION_BYTES == HUGE_BYTES, "a region can be a huge page");
 _Static_assert(FIRST_ENTRY % SLAB_STEP == 0 && FIRST_ENTRY >= sizeof(struct slab_page), "entries are aligned");
 _Static_assert(PLACED_REGIONS *SLAB_PLACES_PER_REGION == INT64_C(1) << 32, "a place has 32 bits");
 
@@ -102,7 +103,7 @@ void slab_destroy(struct slab *slab)
 {
     for (struct slab_region *region = slab->regions, *next; region; region = next) {
         next = region->next;
-        munmap(region->address, SLAB_REGION_BYTES);
+        huge_unmap(region->address, SLAB_REGION_BYTES);
         free(region);
     }
     free((void *)slab->directory);
@@ -112,34 +113,18 @@ void slab_destroy(struct slab *slab)
 
 /* ---- Pages ---- */
 
-/* Map an aligned region: map twice as much, and unmap what lies before and behind. */
-static void *slab_region_map(void)
-{
-    size_t mapped = 2 * SLAB_REGION_BYTES;
-    char *low = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (low == MAP_FAILED)
-        return NULL;
-    char *region = (char *)(((uintptr_t)low + SLAB_REGION_BYTES - 1) & ~(uintptr_t)(SLAB_REGION_BYTES - 1));
-    char *end = region + SLAB_REGION_BYTES;
-    if (region > low)
-        munmap(low, (size_t)(region - low));
-    if (low + mapped > end)
-        munmap(end, (size_t)(low + mapped - end));
-    return region;
-}
-
 static bool slab_region_add(struct slab *slab) REQUIRES(slab->mutex)
 {
     struct slab_region *region = malloc(sizeof *region);
     if (!region)
         return false;
-    region->address = slab_region_map();
+    region->address = huge_map(SLAB_REGION_BYTES);
     if (!region->address) {
         free(region);
         return false;
     }
     if (slab->regions) /* the previous region is used up */
-        madvise(slab->regions->address, SLAB_REGION_BYTES, MADV_HUGEPAGE);
+        huge_advise(slab->regions->address);
     region->next = slab->regions;
     slab->regions = region;
     slab->cut = 0;

@@ -1,10 +1,8 @@
 /* slab.h - memory for entries of a few sizes, without a header per entry and without lasting fragmentation.
  *
- * Regions of 2 MiB come from the system, aligned, so that each can be a huge page. The kernel is asked for that
- * only when the region is used up: a huge page made on first touch would delay one insertion until 2 MiB are
- * cleared, which takes milliseconds on a virtual machine. A region is cut into pages, and a page into slots of one
- * size class. The classes are 32 bytes apart up to 256, then 64 up to 512, then 128 up to SLAB_MAX_ENTRY. Larger
- * entries come from malloc(). Everything is taken from a budget first.
+ * Regions of 2 MiB come from the system, aligned, so that each can become a huge page when it is used up (huge.h). A
+ * region is cut into pages, and a page into slots of one size class. The classes are 32 bytes apart up to 256, then 64
+ * up to 512, then 128 up to SLAB_MAX_ENTRY. Larger entries come from malloc(). Everything is taken from a budget first.
  *
  * An empty page can serve any class. If a class has a page's worth of free slots in partly used pages, slab_pack()
  * empties one of them: the slab's user moves its entries to the other pages. So entries of one size cannot lock out

@@ -1,0 +1,35 @@
+/* huge.c - asks the kernel for huge pages. */
+#include "backends/shared/huge.h"
+
+#include <stdint.h>
+#include <sys/mman.h>
+
+static size_t huge_whole(size_t bytes)
+{
+    return (bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
+}
+
+/* Map one huge page more, and unmap what lies before and behind. */
+void *huge_map(size_t bytes)
+{
+    const size_t kept = huge_whole(bytes);
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    char *low = mmap(NULL, kept + HUGE_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (low == MAP_FAILED)
+        return NULL;
+    const size_t before = (HUGE_BYTES - (uintptr_t)low % HUGE_BYTES) % HUGE_BYTES;
+    if (before > 0)
+        munmap(low, before);
+    munmap(low + before + kept, HUGE_BYTES - before);
+    return low + before;
+}
+
+void huge_unmap(void *memory, size_t bytes)
+{
+    munmap(memory, huge_whole(bytes));
+}
+
+void huge_advise(void *memory)
+{
+    madvise(memory, HUGE_BYTES, MADV_HUGEPAGE);
+}

@@ -1,0 +1,28 @@
+/* huge.h - memory that becomes huge pages once it is in use.
+ *
+ * A decision on a large table misses the processor's cache for the table itself and, on pages of 4 KiB, for the address
+ * of its page as well. A huge page of 2 MiB saves the second miss.
+ *
+ * Memory begins on small pages, and its user says when most of 2 MiB is in use. Then a thread of the kernel copies it
+ * to a huge page within minutes. Two faster ways would delay decisions, and a table of ten keys would take 2 MiB:
+ *
+ *     a huge page on first touch    0.1 ms; 5 ms on a virtual machine whose host must find the memory first
+ *     MADV_COLLAPSE                 0.5 ms and up to 20 ms there, with threads waiting that need a page or this memory
+ *
+ * (Linux, Documentation/admin-guide/mm/transhuge.rst.)
+ */
+#ifndef BACKENDS_SHARED_HUGE_H
+#define BACKENDS_SHARED_HUGE_H
+
+#include <stddef.h>
+
+#define HUGE_BYTES ((size_t)2 << 20)
+
+/* Map at least `bytes` zeroed bytes, aligned to HUGE_BYTES. Only what is touched takes memory. NULL: out of memory. */
+void *huge_map(size_t bytes);
+void huge_unmap(void *memory, size_t bytes);
+
+/* Let HUGE_BYTES of such a mapping become a huge page. A kernel without them leaves it as it is. */
+void huge_advise(void *memory);
+
+#endif
