@@ -52,6 +52,7 @@ enum weir_on_failure {
 
 struct weir_peers; /* follow.h */
 struct weir_consul;
+struct weir_event; /* events.h */
 
 enum weir_log_level { WEIR_LOG_ERROR, WEIR_LOG_WARNING, WEIR_LOG_INFO };
 
@@ -166,10 +167,19 @@ struct weir_options {
      * in Consul. Must not call weir_close(): the thread may be one that weir_close() waits for. That either ends
      * the program by abort() with a message on stderr, or hangs. */
     void (*log)(void *user, enum weir_log_level level, const char *line);
-    void *user; /* passed to both */
-    bool quiet; /* true: without `log`, write nothing to stderr either */
+    /* Receives events, see events.h: keys that come near their limit or are denied, outages, changes of policies and
+     * shares. Called without locks, on the separate thread that calls `log`; with events_at_once on the thread where the
+     * event happens. Without this hook a decision pays for a branch at most. Must not call weir_close(). Default: none */
+    void (*event)(void *user, const struct weir_event *event);
+    void *user; /* passed to all three */
+    bool
+        events_in_clear; /* true: an event about a key has the key's first WEIR_TOP_KEY_SIZE bytes, not only its hash */
+    bool events_at_once; /* true: call `event` on the caller's thread, or on a thread of the limiter that serves Redis:
+                           * a hook that blocks there holds up decisions of all callers. No event is lost then */
+    bool quiet;          /* true: without `log`, write nothing to stderr either */
 
-    int64_t top_keys; /* count the keys that are denied most, this many of them: 0 to WEIR_MAX_TOP_KEYS; default 0: none.
+    int64_t
+        top_keys; /* count the keys that are denied most, this many of them: 0 to WEIR_MAX_TOP_KEYS; default 0: none.
                        * See weir_top_keys_read() */
     bool top_keys_in_clear; /* true: also keep the first WEIR_TOP_KEY_SIZE bytes of these keys, not only hashes */
 

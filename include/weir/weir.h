@@ -536,6 +536,7 @@ struct weir_stats {
     uint64_t unsettled;                /* permits used and never charged: admitted in an outage, of too many outages,
                                         * with too little memory or a state in Redis that is not weir's; or of
                                         * weir_charge(), beyond what a key can hold */
+    uint64_t events_lost;              /* events for weir_options.event that found the queue full */
 };
 
 /* What one limit, or one override, has answered. A member of weir_try_all() counts when the group is admitted, or when
@@ -617,6 +618,7 @@ WEIR_API int weir_stats_print(const struct weir_stats *stats, const struct weir_
  * named "limit" gives WEIR_EINVAL. The next call may need more room, because counters grow. */
 WEIR_API int weir_limit_stats_print(weir *w, const struct weir_label *labels, size_t n, char *text, size_t size);
 
+#include <weir/events.h>
 #include <weir/follow.h>
 #include <weir/http.h>
 #include <weir/inspect.h>

@@ -5,7 +5,7 @@
 #include "core/api/life.h"
 #include "core/follow/follow.h"
 #include "core/ground/cancel.h"
-#include "core/ground/log_queue.h"
+#include "core/ground/hook_queue.h"
 #include "core/limiter/options.h"
 #include "core/limiter/own_ops.h"
 
@@ -137,7 +137,7 @@ static int open_mode(const struct weir_options *options, struct weir_backend **o
 static int open_conclude(const struct weir_options *options, int error)
 {
     if (error && options && options->size == sizeof *options && options->log)
-        log_queue_settle(&(struct log){ options->log, options->user });
+        hook_queue_settle(&(struct log){ options->log, options->user });
     return log_conclude(error);
 }
 

@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "core/api/life.h"
-#include "core/ground/log_queue.h"
+#include "core/ground/hook_queue.h"
 #include "core/limiter/limiter.h"
 #include "core/limiter/options.h"
 
@@ -656,7 +656,7 @@ TEST(threads_that_fail_and_succeed_at_once_agree_on_each_outage, 60)
     }
     atomic_store(&stage.fake.flaky, 0);
     taken(stage.limit, "a", 1); /* no outage lasts beyond this */
-    log_queue_settle(&(struct log){ count_lines, lines });
+    hook_queue_settle(&(struct log){ count_lines, lines });
     const struct weir_stats stats = stats_of(stage.scene.limiter);
     ck_assert_uint_eq(stats.fallbacks, (uint64_t)fallbacks);
     ck_assert_int_eq(fallbacks, THREADS * ROUNDS / 3);

@@ -1,5 +1,5 @@
 /* test_log.c - lines that are queued for a log hook: their order, their loss, and that no caller waits for the hook. */
-#include "core/ground/log_queue.h"
+#include "core/ground/hook_queue.h"
 #include "fake.h"
 #include "support.h"
 
@@ -58,13 +58,13 @@ static const struct log to_slow = { hear, &slow };
 
 TEST(nobody_waits_for_a_hook_and_its_lines_keep_their_order, 30)
 {
-    for (int i = 0; i < LOG_QUEUE_LINES; i++) /* the test ends here if one of them waits */
+    for (int i = 0; i < HOOK_QUEUE_LINES; i++) /* the test ends here if one of them waits */
         log_later(&to_slow, WEIR_LOG_WARNING, "line %d", i);
     ck_assert_str_eq(weir_last_message(), "line 63");
     await_call();
     let_return();
-    log_queue_settle(&to_slow);
-    ck_assert_int_eq(slow.lines, LOG_QUEUE_LINES);
+    hook_queue_settle(&to_slow);
+    ck_assert_int_eq(slow.lines, HOOK_QUEUE_LINES);
     ck_assert(slow.in_order && slow.lost == 0);
 }
 
@@ -72,16 +72,16 @@ TEST(lines_without_room_are_lost_and_counted, 30)
 {
     log_later(&to_slow, WEIR_LOG_WARNING, "line 0");
     await_call(); /* the queue is empty again, and its thread busy */
-    for (int i = 1; i <= LOG_QUEUE_LINES + 7; i++)
+    for (int i = 1; i <= HOOK_QUEUE_LINES + 7; i++)
         log_later(&to_slow, WEIR_LOG_INFO, "line %d", i);
     let_return();
-    log_queue_settle(&to_slow);
-    ck_assert_int_eq(slow.lines, 1 + LOG_QUEUE_LINES);
+    hook_queue_settle(&to_slow);
+    ck_assert_int_eq(slow.lines, 1 + HOOK_QUEUE_LINES);
     ck_assert(slow.in_order);
     ck_assert_int_eq(slow.lost, 7);
-    log_later(&to_slow, WEIR_LOG_INFO, "line %d", 1 + LOG_QUEUE_LINES);
-    log_queue_settle(&to_slow);
-    ck_assert(slow.in_order && slow.lines == 2 + LOG_QUEUE_LINES);
+    log_later(&to_slow, WEIR_LOG_INFO, "line %d", 1 + HOOK_QUEUE_LINES);
+    hook_queue_settle(&to_slow);
+    ck_assert(slow.in_order && slow.lines == 2 + HOOK_QUEUE_LINES);
 }
 
 static void count_line(void *user, enum weir_log_level level, const char *line)
@@ -93,17 +93,17 @@ TEST(settling_waits_for_the_own_hook_alone, 30)
 {
     _Atomic int count = 0;
     const struct log other = { count_line, &count };
-    log_queue_settle(&other);
+    hook_queue_settle(&other);
     log_later(&other, WEIR_LOG_WARNING, "one");
-    log_queue_settle(&other);
+    hook_queue_settle(&other);
     ck_assert_int_eq(atomic_load(&count), 1);
     log_later(&to_slow, WEIR_LOG_WARNING, "line 0");
     await_call();
-    log_queue_settle(&other);
+    hook_queue_settle(&other);
     log_later(&(struct log){ NULL, NULL }, WEIR_LOG_ERROR, "no hook");
     ck_assert_str_eq(weir_last_message(), "no hook");
     let_return();
-    log_queue_settle(&to_slow);
+    hook_queue_settle(&to_slow);
 }
 
 #if !defined(__SANITIZE_THREAD__) /* ThreadSanitizer does not support threads in a forked child */
@@ -116,16 +116,16 @@ TEST(a_child_of_a_fork_has_a_queue_that_works_and_none_of_the_lines, 30)
     if (child == 0) {
         _Atomic int count = 0;
         const struct log own = { count_line, &count };
-        log_queue_settle(&to_slow);
+        hook_queue_settle(&to_slow);
         log_later(&own, WEIR_LOG_WARNING, "own");
-        log_queue_settle(&own);
+        hook_queue_settle(&own);
         _exit(atomic_load(&count) == 1 ? 0 : 1);
     }
     int status = -1;
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     let_return();
-    log_queue_settle(&to_slow);
+    hook_queue_settle(&to_slow);
     ck_assert_int_eq(slow.lines, 2);
 }
 #endif
@@ -191,6 +191,6 @@ TEST(a_hook_that_closes_its_limiter_ends_the_program_with_a_sentence, 30)
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert(read(ends[0], said, sizeof said - 1) > 0);
     ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
-    ck_assert_str_eq(said, "weir: weir_close() was called from the log hook, for which it waits\n");
+    ck_assert_str_eq(said, "weir: weir_close() was called from a hook for which it waits\n");
     close(ends[0]);
 }

@@ -184,7 +184,8 @@ TEST(names_are_those_that_dashboards_know, 30)
                                       .lease_lost = 21,
                                       .denial_hits = 22,
                                       .settled = 23,
-                                      .unsettled = 24 };
+                                      .unsettled = 24,
+                                      .events_lost = 25 };
     static const char *const names[] = {
         "weir_allowed_total",
         "weir_denied_total",
@@ -210,6 +211,7 @@ TEST(names_are_those_that_dashboards_know, 30)
         "weir_denial_hits_total",
         "weir_settled_permits_total",
         "weir_unsettled_permits_total",
+        "weir_events_lost_total",
     };
     const struct page page = page_of(text_of(&stats, NULL, 0));
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)

@@ -1,7 +1,7 @@
 /* redis_place.c - what the fault tests share: see redis_place.h. */
 #include "redis_place.h"
 
-#include "core/ground/log_queue.h"
+#include "core/ground/hook_queue.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@ static void place_log(void *user, enum weir_log_level level, const char *line)
 
 int place_log_lines(struct place *place)
 {
-    log_queue_settle(&(struct log){ place_log, place });
+    hook_queue_settle(&(struct log){ place_log, place });
     return atomic_load(&place->log_lines);
 }
 

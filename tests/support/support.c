@@ -1,7 +1,7 @@
 /* support.c - what the tests share: see support.h. */
 #include "support.h"
 
-#include "core/ground/log_queue.h"
+#include "core/ground/hook_queue.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -145,7 +145,7 @@ static void scene_log(void *user, enum weir_log_level level, const char *line)
 
 const struct scene *scene_heard(struct scene *scene)
 {
-    log_queue_settle(&(struct log){ scene_log, scene });
+    hook_queue_settle(&(struct log){ scene_log, scene });
     return scene;
 }
 

@@ -148,6 +148,7 @@ static void count_member(const struct weir_backend_request *member, const struct
 {
     figures_count_member(member->limit, member->cost, decision);
     top_keys_count(member, decision);
+    events_note(member, decision);
 }
 
 /* Ask the shadow limits of a group that is admitted, each by itself: their answers bind nothing. Those that fail are
@@ -261,6 +262,7 @@ static int try_group(struct weir *limiter, const struct weir_request *requests, 
         shadow_apply(group[i].limit, group[i].key, &outs[i]);
         figures_count(group[i].limit, group[i].cost, &outs[i]);
         top_keys_count(&group[i], &outs[i]);
+        events_note(&group[i], &outs[i]);
         fallbacks += failure_decided(&outs[i]);
     }
     stats_add(&limiter->stats, STATS_FALLBACKS, fallbacks);

@@ -4,8 +4,9 @@
 #include "core/api/limit_file.h"
 #include "core/follow/follow.h"
 #include "core/ground/cancel.h"
-#include "core/ground/log_queue.h"
+#include "core/ground/hook_queue.h"
 #include "core/ground/wake_fd.h"
+#include "core/limiter/events.h"
 #include "core/limiter/figures.h"
 #include "core/limiter/inside.h"
 #include "core/limiter/limits.h"
@@ -82,6 +83,7 @@ static void limiter_free(struct weir *limiter)
     free(atomic_load(&limiter->ping));
     free(limiter->share_memory);
     top_keys_free(limiter->top_keys);
+    events_free(limiter->events);
     pthread_cond_destroy(&limiter->closing.begins);
     lock_destroy(&limiter->closing.mutex);
     lock_destroy(&limiter->mutex);
@@ -128,7 +130,8 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
     limiter->is_foreign = limiter->can_block && !own_ops(backend);
     limiter->spans = ops->spans;
     limiter->own_clock = ops->own_clock && !options->by_local_clock;
-    limiter->is_plain = !limiter->can_block && !limiter->own_clock && options->on_failure == WEIR_FAIL_ERROR;
+    limiter->is_plain = !limiter->can_block && !limiter->own_clock && options->on_failure == WEIR_FAIL_ERROR &&
+                        !options->event;
     atomic_init(&limiter->answers.event_fd, -1);
     limiter->log = (struct log){ options->log, options->user };
     clock_init(&limiter->clock, options->now_us, options->user);
@@ -160,6 +163,10 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
         limiter->top_keys = top_keys_make((size_t)options->top_keys, options->top_keys_in_clear);
         error = limiter->top_keys ? WEIR_OK : WEIR_ENOMEM;
     }
+    if (!error && options->event) {
+        limiter->events = events_make(options);
+        error = limiter->events ? WEIR_OK : WEIR_ENOMEM;
+    }
     if (!error && follow_is_asked(options))
         error = follow_begin(limiter, options);
     if (!error)
@@ -182,6 +189,7 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
     }
     if (ops->watch && limiter->outage->settle.is_on)
         ops->watch(backend, settle_returned, limiter);
+    events_tell_policies(limiter);
     *out = limiter;
     return WEIR_OK;
 }
@@ -210,7 +218,7 @@ void weir_close(weir *limiter)
     backend->ops->destroy(backend);
     if (fallback)
         fallback->ops->destroy(fallback);
-    log_queue_settle(&limiter->log);
+    hook_queue_settle(&limiter->log);
     limiter_free(limiter);
 }
 
@@ -244,6 +252,7 @@ int weir_stats_read(weir *limiter, struct weir_stats *out)
         .outages = stats_sum(&limiter->stats, STATS_OUTAGES),
         .settled = stats_sum(&limiter->stats, STATS_SETTLED),
         .unsettled = stats_sum(&limiter->stats, STATS_UNSETTLED),
+        .events_lost = events_lost(limiter->events),
     };
     if (limiter->backend->ops->stats)
         limiter->backend->ops->stats(limiter->backend, &read);

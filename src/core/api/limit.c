@@ -1,5 +1,6 @@
 /* limit.c - defines limits and overrides, finds them, and describes them. */
 #include "core/algorithm/lease_rules.h"
+#include "core/limiter/events.h"
 #include "core/limiter/figures.h"
 #include "core/limiter/limits.h"
 #include "core/limiter/request.h"
@@ -50,6 +51,7 @@ static int define(struct weir *limiter, const char *text, const struct weir_poli
     lock_give(&limiter->mutex);
     if (changes)
         failure_split(limiter);
+    events_tell_policies(limiter);
     if (!error && out)
         *out = limit;
     return error;

@@ -1,6 +1,7 @@
 /* limit_file.c - defines everything that a policy file says, or nothing. */
 #include "core/api/limit_file.h"
 
+#include "core/limiter/events.h"
 #include "core/limiter/limits.h"
 #include "core/outage/failure.h"
 #include "core/policy/policy_list.h"
@@ -88,5 +89,8 @@ int weir_limits_load(weir *limiter, const char *path, char *message, size_t mess
     const struct message sentence = { message, message_size };
     if (!limiter || !path)
         return message_refuse(sentence, "%s must not be NULL", limiter ? "path" : "limiter");
-    return limits_load(limiter, path, LAYER_CODE, sentence);
+    int error = limits_load(limiter, path, LAYER_CODE, sentence);
+    if (!error)
+        events_tell_policies(limiter);
+    return error;
 }

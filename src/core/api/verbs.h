@@ -2,6 +2,7 @@
 #ifndef CORE_API_VERBS_H
 #define CORE_API_VERBS_H
 
+#include "core/limiter/events.h"
 #include "core/limiter/figures.h"
 #include "core/limiter/inside.h"
 #include "core/limiter/request.h"
@@ -51,6 +52,7 @@ static inline void count_answer(const struct weir_backend_request *request, int 
     }
     figures_count(request->limit, request->cost, decision);
     top_keys_count(request, decision);
+    events_note(request, decision);
     if (failure_decided(decision))
         stats_add(stats, STATS_FALLBACKS, 1);
 }

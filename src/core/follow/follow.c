@@ -3,6 +3,7 @@
 
 #include "core/follow/layers.h"
 #include "core/ground/arith.h"
+#include "core/limiter/events.h"
 #include "core/limiter/inside.h"
 #include "core/limiter/limits.h"
 #include "core/outage/failure.h"
@@ -40,20 +41,30 @@ static struct share floors_instead(const struct share *shares)
     };
 }
 
-/* Put the share into force. Return a limit without exact arithmetic at it, or NULL. */
-static struct weir_limit *put_into_force(struct weir *limiter, struct follow *follow) REQUIRES(follow->peers_mutex)
+/* What follows from a new share in force, to be done without peers_mutex. */
+struct placed {
+    bool is_placed, splits, is_new;
+    const struct weir_limit *unfit; /* a limit without exact arithmetic at it, or NULL */
+    struct weir_event event;
+};
+
+/* Put the share into force. */
+static struct placed put_into_force(struct weir *limiter, struct follow *follow) REQUIRES(follow->peers_mutex)
 {
+    struct placed placed = { .is_placed = true, .event.kind = WEIR_EVENT_SHARE };
     struct share chain[PEERS_SHARES];
     struct weir_limit *unfit;
-    bool changes;
     peers_in_force(&follow->peers, chain);
-    if (limits_put_share(limiter, chain, &unfit, &changes) != WEIR_OK) {
+    if (limits_put_share(limiter, chain, &unfit, &placed.splits) != WEIR_OK) {
         const struct share floors = floors_instead(chain);
-        limits_put_share(limiter, &floors, &unfit, &changes); /* this needs no memory */
+        limits_put_share(limiter, &floors, &unfit, &placed.splits); /* this needs no memory */
     }
-    if (changes)
-        failure_split(limiter);
-    return unfit;
+    const struct weir_event_share share = { chain[0].weight, chain[0].total, share_instances(chain) };
+    struct weir_event_share *last = &follow->last_share;
+    placed.is_new = share.weight != last->weight || share.total != last->total || share.instances != last->instances;
+    placed.event.share = *last = share;
+    placed.unfit = unfit;
+    return placed;
 }
 
 int follow_begin(struct weir *limiter, const struct weir_options *options)
@@ -88,7 +99,7 @@ int follow_begin(struct weir *limiter, const struct weir_options *options)
         };
         lock_take(&follow->peers_mutex);
         peers_begin(&follow->peers, &rules);
-        put_into_force(limiter, follow);
+        put_into_force(limiter, follow); /* no outage lasts yet, and nothing has changed that would be reported */
         lock_give(&follow->peers_mutex);
     }
     return WEIR_OK;
@@ -207,15 +218,19 @@ void follow_failed(struct weir *limiter, enum weir_followed what, const char *fo
 
 /* ---- Peers ---- */
 
-/* Record that the current share is in force. */
-static void note_share(struct weir *limiter, const struct weir_limit *unfit, bool is_settled)
+/* Record and report that the current share is in force. */
+static void note_share(struct weir *limiter, struct placed *placed, bool is_settled)
 {
     struct follow *follow = limiter->follow;
+    if (placed->splits)
+        failure_split(limiter);
     lock_take(&follow->mutex);
     follow->is_settled = is_settled;
     pthread_cond_broadcast(&follow->changes);
     lock_give(&follow->mutex);
-    limits_tell_unfit(limiter, unfit);
+    limits_tell_unfit(limiter, placed->unfit);
+    if (placed->is_new)
+        events_tell(limiter, &placed->event);
 }
 
 void follow_peers(struct weir *limiter, const struct weir_peer *peers, size_t n, const char *self)
@@ -232,7 +247,7 @@ void follow_peers(struct weir *limiter, const struct weir_peer *peers, size_t n,
     const int64_t now_us = follow->now_us(); /* under the lock, so that the time of the rules never steps back */
     const bool turns = peers_turn(&follow->peers, now_us);
     const bool changes = peers_hear(&follow->peers, &share, now_us);
-    const struct weir_limit *unfit = turns || changes ? put_into_force(limiter, follow) : NULL;
+    struct placed placed = turns || changes ? put_into_force(limiter, follow) : (struct placed){ .is_placed = false };
     const bool is_settled = peers_is_settled(&follow->peers);
     lock_give(&follow->peers_mutex);
 
@@ -240,7 +255,7 @@ void follow_peers(struct weir *limiter, const struct weir_peer *peers, size_t n,
     follow->followed[WEIR_FOLLOW_PEERS].stats.instances = (int64_t)n;
     follow->followed[WEIR_FOLLOW_PEERS].stats.rank = rank;
     lock_give(&follow->mutex);
-    note_share(limiter, unfit, is_settled);
+    note_share(limiter, &placed, is_settled);
     follow_note_answer(limiter, WEIR_FOLLOW_PEERS, now_us, changes);
 }
 
@@ -259,14 +274,14 @@ void follow_peers_turn(struct weir *limiter)
     lock_take(&follow->peers_mutex);
     const bool was_stale = follow->peers.is_stale;
     const bool turns = peers_turn(&follow->peers, follow->now_us());
-    const struct weir_limit *unfit = turns ? put_into_force(limiter, follow) : NULL;
+    struct placed placed = turns ? put_into_force(limiter, follow) : (struct placed){ .is_placed = false };
     const bool is_settled = peers_is_settled(&follow->peers);
     const bool becomes_stale = follow->peers.is_stale && !was_stale;
     struct share chain[PEERS_SHARES];
     peers_in_force(&follow->peers, chain);
     lock_give(&follow->peers_mutex);
-    if (turns)
-        note_share(limiter, unfit, is_settled);
+    if (placed.is_placed)
+        note_share(limiter, &placed, is_settled);
     if (becomes_stale)
         log_line(&limiter->log, WEIR_LOG_WARNING,
                  "peers: not known for %lld s: the share is %lld/%lld until they are known again",

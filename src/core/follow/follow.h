@@ -42,7 +42,8 @@ struct follow {
     /* Held while a share is put into force, which takes limiter->mutex and settle.mutex. So shares come into force in
      * the order in which they were reported. */
     struct lock peers_mutex;
-    struct peers peers; /* (p) */
+    struct peers peers;                 /* (p) */
+    struct weir_event_share last_share; /* (p) in force */
 
     struct lock mutex;
     pthread_cond_t changes;             /* (f) what weir_await_ready() waits for; CLOCK_MONOTONIC */

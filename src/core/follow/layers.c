@@ -1,6 +1,7 @@
 /* layers.c - compares all policies of a source with those that it had before. */
 #include "core/follow/layers.h"
 
+#include "core/limiter/events.h"
 #include "core/limiter/limits.h"
 #include "core/outage/failure.h"
 
@@ -146,6 +147,7 @@ int layers_apply(struct weir *limiter, enum weir_followed what, const struct pol
     lock_give(&limiter->mutex);
     if (application.splits)
         failure_split(limiter);
+    events_tell_policies(limiter);
     if (application.kept.count > 0)
         log_line(&limiter->log, WEIR_LOG_WARNING,
                  "limit %s: no source defines it any more; its last policy stays in force (%zu such limits)",

@@ -3,7 +3,7 @@
 
 #include "core/ground/cancel.h"
 #include "core/ground/clock.h"
-#include "core/ground/log_queue.h"
+#include "core/ground/hook_queue.h"
 
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -100,7 +100,7 @@ void log_later(const struct log *log, enum weir_log_level level, const char *for
     make_line(line, level, format, arguments);
     va_end(arguments);
     if (log->line)
-        log_queue_put(log, level, line);
+        hook_queue_put(log, level, line);
 }
 
 /* ---- Without a hook ---- */

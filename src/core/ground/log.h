@@ -2,7 +2,7 @@
  *
  * A line is made on the stack. It contains no control characters, so no newline, and no keys or secrets. The hook is
  * called without any lock held. A hook may block for long, so lines about Redis and outages go through a queue
- * (log_queue.h): otherwise the hook would hold up decisions. Lines about what a caller has asked for come in its call.
+ * (hook_queue.h): otherwise the hook would hold up decisions. Lines about what a caller has asked for come in its call.
  */
 #ifndef CORE_GROUND_LOG_H
 #define CORE_GROUND_LOG_H

@@ -27,6 +27,7 @@
 #include "core/policy/plan_cell.h"
 #include "core/policy/share.h"
 
+struct events;
 struct follow;
 struct outage;
 struct override;
@@ -72,6 +73,7 @@ struct weir_limit {
     bool is_changed;                /* (m) the policy in force has no plan yet */
     bool is_listed;                 /* (m) named by the followed policies that are being applied */
     bool is_dirty;                  /* (m) a limit's: its plans must be written */
+    bool is_untold;                 /* (m) its policy has changed since events.h reported one */
     struct weir_policy policy;      /* (m) in force, or the last that was */
     struct layers layers;           /* (m) */
     UT_hash_handle hh;              /* (m) by name */
@@ -103,14 +105,14 @@ struct closing {
 
 /* (c) constant once open, (m) mutex */
 struct weir {
-    struct weir_backend *backend;    /* (c) */
-    struct clock clock;              /* (c) */
-    bool is_plain;                   /* (c) the backend can neither block nor fail, and decides by `clock` */
-    bool can_block;                  /* (c) weir_close() must wait for calls, so inside.h counts them */
-    bool is_foreign;                 /* (c) the backend is a user's and can block: cancel.h is for each call to it */
-    bool spans;                      /* (c) the backend takes spans as deadlines */
-    bool own_clock;                  /* (c) the backend gets no time unless the caller passes one */
-    bool share_varies;               /* (c) peers are followed */
+    struct weir_backend *backend; /* (c) */
+    struct clock clock;           /* (c) */
+    bool is_plain;     /* (c) the backend can neither block nor fail, and decides by `clock`; and there are no events */
+    bool can_block;    /* (c) weir_close() must wait for calls, so inside.h counts them */
+    bool is_foreign;   /* (c) the backend is a user's and can block: cancel.h is for each call to it */
+    bool spans;        /* (c) the backend takes spans as deadlines */
+    bool own_clock;    /* (c) the backend gets no time unless the caller passes one */
+    bool share_varies; /* (c) peers are followed */
     enum weir_on_failure on_failure; /* (c) */
     struct weir_backend *fallback;   /* (c) with WEIR_FAIL_LOCAL; otherwise NULL */
     struct log log;                  /* (c) */
@@ -131,9 +133,10 @@ struct weir {
     void *share_memory;              /* (m) the weights of all of them, and all but the first */
 
     struct closing closing;
-    struct outage *outage; /* (c) core/outage/outage.h */
-    struct follow *follow; /* (c) core/follow/follow.h; NULL if nothing is followed */
+    struct outage *outage;     /* (c) core/outage/outage.h */
+    struct follow *follow;     /* (c) core/follow/follow.h; NULL if nothing is followed */
     struct top_keys *top_keys; /* (c) top_keys.h; NULL: not asked for */
+    struct events *events;     /* (c) events.h; NULL: no hook */
     struct forks_watcher forks;
     struct stats stats;
 };

@@ -27,6 +27,13 @@ void limits_undo(struct weir *limiter, size_t count) REQUIRES(limiter->mutex);
  * the order in which they were made. */
 struct weir_limit *limits_next(const struct weir *limiter, const struct weir_limit *target) REQUIRES(limiter->mutex);
 
+/* Return the first limit or override after `target`, or of all, whose is_untold is set; NULL: there is none. */
+struct weir_limit *limits_next_changed(const struct weir *limiter, const struct weir_limit *target)
+    REQUIRES(limiter->mutex);
+
+/* True if the limit or override is in force. */
+bool limits_is_in_force(const struct weir_limit *target);
+
 /* Free the table of limits. No other thread uses the limiter any more. */
 void limits_free(struct weir *limiter);
 

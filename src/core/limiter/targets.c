@@ -51,7 +51,7 @@ int limits_check(const struct weir *limiter, const struct weir_policy *policy, s
     return limiter->share_varies ? WEIR_OK : plan_make(policy, &limiter->share, &plan, message);
 }
 
-static bool target_is_in_force(const struct weir_limit *target)
+bool limits_is_in_force(const struct weir_limit *target)
 {
     return target->override ? atomic_load_explicit(&target->override->in_force, memory_order_relaxed)
                             : target->is_defined;
@@ -60,7 +60,15 @@ static bool target_is_in_force(const struct weir_limit *target)
 struct weir_limit *limits_next(const struct weir *limiter, const struct weir_limit *target)
 {
     struct weir_limit *next = target ? target->next_target : limiter->first_target;
-    while (next && !(target_is_in_force(next) && next->of->is_defined))
+    while (next && !(limits_is_in_force(next) && next->of->is_defined))
+        next = next->next_target;
+    return next;
+}
+
+struct weir_limit *limits_next_changed(const struct weir *limiter, const struct weir_limit *target)
+{
+    struct weir_limit *next = target ? target->next_target : limiter->first_target;
+    while (next && !next->is_untold)
         next = next->next_target;
     return next;
 }
@@ -69,7 +77,7 @@ struct weir_limit *limits_next(const struct weir *limiter, const struct weir_lim
 static bool is_other_plan(struct weir_limit *target, const struct weir_plan *plan)
 {
     struct weir_plan old;
-    if (!target_is_in_force(target))
+    if (!limits_is_in_force(target))
         return target->override;
     plan_cell_read(&target->local_plan, &old);
     return old.fingerprint != plan->fingerprint;
@@ -79,6 +87,7 @@ static bool is_other_plan(struct weir_limit *target, const struct weir_plan *pla
 static bool write_plans(const struct weir *limiter, struct weir_limit *target) REQUIRES(limiter->mutex)
 {
     struct plans plans;
+    target->is_untold = target->is_untold || target->is_changed;
     if (target->is_changed) {
         target->part = plans_make(limiter, &target->policy, &plans);
     } else {
@@ -130,7 +139,7 @@ void target_set(struct weir_limit *target, enum layer layer, const struct weir_p
         return;
     }
     const struct weir_policy *best = &layers->policies[top];
-    if (target_is_in_force(target) && memcmp(best, &target->policy, sizeof *best) == 0)
+    if (limits_is_in_force(target) && memcmp(best, &target->policy, sizeof *best) == 0)
         return;
     target->policy = *best;
     target->is_changed = true;
@@ -155,7 +164,8 @@ static bool write_all(const struct weir *limiter, struct weir_limit *limit) REQU
     for (size_t i = 0; i < count; i++) {
         if (is_wanted(overrides->all[i]))
             continue;
-        changes = changes || target_is_in_force(overrides->all[i]->limit);
+        if (limits_is_in_force(overrides->all[i]->limit))
+            changes = overrides->all[i]->limit->is_untold = true;
         set_in_force(overrides->all[i], false);
     }
     if (limit->is_defined || limit->is_changed) {
@@ -210,7 +220,7 @@ static bool write_all_at_share(struct weir *limiter, struct weir_limit **unfit) 
         const size_t count = overrides ? overrides->count : 0;
         for (size_t i = 0; i <= count; i++) {
             struct weir_limit *target = i == 0 ? limit : overrides->all[i - 1]->limit;
-            if (!target_is_in_force(target))
+            if (!limits_is_in_force(target))
                 continue;
             changes = write_at_share(limiter, target) || changes;
             if (target->part == PLAN_PART_UNFIT)
@@ -257,7 +267,7 @@ void limits_count_parts(const struct weir *limiter, uint64_t *lifts, uint64_t *z
         const size_t count = overrides && limit->is_defined ? overrides->count : 0;
         for (size_t i = 0; i <= count; i++) {
             const struct weir_limit *target = i == 0 ? limit : overrides->all[i - 1]->limit;
-            const bool counts = target_is_in_force(target);
+            const bool counts = limits_is_in_force(target);
             *lifts += counts && target->part == PLAN_PART_LIFTED;
             *zeros += counts && (target->part == PLAN_PART_ZERO || target->part == PLAN_PART_UNFIT);
         }

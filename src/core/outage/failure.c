@@ -19,6 +19,7 @@
 #include "core/outage/failure.h"
 
 #include "core/ground/arith.h"
+#include "core/limiter/events.h"
 #include "core/limiter/own_ops.h"
 #include "core/limiter/request.h"
 #include "core/outage/settle.h"
@@ -142,6 +143,25 @@ static uint64_t outage_begin(struct weir *limiter, uint64_t word, bool lasts, in
     return begun;
 }
 
+/* Report the end of an outage, whose word this is, if its beginning was reported. Holds no mutex. */
+static void outage_tell_end(struct weir *limiter, uint64_t word, int64_t now_us)
+{
+    struct weir_event event = { .kind = WEIR_EVENT_OUTAGE_ENDED };
+    event.outage = (struct weir_event_outage){ .lasted_us = max_of(0, now_us - outage_since_us(word)) };
+    if (word & OUTAGE_LASTS && word & OUTAGE_LOGGED)
+        events_tell(limiter, &event);
+}
+
+/* Log and report an outage that has begun. */
+static void outage_tell_begin(struct weir *limiter, int error)
+{
+    struct weir_event event = { .kind = WEIR_EVENT_OUTAGE_BEGAN };
+    event.outage = (struct weir_event_outage){ .error = error };
+    log_later(&limiter->log, WEIR_LOG_WARNING, "backend %s: %s; %s until it answers", limiter->backend->ops->name,
+              weir_strerror(error), log_action[limiter->on_failure]);
+    events_tell(limiter, &event);
+}
+
 /* Return the word of the outage that the backend is in; begin one if none lasts. */
 static uint64_t outage_enter(struct weir *limiter, const struct weir_key *key, int64_t now_us, int error)
 {
@@ -161,13 +181,15 @@ static uint64_t outage_enter(struct weir *limiter, const struct weir_key *key, i
             break;
         lock_give(&limiter->outage->settle.mutex); /* another thread was faster */
     }
+    const uint64_t before = word;
     word = outage_begin(limiter, word, lasts, now_us, &logs);
     lock_give(&limiter->outage->settle.mutex);
-    if (!lasts)
+    if (!lasts) {
         stats_add(&limiter->stats, STATS_OUTAGES, 1);
+        outage_tell_end(limiter, before, now_us);
+    }
     if (logs)
-        log_later(&limiter->log, WEIR_LOG_WARNING, "backend %s: %s; %s until it answers", limiter->backend->ops->name,
-                  weir_strerror(error), log_action[limiter->on_failure]);
+        outage_tell_begin(limiter, error);
     return word;
 }
 
@@ -182,14 +204,17 @@ __attribute__((noinline)) void failure_over(struct weir *limiter, const struct w
         return;
     if (word & OUTAGE_LOGGED)
         log_later(&limiter->log, WEIR_LOG_INFO, "backend %s answers again", limiter->backend->ops->name);
+    outage_tell_end(limiter, word, now_us);
     if (settle_is_due(limiter))
         settle_all(limiter);
 }
 
 void failure_split(struct weir *limiter)
 {
-    if (limiter->fallback)
-        outage_end(limiter, outage_time(limiter, WEIR_OWN_CLOCK), false);
+    if (!limiter->fallback)
+        return;
+    const int64_t now_us = outage_time(limiter, WEIR_OWN_CLOCK);
+    outage_tell_end(limiter, outage_end(limiter, now_us, false), now_us);
 }
 
 void failure_begin_in_child(struct weir *limiter)

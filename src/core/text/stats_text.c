@@ -50,6 +50,7 @@ static const struct metric metrics[] = {
            "Permits that were admitted in outages and charged to the store afterwards."),
     METRIC(unsettled, COUNTER, "weir_unsettled_permits_total",
            "Permits that were admitted in outages and never charged to the store."),
+    METRIC(events_lost, COUNTER, "weir_events_lost_total", "Events for the hook that found the queue full."),
 };
 enum { METRICS = sizeof metrics / sizeof metrics[0] };
 
