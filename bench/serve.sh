@@ -10,8 +10,8 @@ usage: sh bench/serve.sh
 
 Measures weir serve in local mode and a redis-server beside it, each on one processor, loaded by redis-benchmark on
 another over a Unix socket: the server's processor time for a command with 16 connections that keep 16 commands each in
-flight, and the median latency of one connection without pipelining. There are 100,000 keys; none is ever denied. Five
-rounds, in turns; prints the medians, and ratios within a round.
+flight, and the median latency of one connection without pipelining. There are 100,000 keys; none is ever denied. All
+options of weir have their defaults. Five rounds, in turns; prints the medians, and ratios within a round.
 
 Installs redis-tools and what the build needs through apt, if it may. The servers listen in a temporary folder and end
 with the script. Takes 2 minutes.

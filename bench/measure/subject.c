@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "measure/say.h"
+#include "report/differs.h"
 
 #define BYTES_PER_KEY 1024 /* room for eleven blocks of a sliding window */
 #define PERMIT_SECONDS 4   /* the time in which a slow bucket refills one permit */
@@ -63,6 +64,7 @@ void subject_open_with(struct subject *subject, struct weir_options *options, en
         options->max_keys = (int64_t)(keys + keys / 4);
         options->max_bytes = options->max_keys * BYTES_PER_KEY;
     }
+    differs_note(options);
     bench_require(weir_open(options, &subject->weir), "weir_open");
     bench_require(weir_limit_define(subject->weir, kind_name(kind), &POLICIES[kind][answer], &subject->limit),
                   "weir_limit_define");

@@ -26,6 +26,7 @@ const int64_t turns_fill[KINDS] = {
     [KIND_TOKEN] = (int64_t)FILL_S * RATE, [KIND_INTERVAL] = 1, [KIND_FIXED] = 1, [KIND_SLIDING] = 1,
     [KIND_LEAKY] = (int64_t)FILL_S * RATE,
 };
+const struct weir_policy turns_usual = { .limit = RATE, .period_us = WEIR_SECOND };
 const struct weir_policy turns_denying = { .limit = 1, .period_us = USER_STORE_LIFE_US };
 
 const struct turns_look turns_per_second = { offsetof(struct load, per_second), 1 };
@@ -57,11 +58,15 @@ void turns_measure(const struct modes *modes, struct turns *turns, double second
     load_measure(turns->loads, turns->n, modes->bench->repeats, seconds, modes->store);
 }
 
+/* Return the figures of the repetitions that no other program disturbed, or of all if each was. */
 static struct sample turns_look_at(const struct load *load, const struct turns_look *look)
 {
-    struct sample sample = *(const struct sample *)((const char *)load + look->sample);
-    for (int i = 0; i < sample.n; i++)
-        sample.values[i] *= look->scale;
+    const struct sample *all = (const struct sample *)((const char *)load + look->sample);
+    const bool has_undisturbed = load->disturbed_len < load->ns.n;
+    struct sample sample = { 0 };
+    for (int i = 0; i < all->n; i++)
+        if (!has_undisturbed || !load->is_disturbed[i])
+            sample_add(&sample, all->values[i] * look->scale);
     return sample;
 }
 

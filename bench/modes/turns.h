@@ -12,6 +12,9 @@ extern const struct weir_policy turns_policies[KINDS];
 extern const int64_t turns_fill[KINDS];
 extern const struct weir_policy turns_denying;
 
+/* A limit as users have them: its burst is what it yields in a second, so that leases live for 50 ms by default. */
+extern const struct weir_policy turns_usual;
+
 struct turns {
     int n;
     struct load loads[TURNS_MAX]; /* all zeroes is empty */

@@ -142,6 +142,8 @@ static void run_load(struct load *load, double seconds, const struct store *stor
     struct load_cost cost = run_callers(load, seconds, store);
     for (int attempt = 1; load_was_disturbed(&cost, seconds) && measure_again(attempt); attempt++)
         cost = run_callers(load, seconds, store);
+    load->is_disturbed[load->ns.n] = load_was_disturbed(&cost, seconds);
+    load->disturbed_len += load->is_disturbed[load->ns.n];
     load_add_repetition(load, &cost);
 }
 

@@ -18,12 +18,14 @@ struct load {
     double lead_seconds; /* runs that long before each repetition, unmeasured: leases are then warm */
     weir *weir;          /* the limiter whose calls to Redis are counted; NULL: none */
     /* Written by load_measure(), one value per repetition: */
-    struct sample per_second;           /* decisions */
-    struct sample ns;                   /* wall time per decision: 1e9 / per_second */
-    struct sample server_us, client_us; /* CPU time per decision, whole processes; server_us is empty if unknown */
-    struct sample store_calls;          /* per decision, if `weir` is given */
-    struct sample p50_us, p99_us;       /* of a call */
-    uint64_t failed;                    /* decisions */
+    struct sample per_second;               /* decisions */
+    struct sample ns;                       /* wall time per decision: 1e9 / per_second */
+    struct sample server_us, client_us;     /* CPU time per decision, whole processes; server_us is empty if unknown */
+    struct sample store_calls;              /* per decision, if `weir` is given */
+    struct sample p50_us, p99_us;           /* of a call */
+    uint64_t failed;                        /* decisions */
+    bool is_disturbed[MEASURE_MAX_REPEATS]; /* a repetition that other programs disturbed in each attempt */
+    int disturbed_len;
     size_t cursors[MEASURE_MAX_THREADS];
 };
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "redis/user_store.h"
+#include "report/differs.h"
 
 #define BATCH_MAX 64
 
@@ -70,7 +71,10 @@ bool remote_open(struct remote *remote, const struct store *store, const struct 
     if (options.mode == WEIR_HYBRID)
         remote->sources |= 1u << WEIR_BY_LEASE | 1u << WEIR_BY_DENIAL;
     last_line[0] = '\0';
+    differs_note(&options);
     int status = open_limit(remote, &options, name, policy);
+    if (status == WEIR_OK && options.mode == WEIR_HYBRID)
+        differs_note_leases(remote->limit);
     if (status == WEIR_OK && asks_redis(remote))
         return true;
     if (status == WEIR_OK)

@@ -37,6 +37,7 @@ struct report {
     struct value rows[MAX_ROWS][MAX_COLUMNS];
     char headings[MAX_ROWS][MAX_TEXT * 3]; /* above a row; empty: none */
     char notes[MAX_NOTES][MAX_TEXT * 4];
+    char options[MAX_TEXT * 4]; /* of the section, see differs.h; empty: the defaults */
     struct goal goals[MAX_GOALS];
 };
 

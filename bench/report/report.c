@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "measure/say.h"
+#include "report/differs.h"
 #include "report/format.h"
 #include "report/inside.h"
 #include "report/page.h"
@@ -340,11 +341,13 @@ static void report_print_json(struct report *report)
         json_quote(report->notes[i], sentence, sizeof sentence);
         json_print(report, "%s\n        %s", i == 0 ? ",\n      \"notes\": [" : ",", sentence);
     }
-    json_print(report, "%s\n    }", report->notes_len > 0 ? "\n      ]" : "");
+    json_print(report, "%s,\n      \"options\": \"%s\"\n    }", report->notes_len > 0 ? "\n      ]" : "",
+               report->options);
 }
 
 void report_end_section(struct report *report)
 {
+    differs_report(report);
     print_table(report);
     report_print_json(report);
     report_page_section(report);

@@ -75,6 +75,7 @@ else
         grep -q "<h2>$heading" "$scratch/all/results.html" || fail "the page has no section $heading"
     done
     ! grep -qiE '<script|https?:|url\(' "$scratch/all/results.html" || fail 'the page needs something else'
+    has 'decisions/s, 1 caller, 1,000 keys, leases of 50 ms  ' 'options other than the defaults: on_failure=WEIR_FAIL_ERROR'
     has 'figure  *local  *distributed  *hybrid  *floor  *which is$' 'over all instances  *its share  *exact  *stated bound' \
         'local: choose it' 'distributed: choose it' 'hybrid: choose it'
     has 'Redis dies and is back after .* s with its data; 3 instances' 'away: longest call, ms (timeout 50)' \
