@@ -22,6 +22,7 @@ endforeach()
 # Backends are strangers to one another. They share backends/shared; open.c alone knows them all.
 may_include(backends/shared ${core_to_follow})
 may_include(backends/memory backends/shared ${core_to_limiter})
+may_include(backends/machine backends/shared ${core_to_limiter})
 may_include(backends/hybrid backends/shared ${core_to_limiter})
 may_include(backends/consul backends/shared ${core_to_follow})
 may_include(backends/follow backends/shared ${core_to_follow})
@@ -31,7 +32,7 @@ foreach(folder IN ITEMS wire flight engine cluster inspect)
   may_include(backends/redis/${folder} ${redis} backends/shared ${core_to_limiter})
 endforeach()
 may_include(backends/redis ${redis} backends/shared ${core_to_limiter})
-may_include(backends backends/memory backends/redis backends/hybrid backends/consul backends/follow ${core_to_follow}
+may_include(backends backends/memory backends/machine backends/redis backends/hybrid backends/consul backends/follow ${core_to_follow}
             core/api)
 
 # The program is a program like any other: the public headers and its own.

@@ -28,7 +28,10 @@ enum weir_mode {
     /* In Redis, but permits of busy keys are leased in advance and spent in this process, and denials are remembered
      * until they may change, so most decisions need no call. Only a token bucket with greedy refill can exceed its
      * limit, by at most weir_limit_info.over_max; with `strict` it cannot either. */
-    WEIR_HYBRID
+    WEIR_HYBRID,
+    /* In a file in memory that all processes of this machine map, option `shared`: exact over them, without I/O, and
+     * whichever of them dies. Otherwise as WEIR_LOCAL: several machines have their shares. See docs/machine.md. */
+    WEIR_MACHINE
 };
 
 /* The decision during an outage: while Redis, or the user's own backend, is unreachable or does not answer in time. It
@@ -198,6 +201,14 @@ struct weir_options {
      * if Redis had not answered: on_failure decides, and a lease is not created. Redis may have charged it. In
      * return, when a replica that has acknowledged becomes the primary, no permit is given out twice. */
     int64_t redis_replicas;
+
+    /* Mode WEIR_MACHINE: the file in which the processes of this machine count. A name without '/' is a file in
+     * /dev/shm, whose counts last until the machine restarts; a path on a disk keeps them longer. The first process
+     * makes the file, for max_keys keys and with all the memory that takes (about 80 bytes a key); max_bytes has no
+     * meaning. Only its user may use it (mode 0600). NULL: memory without a name, which this process shares with those
+     * that it forks. A call waits no longer than timeout_us for a process that was stopped in the middle of a decision;
+     * then it returns WEIR_ETIME. */
+    const char *shared;
 };
 #ifdef __cplusplus
 static inline struct weir_options weir_options_init_(void)

@@ -1,6 +1,7 @@
 /* open.c - opens a limiter: makes the backend that the options choose, its fallback, and what it follows. */
 #include "backends/follow/sources.h"
 #include "backends/hybrid/hybrid.h"
+#include "backends/machine/machine.h"
 #include "backends/memory/memory.h"
 #include "core/api/life.h"
 #include "core/follow/follow.h"
@@ -129,6 +130,7 @@ static int open_mode(const struct weir_options *options, struct weir_backend **o
     switch (options->mode) {
     case WEIR_DISTRIBUTED: return open_distributed(options, out);
     case WEIR_HYBRID: return open_hybrid(options, out);
+    case WEIR_MACHINE: return machine_open(options, out);
     default: return memory_open(options, out);
     }
 }
@@ -151,7 +153,7 @@ static int open_own(const struct weir_options *options, weir **out)
     struct weir_options *read = &checked.options;
     if (!out)
         return open_refuse(read, "out must not be NULL");
-    if (read->mode == WEIR_LOCAL)
+    if (read->mode == WEIR_LOCAL || read->mode == WEIR_MACHINE)
         read->on_failure = WEIR_FAIL_ERROR; /* memory does not fail, so it needs no fallback */
     error = open_mode(read, &backend);
     if (error)

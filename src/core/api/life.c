@@ -102,10 +102,12 @@ static int load_policy_file(struct weir *limiter, const struct weir_options *opt
     return error;
 }
 
-/* True if the limiter must watch forks: a child may use one that can block, and close one that follows something. */
+/* True if the limiter must watch forks: a child may use one that can block or counts with other processes, and close
+ * one that follows something. */
 static bool limiter_survives_forks(const struct weir *limiter)
 {
-    return limiter->can_block || limiter->follow;
+    const struct own_ops *own = own_ops(limiter->backend);
+    return limiter->can_block || limiter->follow || (own && own->common);
 }
 
 static void watch_forks(struct weir *limiter, void (*watch_or_forget)(struct forks_watcher *watcher))
@@ -158,6 +160,9 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
         log_line(&limiter->log, WEIR_LOG_ERROR, "the limiter cannot be opened: the system has no random numbers");
         error = WEIR_EIO;
     }
+    const struct own_ops *own = own_ops(backend);
+    if (!error && own && own->common)
+        own->common(backend, &limiter->secret, &limiter->clock.epoch_us);
     limiter->chooses = options->percent_seed ? (struct hash_secret){ options->percent_seed, 0 } : limiter->secret;
     if (!error && options->top_keys > 0) {
         limiter->top_keys = top_keys_make((size_t)options->top_keys, options->top_keys_in_clear);

@@ -78,11 +78,16 @@ static void foreign_add(struct foreign *foreign, bool is_given, const char *name
 
 #define FOREIGN(option) (foreign_add(&foreign, read->option != 0, #option), read->option = 0)
 
+static bool mode_has_redis(enum weir_mode mode)
+{
+    return mode == WEIR_DISTRIBUTED || mode == WEIR_HYBRID;
+}
+
 static void foreign_drop(struct weir_options *read, const struct log *log)
 {
-    static const char *const modes[] = { "WEIR_LOCAL", "WEIR_DISTRIBUTED", "WEIR_HYBRID" };
+    static const char *const modes[] = { "WEIR_LOCAL", "WEIR_DISTRIBUTED", "WEIR_HYBRID", "WEIR_MACHINE" };
     struct foreign foreign = { .len = 0 };
-    if (read->mode == WEIR_LOCAL) {
+    if (!mode_has_redis(read->mode)) {
         FOREIGN(redis_url);
         FOREIGN(redis_password_file);
         FOREIGN(redis_sentinel_user);
@@ -95,6 +100,10 @@ static void foreign_drop(struct weir_options *read, const struct log *log)
         FOREIGN(redis_replicas);
         FOREIGN(by_local_clock);
     }
+    if (read->mode == WEIR_MACHINE)
+        FOREIGN(max_bytes);
+    else
+        FOREIGN(shared);
     if (read->mode != WEIR_HYBRID) {
         FOREIGN(lease_life_us);
         FOREIGN(lease_excess);
@@ -143,11 +152,11 @@ static bool prefix_is_good(const char *prefix)
 /* Read the mode, and what answers when the store is out of reach. */
 static int mode_read(struct weir_options *read, const struct log *log)
 {
-    if (options_range(log, "mode", (int64_t)read->mode, WEIR_LOCAL, WEIR_HYBRID) != WEIR_OK ||
+    if (options_range(log, "mode", (int64_t)read->mode, WEIR_LOCAL, WEIR_MACHINE) != WEIR_OK ||
         options_range(log, "on_failure", (int64_t)read->on_failure, WEIR_FAIL_LOCAL, WEIR_FAIL_ERROR) != WEIR_OK)
         return WEIR_EINVAL;
     foreign_drop(read, log);
-    if (read->mode == WEIR_LOCAL)
+    if (!mode_has_redis(read->mode))
         return WEIR_OK;
     if (!read->redis_url)
         return options_refuse(log, "option redis_url is required in mode %s",

@@ -6,6 +6,7 @@
 #ifndef CORE_LIMITER_OWN_OPS_H
 #define CORE_LIMITER_OWN_OPS_H
 
+#include "core/ground/hash.h"
 #include "core/ground/log.h"
 
 #include <weir/backend.h>
@@ -52,6 +53,10 @@ struct own_ops {
      * words. */
     int (*probe)(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n,
                  int64_t deadline_us, struct weir_decision *out, struct message why);
+
+    /* Optional. Write what all processes that count in this backend share: the secret from which the hashes of keys are
+     * made, and Unix time at boot, from which the default clock continues. */
+    void (*common)(struct weir_backend *backend, struct hash_secret *secret, int64_t *epoch_us);
 };
 
 #define OWN_OPS_SIZE (sizeof(struct own_ops) | 1)

@@ -1,0 +1,88 @@
+/* book.h - the plans under which states in the file were written, and this process's copy of them.
+ *
+ * A key names its rule: a plan of a limit, and that of its former state if it has one. Rules are in the file, so that
+ * every process can read every state. A limit is identified by the secret of its hashes, which is made from its name
+ * and the file's secret.
+ *
+ * A process decides by its own copy of a rule, which it makes once and checks: what is damaged in the file later does
+ * no harm. For each limit and override it remembers the number of the rule in force, by the version of the plan.
+ *
+ * Rules are forgotten when the table is full: with all stripes locked, those that no key names. The file's rules_turn
+ * then rises. A thread that has a stripe's lock compares it with the turn at which it looked up its rule's number.
+ *
+ * Locks, outer first:
+ *
+ *     stripes, in the order of their numbers
+ *     book->mutex           this process's copies
+ *     header->rules_lock    which rules the file has
+ */
+#ifndef BACKENDS_MACHINE_BOOK_H
+#define BACKENDS_MACHINE_BOOK_H
+
+#include "backends/machine/lock.h"
+#include "core/ground/lock.h"
+
+/* A checked copy. (c) while the turn lasts */
+struct page {
+    struct machine_rule_text text;
+    const struct weir_plan *former;         /* of the text, or NULL */
+    size_t own_words, words;                /* of the state; of both */
+    int64_t top, last_anchor;               /* a sound state holds no more than these, state_is_sound() */
+    int64_t former_top, former_last_anchor; /* the same of the former state */
+};
+
+#define BOOK_BUCKETS 1024
+
+/* The number of the rule by which a limit or an override decides. (c) but `bound` */
+struct binding {
+    const struct weir_limit *limit;
+    struct binding *next;
+    _Atomic uint64_t bound; /* the number, and the version of the plan above BOOK_NUMBER_BITS; 0: none */
+};
+
+/* (m) mutex, (a) atomic, (c) constant */
+struct book {
+    const struct machine_file *file; /* (c) */
+    int64_t patience_us;             /* (c) */
+    struct lock mutex;
+    _Atomic uint64_t turn;        /* (a) written under the mutex: the file's when the copies were made */
+    struct page *pages;           /* (c) by number, less one */
+    _Atomic uint8_t *is_copied;   /* (a) */
+    struct binding *_Atomic bindings[BOOK_BUCKETS]; /* (a) readers; (m) writers */
+};
+
+/* WEIR_OK or WEIR_ENOMEM. */
+int book_open(struct book *book, const struct machine_file *file, int64_t patience_us);
+void book_close(struct book *book);
+
+/* Return the number of the request's rule, or 0: there is no room for one, or the lock was not to be had. *turn is the
+ * turn for which that holds. The caller holds no lock. */
+uint32_t book_number(struct book *book, const struct weir_backend_request *request, uint64_t *turn);
+
+/* Return the number of a rule with a former plan; 0 as above. The caller holds a stripe's lock. */
+uint32_t book_number_of(struct book *book, const struct weir_backend_request *request, const struct weir_plan *plan,
+                        const struct weir_plan *former);
+
+/* Return the copy of a rule, or NULL: there is no such rule. The caller holds a stripe's lock. */
+const struct page *book_page(struct book *book, uint32_t number);
+
+/* Return the file's turn; the caller holds a stripe's lock. */
+static inline uint64_t book_file_turn(const struct book *book)
+{
+    return atomic_load_explicit(&file_header(book->file)->rules_turn, memory_order_relaxed);
+}
+
+/* Drop all copies if the turns differ. The caller holds a stripe's lock. */
+void book_renew(struct book *book);
+
+/* Forget the rules in the file that are not marked: marks[number - 1]. Return how many. The caller holds all stripes. */
+uint64_t book_forget(struct book *book, const uint8_t *marks);
+
+/* Fill a copy from a text that book_page() has not seen: of a plan that found no room. */
+void page_fill(struct page *page, const struct weir_limit *limit, const struct weir_plan *plan,
+               const struct weir_plan *former);
+
+/* True if a state can be one that the plan has led to: the algorithms may then read it. */
+bool state_is_sound(const struct weir_plan *plan, int64_t top, int64_t last_anchor, const int64_t *state);
+
+#endif

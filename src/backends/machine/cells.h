@@ -1,0 +1,174 @@
+/* cells.h - the cells of a stripe: keys made of them, chains of keys, and the list of free ones.
+ *
+ * Nothing that is read from the file is trusted: a number of a cell is checked before it is used, a chain may be no
+ * longer than there are cells, and a further cell must name the first one of its key. So a damaged stripe is noticed
+ * and repaired (repair.c), never followed out of its bounds.
+ *
+ * The caller holds the stripe's lock.
+ */
+#ifndef BACKENDS_MACHINE_CELLS_H
+#define BACKENDS_MACHINE_CELLS_H
+
+#include "backends/machine/journal.h"
+
+#include <string.h>
+
+/* ---- The two words before a cell's content ---- */
+
+enum { CELL_FREE, CELL_KEY, CELL_MORE };
+
+#define CELL_KIND_BITS 2
+#define CELL_LEN_BITS 16
+#define CELL_RULE_BITS 20
+#define CELL_RULE_SHIFT (CELL_KIND_BITS + CELL_LEN_BITS)
+#define CELL_TAG_SHIFT (CELL_RULE_SHIFT + CELL_RULE_BITS)
+
+_Static_assert(WEIR_MAX_KEY_LEN <= 1 << CELL_LEN_BITS, "the length of a key, less one, fits");
+_Static_assert(MACHINE_MAX_RULES < 1 << CELL_RULE_BITS, "the number of a rule, plus one, fits");
+
+static inline unsigned cell_kind(uint64_t what)
+{
+    return (unsigned)what & ((1 << CELL_KIND_BITS) - 1);
+}
+
+static inline size_t cell_len(uint64_t what)
+{
+    return (size_t)(what >> CELL_KIND_BITS & ((1 << CELL_LEN_BITS) - 1)) + 1;
+}
+
+static inline uint32_t cell_rule(uint64_t what)
+{
+    return (uint32_t)(what >> CELL_RULE_SHIFT) & ((1 << CELL_RULE_BITS) - 1);
+}
+
+static inline uint64_t cell_tag(uint64_t hash)
+{
+    return hash >> CELL_TAG_SHIFT << CELL_TAG_SHIFT;
+}
+
+/* Return the second word of a key's first cell. */
+static inline uint64_t cell_of_key(uint64_t hash, uint32_t rule, size_t len)
+{
+    return cell_tag(hash) | (uint64_t)rule << CELL_RULE_SHIFT | (uint64_t)(len - 1) << CELL_KIND_BITS | CELL_KEY;
+}
+
+static inline uint64_t cell_of_more(uint32_t first)
+{
+    return (uint64_t)first << CELL_KIND_BITS | CELL_MORE;
+}
+
+/* ---- Places ---- */
+
+static inline uint64_t cell_at(const struct machine_shape *shape, uint32_t cell)
+{
+    return shape->cell_word + (uint64_t)(cell - 1) * MACHINE_CELL_WORDS;
+}
+
+static inline bool cell_exists(const struct machine_shape *shape, uint32_t cell)
+{
+    return cell - 1 < shape->cells;
+}
+
+static inline uint32_t word_low(uint64_t word)
+{
+    return (uint32_t)word;
+}
+
+static inline uint32_t word_high(uint64_t word)
+{
+    return (uint32_t)(word >> 32);
+}
+
+static inline uint64_t word_of_halves(uint32_t low, uint32_t high)
+{
+    return (uint64_t)high << 32 | low;
+}
+
+#define ROOM_WORD (offsetof(struct machine_stripe, room) / sizeof(uint64_t))
+#define COUNTS_WORD (offsetof(struct machine_stripe, counts) / sizeof(uint64_t))
+
+/* Return the bucket of a hash: the upper 32 bits choose the stripe and are the tag. */
+static inline uint32_t bucket_of(const struct machine_shape *shape, uint64_t hash)
+{
+    return (uint32_t)((uint64_t)(uint32_t)hash * shape->cells >> 32);
+}
+
+static inline uint32_t bucket_first(const struct machine_stripe *stripe, const struct machine_shape *shape,
+                                    uint32_t bucket)
+{
+    const uint64_t word = stripe_load(stripe, shape->bucket_word + bucket / 2);
+    return bucket % 2 ? word_high(word) : word_low(word);
+}
+
+/* Return how many cells hold `words` of states and a key. */
+static inline uint32_t cells_for(size_t words, size_t key_len)
+{
+    return (uint32_t)((words + (key_len + 7) / 8 + MACHINE_CELL_CONTENT - 1) / MACHINE_CELL_CONTENT);
+}
+
+/* Return how many cells are free. */
+static inline uint32_t cells_free(const struct machine_stripe *stripe, const struct machine_shape *shape)
+{
+    const uint32_t bump = word_high(stripe_load(stripe, ROOM_WORD));
+    const uint32_t listed = word_high(stripe_load(stripe, COUNTS_WORD));
+    return listed + (bump < shape->cells ? shape->cells - bump : 0);
+}
+
+/* ---- A key's words: states, then the key ---- */
+
+/* Where the next word of a key is. */
+struct walk {
+    struct machine_stripe *stripe;
+    const struct machine_shape *shape;
+    uint32_t first, cell;
+    unsigned at; /* in the cell's content */
+};
+
+static inline struct walk walk_begin(struct machine_stripe *stripe, const struct machine_shape *shape, uint32_t first)
+{
+    return (struct walk){ .stripe = stripe, .shape = shape, .first = first, .cell = first };
+}
+
+/* Move on to the next cell. False: the chain is damaged. */
+bool walk_on(struct walk *walk);
+
+/* Return the place of the next word, or 0: the chain is damaged. */
+static inline uint64_t walk_next(struct walk *walk)
+{
+    if (walk->at == MACHINE_CELL_CONTENT && !walk_on(walk))
+        return 0;
+    return cell_at(walk->shape, walk->cell) + MACHINE_CELL_HEAD + walk->at++;
+}
+
+/* Copy the next words. False: damaged. */
+bool walk_read(struct walk *walk, int64_t *out, size_t words);
+
+/* Skip words. False: damaged. */
+bool walk_skip(struct walk *walk, size_t words);
+
+/* Add the next words to a change, as far as they differ from those in the file. False: damaged. */
+bool walk_change(struct walk *walk, struct change *change, const int64_t *words, size_t n);
+
+/* Write the next words, or a key padded with zeros, into free cells. */
+bool walk_write(struct walk *walk, const int64_t *from, size_t words);
+bool walk_write_key(struct walk *walk, struct weir_key key);
+
+/* True if the next words are the key. */
+bool walk_has_key(struct walk *walk, struct weir_key key);
+
+/* ---- Changes ---- */
+
+/* Take `n` cells out of those that are free, which are enough. Return the first of them; each of the others names it.
+ * 0: damaged. */
+uint32_t cells_take(struct change *change, const struct machine_shape *shape, uint32_t n);
+
+/* Make a key of taken cells, whose content is written, the first one of its bucket. */
+void key_link(struct change *change, const struct machine_shape *shape, uint32_t first, uint64_t what,
+              uint32_t bucket);
+
+/* Take a key of `n` cells out of its bucket, where it follows the key `before`, or none, and free its cells. False:
+ * damaged. */
+bool key_unlink(struct change *change, const struct machine_shape *shape, uint32_t first, uint32_t before,
+                uint32_t bucket, uint32_t n);
+
+#endif

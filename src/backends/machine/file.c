@@ -1,0 +1,318 @@
+/* file.c - makes, checks and maps the file in which all processes of a machine count. */
+#include "backends/machine/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NAMES_FOLDER "/dev/shm/"
+#define DOOR_AT (INT64_C(1) << 48) /* the byte that is held to enter; those of the slots follow */
+#define SLOT_BITS 16
+
+_Static_assert(MACHINE_SLOTS < 1 << SLOT_BITS, "a slot fits into the word of a lock");
+
+/* Write the sentence, and return the error. */
+__attribute__((format(printf, 3, 4))) static int file_refuse(struct message why, int error, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    if (why.size > 0)
+        vsnprintf(why.text, why.size, format, arguments);
+    va_end(arguments);
+    return error;
+}
+
+/* ---- Who uses it ---- */
+
+static bool file_lock(int fd, int command, short type, int64_t from, int64_t len)
+{
+    struct flock range = { .l_type = type, .l_whence = SEEK_SET, .l_start = from, .l_len = len };
+    int result;
+    do
+        result = fcntl(fd, command, &range);
+    while (result != 0 && errno == EINTR);
+    return result == 0;
+}
+
+static bool file_take_byte(int fd, int64_t at)
+{
+    return file_lock(fd, F_OFD_SETLK, F_WRLCK, at, 1);
+}
+
+static bool door_close(int fd)
+{
+    return file_lock(fd, F_OFD_SETLKW, F_WRLCK, DOOR_AT, 1);
+}
+
+void file_entered(const struct machine_file *file)
+{
+    file_lock(file->fd, F_OFD_SETLK, F_UNLCK, DOOR_AT, 1);
+}
+
+/* True if no other process has a slot. The caller holds the door. */
+static bool file_is_unused(int fd)
+{
+    const bool unused = file_lock(fd, F_OFD_SETLK, F_WRLCK, DOOR_AT + 1, MACHINE_SLOTS);
+    if (unused)
+        file_lock(fd, F_OFD_SETLK, F_UNLCK, DOOR_AT + 1, MACHINE_SLOTS);
+    return unused;
+}
+
+/* Take a free slot. Its turn begins at random, so that no damaged word of a lock names a process that lives. */
+static bool file_take_slot(struct machine_file *file)
+{
+    struct hash_secret chance;
+    if (hash_secret_draw(&chance) != 0)
+        return false;
+    for (uint64_t i = 0; i < MACHINE_SLOTS; i++) {
+        const uint64_t number = (chance.k1 + i) % MACHINE_SLOTS;
+        struct machine_slot *slot = &file_header(file)->slots[number];
+        if (!file_take_byte(file->fd, DOOR_AT + 1 + (int64_t)number))
+            continue;
+        uint64_t turn = chance.k0 >> (SLOT_BITS + 1) | UINT64_C(1) << 40 | 3;
+        turn += turn == atomic_load_explicit(&slot->turn, memory_order_relaxed);
+        atomic_store_explicit(&slot->turn, turn, memory_order_release);
+        atomic_store_explicit(&slot->pid, (uint64_t)getpid(), memory_order_relaxed);
+        file->owner = turn << SLOT_BITS | number;
+        return true;
+    }
+    return false;
+}
+
+bool file_owner_lives(const struct machine_file *file, uint64_t owner)
+{
+    const uint64_t number = owner & ((1 << SLOT_BITS) - 1);
+    if (owner == file->owner)
+        return true;
+    if (number >= MACHINE_SLOTS ||
+        atomic_load_explicit(&file_header(file)->slots[number].turn, memory_order_acquire) != owner >> SLOT_BITS)
+        return false;
+    struct flock range = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = DOOR_AT + 1 + (int64_t)number, .l_len = 1
+    };
+    return fcntl(file->fd, F_OFD_GETLK, &range) != 0 || range.l_type != F_UNLCK;
+}
+
+bool file_begin_in_child(struct machine_file *file)
+{
+    char path[64];
+    if (file->fd < 0)
+        return false;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file->fd);
+    const int parents = file->fd;
+    file->fd = open(path, O_RDWR | O_CLOEXEC);
+    close(parents);
+    if (file->fd >= 0 && file_take_slot(file))
+        return true;
+    if (file->fd >= 0)
+        close(file->fd);
+    file->fd = -1;
+    return false;
+}
+
+/* ---- What it is ---- */
+
+static uint64_t file_sum(const struct machine_facts *facts)
+{
+    return machine_sum(facts, offsetof(struct machine_facts, sum));
+}
+
+/* Read which boot this is, and Unix time at its beginning. */
+static void file_read_boot(struct machine_facts *facts)
+{
+    char text[64] = { 0 };
+    struct timespec boot, now;
+    const int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && read(fd, text, sizeof text - 1) < 0)
+        text[0] = '\0';
+    if (fd >= 0)
+        close(fd);
+    facts->boot[0] = machine_sum(text, sizeof text);
+    facts->boot[1] = machine_sum(text, sizeof text / 2);
+    clock_gettime(CLOCK_REALTIME, &now);
+    clock_gettime(CLOCK_BOOTTIME, &boot);
+    facts->epoch_us =
+        (now.tv_sec - boot.tv_sec) * (int64_t)1000000 + now.tv_nsec / 1000 - boot.tv_nsec / 1000;
+}
+
+static uint64_t file_root(uint64_t value)
+{
+    uint64_t root = 0;
+    while ((root + 1) * (root + 1) <= value)
+        root++;
+    return root;
+}
+
+#define FEWEST_CELLS 2048 /* enough for the longest key */
+
+/* Keys spread over the stripes by chance: six standard deviations of room let a stripe hold its part in practice. */
+static void file_size(struct machine_facts *facts, int64_t max_keys)
+{
+    uint64_t keys = (uint64_t)max_keys;
+    facts->max_keys = keys;
+    facts->stripes = 1;
+    while (facts->stripes < MACHINE_MAX_STRIPES && keys / (2 * facts->stripes) >= MACHINE_KEYS_PER_STRIPE)
+        facts->stripes *= 2;
+    keys = (keys + facts->stripes - 1) / facts->stripes;
+    facts->cells = machine_rounded(keys + (facts->stripes > 1 ? 6 * file_root(keys) : 0), 16);
+    if (facts->cells < FEWEST_CELLS)
+        facts->cells = FEWEST_CELLS;
+    facts->rules = machine_rounded((uint64_t)max_keys / MACHINE_KEYS_PER_RULE, 64);
+    if (facts->rules < MACHINE_MIN_RULES)
+        facts->rules = MACHINE_MIN_RULES;
+    if (facts->rules > MACHINE_MAX_RULES)
+        facts->rules = MACHINE_MAX_RULES;
+    facts->size = machine_bytes(facts);
+}
+
+static bool file_write_facts(int fd, struct machine_facts *facts)
+{
+    facts->sum = file_sum(facts);
+    /* The magic last: without it the file counts as begun. */
+    const size_t from = sizeof facts->magic;
+    return pwrite(fd, (const char *)facts + from, sizeof *facts - from, (off_t)from) == (ssize_t)(sizeof *facts - from) &&
+           pwrite(fd, facts, from, 0) == (ssize_t)from;
+}
+
+/* Make an empty file of the size that max_keys takes, with all its memory. */
+static int file_make(int fd, const char *path, int64_t max_keys, struct machine_facts *facts, struct message why)
+{
+    const uint64_t begun = MACHINE_BEGUN;
+    *facts = (struct machine_facts){ .magic = MACHINE_MAGIC, .version = MACHINE_VERSION, .layout = MACHINE_LAYOUT };
+    file_size(facts, max_keys);
+    file_read_boot(facts);
+    if (hash_secret_draw(&facts->secret) != 0)
+        return file_refuse(why, WEIR_EIO, "shared: %s cannot be made: the system has no random numbers", path);
+    int error = ftruncate(fd, 0) != 0 || pwrite(fd, &begun, sizeof begun, 0) != sizeof begun ? errno : 0;
+    if (!error)
+        error = posix_fallocate(fd, 0, (off_t)facts->size);
+    if (!error && !file_write_facts(fd, facts))
+        error = errno;
+    if (!error)
+        return WEIR_OK;
+    if (ftruncate(fd, 0) != 0) /* the next process begins anew all the same */
+        errno = 0;
+    return file_refuse(why, WEIR_EIO,
+                       "shared: %s of %" PRIu64 " bytes cannot be made (%s): free as much there, or lower max_keys", path,
+                       facts->size, strerror(error));
+}
+
+static int file_check(int fd, const char *path, struct machine_facts *facts, struct message why)
+{
+    struct stat stat;
+    const ssize_t got = pread(fd, facts, sizeof *facts, 0);
+    if (got != (ssize_t)sizeof *facts || facts->magic != MACHINE_MAGIC)
+        return file_refuse(why, WEIR_ESTATE, "shared: %s is not a file of weir's; remove it or name another one", path);
+    if (facts->version != MACHINE_VERSION || facts->layout != MACHINE_LAYOUT)
+        return file_refuse(why, WEIR_ESTATE,
+                           "shared: %s was made by a weir with another layout (version %" PRIu64 ", this is %d): stop"
+                           " the programs that use it and remove it, or name another file",
+                           path, facts->version, MACHINE_VERSION);
+    struct machine_facts expected = *facts;
+    if (facts->sum == file_sum(facts))
+        file_size(&expected, (int64_t)(facts->max_keys & INT64_MAX));
+    if (facts->sum != file_sum(facts) || memcmp(&expected, facts, sizeof expected) != 0 ||
+        facts->max_keys > (uint64_t)MACHINE_MAX_KEYS)
+        return file_refuse(why, WEIR_ESTATE,
+                           "shared: the header of %s is damaged: stop the programs that use it and remove it", path);
+    if (fstat(fd, &stat) != 0 || (uint64_t)stat.st_size != facts->size)
+        return file_refuse(why, WEIR_ESTATE,
+                           "shared: %s has %" PRId64 " bytes instead of %" PRIu64
+                           ": it was truncated or is damaged; stop the programs that use it and remove it",
+                           path, (int64_t)stat.st_size, facts->size);
+    return WEIR_OK;
+}
+
+/* True if the file is empty, or a process died while it made it. */
+static bool file_is_new(int fd)
+{
+    uint64_t magic = 0;
+    const ssize_t got = pread(fd, &magic, sizeof magic, 0);
+    return got == 0 || (got == sizeof magic && magic == MACHINE_BEGUN);
+}
+
+/* ---- Opening ---- */
+
+static int file_check_rights(int fd, const char *path, struct message why)
+{
+    struct stat stat;
+    if (fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode))
+        return file_refuse(why, WEIR_EIO, "shared: %s is not a regular file", path);
+    if (stat.st_uid != geteuid())
+        return file_refuse(why, WEIR_EIO, "shared: %s belongs to user %u, not to this process's user %u", path,
+                           (unsigned)stat.st_uid, (unsigned)geteuid());
+    if ((stat.st_mode & 077) != 0)
+        return file_refuse(why, WEIR_EIO,
+                           "shared: %s may be used by other users (mode %03o): anyone who writes to it can lift limits;"
+                           " run chmod 600 on it",
+                           path, (unsigned)stat.st_mode & 0777);
+    return WEIR_OK;
+}
+
+/* Enter the file, or make it. The door is held. */
+static int file_enter(struct machine_file *file, const char *path, int64_t max_keys, struct message why)
+{
+    int error = file_check_rights(file->fd, path, why);
+    file->is_alone = file_is_unused(file->fd);
+    if (!error && file->is_alone && file_is_new(file->fd))
+        error = file_make(file->fd, path, max_keys, &file->facts, why);
+    if (!error)
+        error = file_check(file->fd, path, &file->facts, why);
+    if (error)
+        return error;
+    if (file->is_alone) {
+        struct machine_facts now = file->facts;
+        file_read_boot(&now);
+        if (memcmp(now.boot, file->facts.boot, sizeof now.boot) != 0 && file_write_facts(file->fd, &now))
+            file->facts = now;
+    }
+    void *map = mmap(NULL, file->facts.size, PROT_READ | PROT_WRITE, MAP_SHARED, file->fd, 0);
+    if (map == MAP_FAILED)
+        return file_refuse(why, WEIR_ENOMEM, "shared: %s cannot be mapped (%s)", path, strerror(errno));
+    file->map = map;
+    if (file_take_slot(file))
+        return WEIR_OK;
+    munmap(map, file->facts.size);
+    return file_refuse(why, WEIR_EIO, "shared: %s is used by %d processes already, and has no room for more", path,
+                       MACHINE_SLOTS);
+}
+
+int file_open(const char *shared, int64_t max_keys, struct machine_file *out, struct message why)
+{
+    char path[4096];
+    const bool is_name = shared && !strchr(shared, '/');
+    const int len = snprintf(path, sizeof path, "%s%s", is_name ? NAMES_FOLDER : "", shared ? shared : "memory");
+    if (len >= (int)sizeof path || (shared && !*shared))
+        return file_refuse(why, WEIR_EINVAL, "option shared must be a path of 1 to %zu bytes", sizeof path - 1);
+    out->fd = shared ? open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600)
+                     : memfd_create("weir", MFD_CLOEXEC);
+    if (out->fd < 0)
+        return file_refuse(why, WEIR_EIO, "shared: %s cannot be opened (%s)", path, strerror(errno));
+    if (!shared && fchmod(out->fd, 0600) != 0) /* no other process has a name for it */
+        errno = 0;
+    if (!door_close(out->fd)) {
+        const int code = errno;
+        close(out->fd);
+        return file_refuse(why, WEIR_EIO, "shared: %s cannot be locked (%s): put it on a local file system", path,
+                           strerror(code));
+    }
+    int error = file_enter(out, path, max_keys, why);
+    if (error)
+        close(out->fd);
+    return error;
+}
+
+void file_close(struct machine_file *file)
+{
+    munmap(file->map, file->facts.size);
+    if (file->fd >= 0)
+        close(file->fd);
+}

@@ -1,0 +1,49 @@
+/* file.h - the file in which all processes count: how it is made, found fit, shared and left.
+ *
+ * Locks on bytes far behind the file's end tell which processes use it (fcntl(2), "open file description locks"). The
+ * kernel gives a lock back when the process has ended, however it ended, and no thread of it runs any more. Each
+ * process has the byte of its slot; one byte is held while a process makes, enters or leaves the file.
+ *
+ * A lock belongs to the open file, which a child of fork() shares with its parent. So the child opens the file anew,
+ * through /proc/self/fd, and takes a slot of its own.
+ */
+#ifndef BACKENDS_MACHINE_FILE_H
+#define BACKENDS_MACHINE_FILE_H
+
+#include "backends/machine/layout.h"
+#include "core/ground/log.h"
+
+struct machine_file {
+    int fd;                     /* -1: a child of fork() could not open the file anew */
+    unsigned char *map;         /* (c) */
+    struct machine_facts facts; /* (c) a copy: what the file says later is not read */
+    uint64_t owner;             /* this process, as a lock names it: turn and slot */
+    bool is_alone;              /* no other process used the file when it was opened */
+};
+
+/* Open or make the file. `shared` is a path, a name in /dev/shm, or NULL for memory that only children of fork() share.
+ * WEIR_OK, or an error with a sentence in `why`. With is_alone the caller must look through the file before it calls
+ * file_entered(), which lets other processes in; without it, too. */
+int file_open(const char *shared, int64_t max_keys, struct machine_file *out, struct message why);
+void file_entered(const struct machine_file *file);
+
+/* Close it. Counts stay, unless the memory has no name. */
+void file_close(struct machine_file *file);
+
+/* Take a slot for this child of fork(). False: it cannot use the file. */
+bool file_begin_in_child(struct machine_file *file);
+
+/* True unless the process that a lock names has ended. */
+bool file_owner_lives(const struct machine_file *file, uint64_t owner);
+
+static inline struct machine_header *file_header(const struct machine_file *file)
+{
+    return (struct machine_header *)(void *)file->map;
+}
+
+static inline struct machine_rule *file_rules(const struct machine_file *file)
+{
+    return (struct machine_rule *)(void *)(file->map + machine_rules_at());
+}
+
+#endif

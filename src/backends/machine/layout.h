@@ -1,0 +1,164 @@
+/* layout.h - what is in the file in which all processes of a machine count.
+ *
+ *     header      what the file is, how large its parts are, and who uses it
+ *     rules       the plans under which states were written
+ *     stripes     each with a lock, a journal, buckets and cells; a key's hash chooses its stripe
+ *
+ * A file never changes its size. It holds offsets and numbers, no pointers, so each process may map it elsewhere.
+ *
+ * A cell is 64 bytes. A key has one cell or a chain of them, which hold its state, perhaps a former state, and the key
+ * itself. Cells that are not in use form a list, linked as the cells of a key are; those from `bump` on have never been
+ * used and need no link.
+ *
+ *     word 0      the next key of the bucket, and the next cell of the key or of the list of free cells
+ *     word 1      what the cell is: the first of a key, with its rule, its length and a tag of its hash; or a further
+ *                 one, with the number of the first
+ *     words 2..7  states and key, see key.h
+ *
+ * The file is native to the machine: byte order and word size are part of the layout that the header names.
+ */
+#ifndef BACKENDS_MACHINE_LAYOUT_H
+#define BACKENDS_MACHINE_LAYOUT_H
+
+#include "core/algorithm/algorithm.h"
+#include "core/ground/hash.h"
+
+#include <weir/backend.h>
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+#define MACHINE_MAGIC UINT64_C(0x0a6d656d72696577) /* "weirmem\n" in memory */
+#define MACHINE_BEGUN UINT64_C(0x0a77656e72696577) /* "weirnew\n": being made; the process may have died over it */
+#define MACHINE_VERSION 1
+
+#define MACHINE_SLOTS 4096 /* processes that may use a file at the same time */
+#define MACHINE_MIN_RULES 1024
+#define MACHINE_MAX_RULES 65536
+#define MACHINE_KEYS_PER_RULE 256
+#define MACHINE_KEYS_PER_STRIPE 4096
+#define MACHINE_MAX_STRIPES 1024
+#define MACHINE_MAX_KEYS (INT64_C(1) << 31)
+
+/* The longest change: two states of the largest size, and the links of a key that comes and one that goes. */
+#define MACHINE_JOURNAL (2 * STATE_MAX_WORDS + 16)
+
+/* A process's place. (o) written by its owner, which holds a lock on the byte of the slot, see file.h */
+struct machine_slot {
+    _Atomic uint64_t turn; /* (o) a number that no process before it had here, above 1 */
+    _Atomic uint64_t pid;  /* (o) for people */
+};
+
+/* What never changes while a process uses the file. */
+struct machine_facts {
+    uint64_t magic;
+    uint64_t version;
+    uint64_t layout; /* MACHINE_LAYOUT */
+    uint64_t size;   /* bytes */
+    uint64_t max_keys;
+    uint64_t stripes; /* a power of two */
+    uint64_t cells;   /* in a stripe */
+    uint64_t rules;
+    struct hash_secret secret; /* of all hashes of keys and names */
+    uint64_t boot[2];          /* the boot at which epoch_us was read */
+    int64_t epoch_us;          /* Unix time at boot */
+    uint64_t sum;              /* of all that is above */
+};
+
+struct machine_header {
+    struct machine_facts facts;
+    alignas(64) _Atomic uint64_t rules_lock; /* a lock, see lock.h; guards which rules are in use */
+    alignas(64) _Atomic uint64_t rules_turn; /* rises when rules are forgotten, with all stripes locked */
+    alignas(4096) struct machine_slot slots[MACHINE_SLOTS];
+};
+
+enum { RULE_NEVER, RULE_USED, RULE_FORGOTTEN };
+
+/* A plan of a limit, or two: that of the state and that of the former state. */
+struct machine_rule_text {
+    struct hash_secret limit; /* the secret of the limit's hashes, which identifies it */
+    uint64_t has_former;
+    struct weir_plan plan, former;
+    char name[WEIR_MAX_NAME_LEN + 8]; /* of the limit, for people */
+};
+
+struct machine_rule {
+    _Atomic uint64_t use; /* RULE_NEVER, RULE_USED or RULE_FORGOTTEN; written last */
+    uint64_t sum;         /* of the text */
+    struct machine_rule_text text;
+};
+
+struct machine_write {
+    _Atomic uint64_t at; /* a word of the stripe */
+    _Atomic uint64_t value;
+};
+
+/* All is guarded by the lock. Words are atomic because a process may die between any two, and
+ * because stats are read without the lock. */
+struct machine_stripe {
+    alignas(64) _Atomic uint64_t lock; /* lock.h */
+    _Atomic uint64_t journal_len;      /* writes of a change that is decided; 0: none. See journal.h */
+    _Atomic uint64_t room;             /* the first free cell, or 0, and `bump` in the upper half */
+    _Atomic uint64_t counts;           /* keys, and free cells in the list in the upper half */
+    _Atomic uint64_t repairs;          /* odd: a repair is under way */
+    _Atomic uint64_t evictions;
+    _Atomic uint64_t damages; /* states and stripes that were found damaged */
+    /* Hints for sweeps, see room.c: the next bucket; the time at which the first of the keys seen since bucket 0 becomes
+     * idle; and the same of the last full round. */
+    _Atomic uint64_t hand;
+    _Atomic int64_t soonest_us, known_soonest_us;
+    struct machine_write journal[MACHINE_JOURNAL];
+};
+
+#define MACHINE_CELL_WORDS 8
+#define MACHINE_CELL_HEAD 2 /* words before a cell's content */
+#define MACHINE_CELL_CONTENT (MACHINE_CELL_WORDS - MACHINE_CELL_HEAD)
+
+/* A fingerprint of all the above: bump MACHINE_VERSION for a change that no size shows. */
+#define MACHINE_LAYOUT                                                                                              \
+    ((uint64_t)sizeof(struct machine_header) << 44 ^ (uint64_t)sizeof(struct machine_rule) << 32 ^                  \
+     (uint64_t)sizeof(struct machine_stripe) << 16 ^ (uint64_t)sizeof(struct weir_plan) << 8 ^                      \
+     (uint64_t)offsetof(struct machine_stripe, journal) << 4 ^ (uint64_t)sizeof(void *) ^ UINT64_C(0x5745495200000000))
+
+/* ---- Sizes of the parts, in bytes ---- */
+
+static inline uint64_t machine_rounded(uint64_t bytes, uint64_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+static inline uint64_t machine_rules_at(void)
+{
+    return machine_rounded(sizeof(struct machine_header), 4096);
+}
+
+static inline uint64_t machine_stripes_at(const struct machine_facts *facts)
+{
+    return machine_rules_at() + machine_rounded(facts->rules * sizeof(struct machine_rule), 4096);
+}
+
+/* Buckets are as many as cells, 32 bits each. */
+static inline uint64_t machine_cells_at(const struct machine_facts *facts)
+{
+    return machine_rounded(sizeof(struct machine_stripe) + facts->cells * sizeof(uint32_t), 64);
+}
+
+static inline uint64_t machine_stripe_bytes(const struct machine_facts *facts)
+{
+    return machine_cells_at(facts) + facts->cells * MACHINE_CELL_WORDS * sizeof(uint64_t);
+}
+
+static inline uint64_t machine_bytes(const struct machine_facts *facts)
+{
+    return machine_stripes_at(facts) + facts->stripes * machine_stripe_bytes(facts);
+}
+
+/* Return a checksum. It finds damage by accident; who can write to the file can make another. */
+static inline uint64_t machine_sum(const void *data, size_t len)
+{
+    static const struct hash_secret fixed = { MACHINE_MAGIC, MACHINE_VERSION };
+    return siphash13(&fixed, data, len);
+}
+
+#endif

@@ -1,0 +1,37 @@
+/* lock.h - a lock in shared memory that outlives its owner.
+ *
+ * The word is 0, or names the process whose thread has the lock (file.h). One compare-and-exchange takes it, a store
+ * gives it back. A thread that finds it taken spins, yields and then sleeps for 50 us at a time, and asks each time
+ * whether the owner lives. If it has ended, the lock goes to the thread that asked, which is told, because the owner
+ * may have died in the middle of a change.
+ *
+ * A process that was stopped with the lock (SIGSTOP, a debugger) lives. A thread waits for it no longer than its
+ * patience.
+ */
+#ifndef BACKENDS_MACHINE_LOCK_H
+#define BACKENDS_MACHINE_LOCK_H
+
+#include "backends/machine/file.h"
+
+enum lock_end { LOCK_TAKEN, LOCK_INHERITED, LOCK_TIMEOUT };
+
+/* Do lock_enter() for a lock that another thread has. */
+enum lock_end lock_wait(const struct machine_file *file, _Atomic uint64_t *word, int64_t patience_us);
+
+/* Take a lock. LOCK_INHERITED: the owner died with it. LOCK_TIMEOUT: not taken within `patience_us`. */
+static inline enum lock_end lock_enter(const struct machine_file *file, _Atomic uint64_t *word, int64_t patience_us)
+{
+    uint64_t none = 0;
+    if (__builtin_expect(atomic_compare_exchange_strong_explicit(word, &none, file->owner, memory_order_acquire,
+                                                                 memory_order_relaxed),
+                         1))
+        return LOCK_TAKEN;
+    return lock_wait(file, word, patience_us);
+}
+
+static inline void lock_leave(_Atomic uint64_t *word)
+{
+    atomic_store_explicit(word, 0, memory_order_release);
+}
+
+#endif

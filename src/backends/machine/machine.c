@@ -1,0 +1,154 @@
+/* machine.c - the machine backend: its life, its counters, and the vtable. */
+#include "backends/machine/machine.h"
+
+#include "backends/machine/visit.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static int machine_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
+                          int64_t deadline_us, struct weir_decision *out)
+{
+    struct machine *machine = (struct machine *)backend;
+    (void)deadline_us; /* only a process that was stopped in the middle of a change makes it wait, see patience_us */
+    if (__builtin_expect(machine->file.fd < 0, 0))
+        return WEIR_EIO;
+    int error = WEIR_OK;
+    if (all)
+        error = machine_decide_all(machine, requests, n, out);
+    else
+        for (size_t i = 0; i < n && !error; i++)
+            error = machine_decide_one(machine, &requests[i], &out[i]);
+    return error;
+}
+
+static void machine_stats(struct weir_backend *backend, struct weir_stats *add)
+{
+    struct machine *machine = (struct machine *)backend;
+    add->full += atomic_load_explicit(&machine->full, memory_order_relaxed);
+    for (uint64_t i = 0; i < machine->file.facts.stripes; i++) {
+        const struct machine_stripe *stripe = machine_stripe(machine, i);
+        add->evictions += atomic_load_explicit(&stripe->evictions, memory_order_relaxed);
+        add->keys += word_low(atomic_load_explicit(&stripe->counts, memory_order_relaxed));
+    }
+    add->bytes += (int64_t)machine->file.facts.size;
+    machine_tell(machine);
+}
+
+static void machine_common(struct weir_backend *backend, struct hash_secret *secret, int64_t *epoch_us)
+{
+    const struct machine *machine = (const struct machine *)backend;
+    *secret = machine->file.facts.secret;
+    *epoch_us = machine->file.facts.epoch_us;
+}
+
+/* No thread changes this process's copies of rules during a fork. The stripes' locks need no care: the parent's threads
+ * go on and give them back. */
+static void machine_forked(struct forks_watcher *watcher, enum forks_moment moment) UNCHECKED
+{
+    struct machine *machine = (struct machine *)((char *)watcher - offsetof(struct machine, forks));
+    if (moment == FORKS_BEFORE)
+        lock_take(&machine->book.mutex);
+    else
+        lock_give(&machine->book.mutex);
+    if (moment == FORKS_IN_CHILD)
+        file_begin_in_child(&machine->file);
+}
+
+static void machine_destroy(struct weir_backend *backend)
+{
+    struct machine *machine = (struct machine *)backend;
+    if (machine->forks.told)
+        forks_forget(&machine->forks);
+    book_close(&machine->book);
+    file_close(&machine->file);
+    free(machine);
+}
+
+static const struct own_ops machine_ops = {
+    .base = {
+        .size = OWN_OPS_SIZE,
+        .name = "machine",
+        .decide = machine_decide,
+        .stats = machine_stats,
+        .destroy = machine_destroy,
+    },
+    .common = machine_common,
+};
+
+/* Look through the file as its only user: after a restart, locks are nobody's, and a crash of the system may have left
+ * anything. */
+static int machine_look_through(struct machine *machine)
+{
+    int error = WEIR_OK;
+    atomic_store_explicit(&file_header(&machine->file)->rules_lock, 0, memory_order_relaxed);
+    for (uint64_t i = 0; i < machine->file.facts.stripes && !error; i++) {
+        struct machine_stripe *stripe = machine_stripe(machine, i);
+        atomic_store_explicit(&stripe->lock, 0, memory_order_relaxed);
+        atomic_store_explicit(&stripe->known_soonest_us, 0, memory_order_relaxed);
+        if (!journal_recover(stripe, &machine->shape) || !stripe_check(machine, stripe))
+            error = stripe_repair(machine, stripe);
+    }
+    return error;
+}
+
+static void machine_shape_of(struct machine *machine)
+{
+    const struct machine_facts *facts = &machine->file.facts;
+    machine->stripes = machine->file.map + machine_stripes_at(facts);
+    machine->stripe_bytes = machine_stripe_bytes(facts);
+    machine->stripe_mask = (uint32_t)facts->stripes - 1;
+    machine->shape = (struct machine_shape){
+        .bucket_word = sizeof(struct machine_stripe) / sizeof(uint64_t),
+        .cell_word = machine_cells_at(facts) / sizeof(uint64_t),
+        .words = machine_stripe_bytes(facts) / sizeof(uint64_t),
+        .cells = (uint32_t)facts->cells,
+    };
+}
+
+int machine_open(const struct weir_options *options, struct weir_backend **out)
+{
+    char sentence[LOG_LINE_SIZE];
+    struct machine *machine = aligned_alloc(64, (sizeof *machine + 63) / 64 * 64);
+    if (!machine)
+        return WEIR_ENOMEM;
+    memset(machine, 0, sizeof *machine);
+    machine->backend.ops = &machine_ops.base;
+    machine->on_full = options->on_full;
+    machine->keep_idle = options->keep_idle;
+    machine->patience_us = options->timeout_us;
+    machine->log = (struct log){ options->log, options->user };
+    int error =
+        file_open(options->shared, options->max_keys, &machine->file, (struct message){ sentence, sizeof sentence });
+    if (error) {
+        log_line(&machine->log, WEIR_LOG_ERROR, "%s", sentence);
+        free(machine);
+        return error;
+    }
+    machine_shape_of(machine);
+    error = book_open(&machine->book, &machine->file, machine->patience_us);
+    if (error) {
+        file_close(&machine->file);
+        free(machine);
+        return error;
+    }
+    machine->told = machine_damages(machine);
+    if (machine->file.is_alone)
+        error = machine_look_through(machine);
+    file_entered(&machine->file);
+    if (!error && forks_ready() != 0)
+        error = WEIR_ENOMEM;
+    if (error) {
+        machine_destroy(&machine->backend);
+        return error;
+    }
+    machine_tell(machine);
+    if (machine->file.facts.max_keys != (uint64_t)options->max_keys)
+        log_line(&machine->log, WEIR_LOG_INFO,
+                 "shared: the file was made for %" PRIu64 " keys, which holds; option max_keys is %" PRId64,
+                 machine->file.facts.max_keys, options->max_keys);
+    machine->forks.told = machine_forked;
+    forks_watch(&machine->forks);
+    *out = &machine->backend;
+    return WEIR_OK;
+}

@@ -1,0 +1,181 @@
+/* visit.c - finds, reads, writes, adds and removes a key, under its stripe's lock. */
+#include "backends/machine/visit.h"
+
+#include "core/limiter/limiter.h"
+
+static void stripe_damaged(struct machine_stripe *stripe)
+{
+    atomic_fetch_add_explicit(&stripe->damages, 1, memory_order_relaxed);
+}
+
+/* True if the key in `first` is the request's; the rule that its cell names is then in *visit. */
+static bool visit_is_at(struct visit *visit, uint32_t first, uint64_t what, int *error)
+{
+    const struct weir_backend_request *request = visit->request;
+    const uint32_t number = cell_rule(what);
+    const struct page *page = number == visit->number ? visit->plan : book_page(&visit->machine->book, number);
+    const struct hash_secret *limit = &request->limit->secret;
+    if (!page) {
+        *error = WEIR_ESTATE;
+        return false;
+    }
+    if (page != visit->plan && (page->text.limit.k0 != limit->k0 || page->text.limit.k1 != limit->k1))
+        return false;
+    struct walk walk = walk_begin(visit->stripe, &visit->machine->shape, first);
+    if (!walk_skip(&walk, page->words))
+        *error = WEIR_ESTATE;
+    if (*error || !walk_has_key(&walk, request->key))
+        return false;
+    visit->first = first;
+    visit->rule = number;
+    visit->page = page;
+    return true;
+}
+
+int visit_find(struct visit *visit)
+{
+    const struct machine_shape *shape = &visit->machine->shape;
+    const struct weir_backend_request *request = visit->request;
+    const uint64_t same = cell_of_key(request->hash, 0, request->key.len);
+    const uint64_t mask = ~((UINT64_C(1) << CELL_TAG_SHIFT) - (UINT64_C(1) << CELL_RULE_SHIFT));
+    int error = WEIR_OK;
+    visit->bucket = bucket_of(shape, request->hash);
+    visit->first = visit->before = 0;
+    uint32_t cell = bucket_first(visit->stripe, shape, visit->bucket), before = 0;
+    for (uint32_t steps = 0; cell != 0 && steps <= shape->cells; steps++) {
+        if (!cell_exists(shape, cell))
+            return WEIR_ESTATE;
+        const uint64_t at = cell_at(shape, cell), what = stripe_load(visit->stripe, at + 1);
+        if (cell_kind(what) != CELL_KEY)
+            return WEIR_ESTATE;
+        if ((what & mask) == same && visit_is_at(visit, cell, what, &error)) {
+            visit->before = before;
+            return WEIR_OK;
+        }
+        if (error)
+            return error;
+        before = cell;
+        cell = word_low(stripe_load(visit->stripe, at));
+    }
+    return cell == 0 ? WEIR_OK : WEIR_ESTATE;
+}
+
+/* ---- States ---- */
+
+int visit_read(const struct visit *visit, int64_t *state)
+{
+    const struct page *page = visit->page;
+    struct walk walk = walk_begin(visit->stripe, &visit->machine->shape, visit->first);
+    if (!walk_read(&walk, state, page->own_words))
+        return WEIR_ESTATE;
+    if (__builtin_expect(state_is_sound(&page->text.plan, page->top, page->last_anchor, state), 1))
+        return WEIR_OK;
+    stripe_damaged(visit->stripe);
+    state_charge(&page->text.plan, state, visit->now_us, page->text.plan.size);
+    return WEIR_OK;
+}
+
+int visit_read_former(const struct visit *visit, int64_t *state)
+{
+    const struct page *page = visit->page;
+    struct walk walk = walk_begin(visit->stripe, &visit->machine->shape, visit->first);
+    if (!walk_skip(&walk, page->own_words) || !walk_read(&walk, state, page->words - page->own_words))
+        return WEIR_ESTATE;
+    if (state_is_sound(page->former, page->former_top, page->former_last_anchor, state))
+        return WEIR_OK;
+    stripe_damaged(visit->stripe);
+    state_charge(page->former, state, visit->now_us, page->former->size);
+    return WEIR_OK;
+}
+
+int64_t visit_fresh_at_us(const struct visit *visit, int *error)
+{
+    int64_t state[STATE_MAX_WORDS];
+    *error = visit_read(visit, state);
+    if (*error)
+        return 0;
+    const int64_t fresh_at_us = state_fresh_at_us(&visit->page->text.plan, state);
+    if (!visit->page->former)
+        return fresh_at_us;
+    *error = visit_read_former(visit, state);
+    return *error ? 0 : max_of(fresh_at_us, state_fresh_at_us(visit->page->former, state));
+}
+
+int visit_write(struct visit *visit, const int64_t *state, const int64_t *former)
+{
+    const struct page *page = visit->page;
+    struct change change = change_begin(visit->stripe);
+    struct walk walk = walk_begin(visit->stripe, &visit->machine->shape, visit->first);
+    if (!walk_change(&walk, &change, state, page->own_words) ||
+        (former && !walk_change(&walk, &change, former, page->words - page->own_words)))
+        return WEIR_ESTATE;
+    change_commit(&change);
+    return WEIR_OK;
+}
+
+/* ---- Keys ---- */
+
+/* Take cells and write a key's words into them. Return the first one; 0: damaged. */
+static uint32_t visit_make(struct visit *visit, struct change *change, const struct page *page, const int64_t *state,
+                           const int64_t *former)
+{
+    const struct machine_shape *shape = &visit->machine->shape;
+    const uint32_t n = cells_for(page->words, visit->request->key.len);
+    const uint32_t first = cells_take(change, shape, n);
+    struct walk walk = walk_begin(visit->stripe, shape, first);
+    if (first == 0 || !walk_write(&walk, state, page->own_words) ||
+        (former && !walk_write(&walk, former, page->words - page->own_words)) ||
+        !walk_write_key(&walk, visit->request->key))
+        return 0;
+    return first;
+}
+
+/* The key is now the first one of its bucket. */
+static void visit_begins(struct visit *visit, uint32_t first, uint32_t number, const struct page *page)
+{
+    visit->first = first;
+    visit->before = 0;
+    visit->rule = number;
+    visit->page = page;
+}
+
+int visit_add(struct visit *visit, uint32_t number, const struct page *page, const int64_t *state,
+              const int64_t *former)
+{
+    struct change change = change_begin(visit->stripe);
+    const uint32_t first = visit_make(visit, &change, page, state, former);
+    if (first == 0)
+        return WEIR_ESTATE;
+    key_link(&change, &visit->machine->shape, first,
+             cell_of_key(visit->request->hash, number, visit->request->key.len), visit->bucket);
+    change_commit(&change);
+    visit_begins(visit, first, number, page);
+    return WEIR_OK;
+}
+
+int visit_replace(struct visit *visit, uint32_t number, const struct page *page, const int64_t *state,
+                  const int64_t *former)
+{
+    const struct machine_shape *shape = &visit->machine->shape;
+    const size_t len = visit->request->key.len;
+    struct change change = change_begin(visit->stripe);
+    const uint32_t first = visit_make(visit, &change, page, state, former);
+    if (first == 0 || !key_unlink(&change, shape, visit->first, visit->before, visit->bucket,
+                                  cells_for(visit->page->words, len)))
+        return WEIR_ESTATE;
+    key_link(&change, shape, first, cell_of_key(visit->request->hash, number, len), visit->bucket);
+    change_commit(&change);
+    visit_begins(visit, first, number, page);
+    return WEIR_OK;
+}
+
+int visit_remove(struct visit *visit)
+{
+    struct change change = change_begin(visit->stripe);
+    if (!key_unlink(&change, &visit->machine->shape, visit->first, visit->before, visit->bucket,
+                    cells_for(visit->page->words, visit->len)))
+        return WEIR_ESTATE;
+    change_commit(&change);
+    visit->first = 0;
+    return WEIR_OK;
+}

@@ -1,0 +1,171 @@
+/* visit.h - the machine backend, and a request's visit to its key under the stripe's lock.
+ *
+ * The files build on one another in this order, each on those above it:
+ *
+ *     layout.h    what is in the file
+ *     file.c      makes, checks, maps and shares it
+ *     lock.h      a lock that outlives its owner
+ *     journal.h   changes that happen as a whole
+ *     cells.c     keys made of cells
+ *     book.c      the plans under which states were written
+ *     repair.c    looks through a stripe, and makes a damaged one whole
+ *     visit.c     finds, reads, writes, adds and removes a key
+ *     room.c      drops idle keys, and rules that no key names
+ *     state.c     what a key's states decide; another plan of its limit
+ *     decide.c    decides for one key
+ *     all.c       decides for a group: all or nothing
+ *     machine.c   the vtable
+ *
+ * The states, and what happens to them, are the memory backend's, so one process decides here as in local mode, to the
+ * last field. Several processes may have different plans of a limit for a while, as in a rollout. Then a key is carried
+ * over whenever the other plan asks, as core/algorithm/former.c defines for one plan at a time.
+ */
+#ifndef BACKENDS_MACHINE_VISIT_H
+#define BACKENDS_MACHINE_VISIT_H
+
+#include "backends/machine/book.h"
+#include "backends/machine/cells.h"
+#include "core/algorithm/former.h"
+#include "core/ground/forks.h"
+#include "core/limiter/own_ops.h"
+
+/* (c) constant after open, (a) atomic */
+struct machine {
+    struct weir_backend backend;
+    struct machine_file file;    /* (c) but for forks */
+    struct machine_shape shape;  /* (c) */
+    unsigned char *stripes;      /* (c) */
+    uint64_t stripe_bytes;       /* (c) */
+    uint32_t stripe_mask;        /* (c) */
+    enum weir_on_full on_full;   /* (c) */
+    bool keep_idle;              /* (c) */
+    int64_t patience_us;         /* (c) */
+    struct log log;              /* (c) */
+    _Atomic uint64_t full;       /* (a) decisions by on_full */
+    _Atomic uint64_t told;       /* (a) damages that the log knows of */
+    _Atomic int64_t collected_us; /* (a) when rules were last forgotten in vain */
+    struct book book;
+    struct forks_watcher forks;
+};
+
+enum room { ROOM_OK = 0, ROOM_FULL };
+
+#define MACHINE_SHARED_PART 64 /* 1 / this of a stripe's cells is for states that keys without room share */
+
+/* A key in the file, and the request for it, if any. While `first` is not 0, `page` is that of the key's rule. */
+struct visit {
+    struct machine *machine;
+    struct machine_stripe *stripe;
+    int64_t now_us;
+    size_t len; /* of the key */
+    uint32_t bucket;
+    uint32_t first, before; /* the key's first cell, and that of the key before it in the bucket; 0: none */
+    uint32_t rule;          /* the key's */
+    const struct page *page;
+    const struct weir_backend_request *request; /* NULL: a sweep, which has no use for these */
+    uint32_t number;                            /* the request's rule */
+    const struct page *plan;                    /* its page */
+    bool is_overflow; /* the request is for the key that keys without room share */
+};
+
+static inline struct machine_stripe *machine_stripe(const struct machine *machine, uint64_t number)
+{
+    return (struct machine_stripe *)(void *)(machine->stripes + number * machine->stripe_bytes);
+}
+
+static inline struct machine_stripe *machine_stripe_of(const struct machine *machine, uint64_t hash)
+{
+    return machine_stripe(machine, hash >> 32 & machine->stripe_mask);
+}
+
+/* ---- repair.c ---- */
+
+/* True if every key of the stripe can be reached and read. */
+bool stripe_check(struct machine *machine, struct machine_stripe *stripe);
+
+/* Make the stripe whole: keys whose cells cannot be read are dropped. WEIR_OK, or WEIR_ENOMEM with the stripe still to
+ * be repaired. */
+int stripe_repair(struct machine *machine, struct machine_stripe *stripe);
+
+/* Take the stripe's lock, and finish what a dead process began. WEIR_OK, WEIR_ETIME or WEIR_ENOMEM. */
+int stripe_enter(struct machine *machine, struct machine_stripe *stripe);
+
+static inline void stripe_leave(struct machine_stripe *stripe)
+{
+    lock_leave(&stripe->lock);
+}
+
+/* ---- visit.c; WEIR_ESTATE: the stripe is damaged ---- */
+
+/* Find the request's key. */
+int visit_find(struct visit *visit);
+
+/* Read the state, or the former state. One that is not sound is read as a full one and counted as damaged. */
+int visit_read(const struct visit *visit, int64_t *state);
+int visit_read_former(const struct visit *visit, int64_t *state);
+
+/* Return when both states become fresh if they are not used again; in *error, what visit_read() returned. */
+int64_t visit_fresh_at_us(const struct visit *visit, int *error);
+
+/* Write the state, and the former one unless `former` is NULL. */
+int visit_write(struct visit *visit, const int64_t *state, const int64_t *former);
+
+/* Add the request's key under a rule, with its states. The stripe has room. */
+int visit_add(struct visit *visit, uint32_t number, const struct page *page, const int64_t *state,
+              const int64_t *former);
+
+/* Put the key under another rule, with its states in new cells, for which the stripe has room. */
+int visit_replace(struct visit *visit, uint32_t number, const struct page *page, const int64_t *state,
+                  const int64_t *former);
+
+/* Remove the key. */
+int visit_remove(struct visit *visit);
+
+/* ---- room.c ---- */
+
+/* Drop idle keys among the next `steps` cells: those fresh since `at_us`. */
+int stripe_sweep(struct machine *machine, struct machine_stripe *stripe, int64_t at_us, unsigned steps);
+
+/* Note when a key that was added becomes idle. */
+void stripe_note(struct machine_stripe *stripe, int64_t fresh_at_us);
+
+/* Make `cells` free for the request. Without `drop`, only look whether they are or an idle key could go. *soonest_us is
+ * after now; before it, no key becomes idle, unless permits are refunded or not all keys were looked at. Any other key
+ * may be gone then: find the request's again. */
+int stripe_make_room(struct visit *visit, uint32_t cells, bool drop, bool *has_room, int64_t *soonest_us);
+
+/* Forget the rules that no key names. The caller holds no lock. False: there were none. */
+bool machine_forget_rules(struct machine *machine);
+
+/* ---- state.c ---- */
+
+/* Bring the key under the request's plan as core/algorithm/former.c defines it. The key may be gone then. ROOM_FULL in
+ * *room: it needs another number of cells or another rule, and there is no room for them; nothing changed then. */
+int visit_carry(struct visit *visit, enum room *room);
+
+/* Peek at a key that may be under another plan, as if it had been carried over. */
+int visit_peek(struct visit *visit, struct weir_decision *out);
+
+/* Decide by the plan that the key is under. The key may be gone then. */
+int visit_decide(struct visit *visit, struct weir_decision *out);
+
+/* Decide for a key that is not there; leaves its state in `state`. */
+void visit_decide_absent(const struct weir_backend_request *request, const struct weir_plan *plan, int64_t *state,
+                         struct weir_decision *out);
+
+/* ---- decide.c ---- */
+
+struct weir_backend_request machine_overflow_request(const struct weir_backend_request *request, uint64_t key[3]);
+void machine_deny_full(const struct weir_backend_request *request, int64_t soonest_us, struct weir_decision *out);
+int machine_decide_one(struct machine *machine, const struct weir_backend_request *request, struct weir_decision *out);
+
+/* Return how often damage was found so far; log it if that has risen. The caller holds no lock. */
+uint64_t machine_damages(const struct machine *machine);
+void machine_tell(struct machine *machine);
+
+/* ---- all.c ---- */
+
+int machine_decide_all(struct machine *machine, const struct weir_backend_request *requests, size_t n,
+                       struct weir_decision *out);
+
+#endif
