@@ -79,7 +79,8 @@ enum weir_error {
                        * WEIR_MAX_SUBMITTED requests wait */
     WEIR_ETIME = -4,  /* the backend did not answer in time; it may or may not have taken the permits */
     WEIR_EIO = -5,    /* a file cannot be read, or the backend cannot be reached or broke its protocol */
-    WEIR_ESTATE = -6, /* a stored state is not weir's: another program wrote it, or it has another type */
+    WEIR_ESTATE = -6, /* a stored state is not weir's: another program wrote it, or it has another type; or the file of
+                       * option `shared` is not usable */
     WEIR_ECLOSED = -7 /* the limiter was closed while the call waited */
 };
 
@@ -278,7 +279,7 @@ WEIR_API int weir_limit_policy_for(weir_limit *limit, struct weir_key key, struc
 
 /* The component that made a decision. */
 enum weir_source {
-    WEIR_BY_MEMORY,  /* the key's state in this process */
+    WEIR_BY_MEMORY,  /* the key's state in this process, or in the file of WEIR_MACHINE */
     WEIR_BY_FULL,    /* enum weir_on_full: the table had no room for a new key */
     WEIR_BY_BACKEND, /* the user's own backend */
     WEIR_BY_REDIS,

@@ -66,8 +66,8 @@ TEST(options_out_of_range_are_refused_by_name_and_range, 30)
     options.on_full = (enum weir_on_full)3;
     assert_refused(options, WEIR_EINVAL, "on_full must be 0 to 2, not 3");
     options = (struct weir_options)WEIR_OPTIONS_INIT;
-    options.mode = (enum weir_mode)3;
-    assert_refused(options, WEIR_EINVAL, "option mode must be 0 to 2, not 3");
+    options.mode = (enum weir_mode)4;
+    assert_refused(options, WEIR_EINVAL, "option mode must be 0 to 3, not 4");
     options.mode = WEIR_LOCAL;
     options.on_failure = (enum weir_on_failure)4;
     assert_refused(options, WEIR_EINVAL, "option on_failure must be 0 to 3, not 4");
@@ -86,6 +86,7 @@ TEST(options_of_redis_are_named_and_ignored_in_local_mode, 30)
         { "redis_prefix", { .redis_prefix = "weir:" } },
         { "by_local_clock", { .by_local_clock = true } },
         { "redis_replicas", { .redis_replicas = 1 } },
+        { "shared", { .shared = "limits" } },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct weir_options options = rows[i].options;

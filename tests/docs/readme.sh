@@ -84,7 +84,7 @@ test_options() {
         printf 'static void say(void *user, enum weir_log_level level, const char *text)\n{\n'
         printf '    (void)user;\n    if (level == WEIR_LOG_ERROR)\n        fprintf(stderr, "%%s\\n", text);\n}\n'
         printf 'int main(void)\n{\n    struct weir_options options = WEIR_OPTIONS_INIT;\n    weir *w;\n'
-        sed "s|\"redis://localhost\"|\"unix://$scratch/nobody\"|" "$block.c"
+        sed -e "s|\"redis://localhost\"|\"unix://$scratch/nobody\"|" -e "s|\"api-limits\"|\"$scratch/api-limits\"|" "$block.c"
         printf '    options.log = say;\n    if (weir_open(&options, &w) != WEIR_OK)\n        return 1;\n'
         printf '    weir_close(w);\n    return 0;\n}\n'
     } >"$block.whole.c"

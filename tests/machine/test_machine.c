@@ -99,7 +99,9 @@ static void twins_step_one(struct twins *twins)
         switch (verb) {
         case 0: errors[twin] = weir_refund(limit, key, cost); break;
         case 1: errors[twin] = weir_charge(limit, key, cost); break;
-        case 2: errors[twin] = chance_one_in(&(struct chance){ twins->chance.state }, 3) ? weir_reset(limit, key) : 0; break;
+        case 2:
+            errors[twin] = chance_one_in(&(struct chance){ twins->chance.state }, 3) ? weir_reset(limit, key) : 0;
+            break;
         case 3:
         case 4:
             errors[twin] = weir_reserve(limit, key, cost, &decisions[twin], &reservations[twin]);
@@ -130,9 +132,9 @@ static void twins_step_all(struct twins *twins)
         const struct weir_key key = twin_key(chance);
         const int64_t cost = chance_between(chance, 1, 4);
         for (int twin = 0; twin < 2; twin++)
-            requests[twin][i] = (struct weir_request){
-                .limit = twins->limits[(from + i) % TWIN_LIMITS][twin], .key = key, .cost = cost
-            };
+            requests[twin][i] = (struct weir_request){ .limit = twins->limits[(from + i) % TWIN_LIMITS][twin],
+                                                       .key = key,
+                                                       .cost = cost };
     }
     errors[0] = weir_try_all(twins->local.limiter, requests[0], (size_t)n, &decisions[0]);
     errors[1] = weir_try_all(twins->machine.limiter, requests[1], (size_t)n, &decisions[1]);

@@ -207,8 +207,7 @@ static int all_take(struct all *all, struct weir_decision *out)
         error = all_visit(all, i, &request, &visit);
         if (!error && visit.first) {
             error = visit_decide(&visit, &out[i]);
-        } else if (!error && visit.plan &&
-                   (all->full[i] == ALL_HAS_ROOM || all->machine->on_full == WEIR_FULL_SHARE)) {
+        } else if (!error && visit.plan && (all->full[i] == ALL_HAS_ROOM || all->machine->on_full == WEIR_FULL_SHARE)) {
             visit_decide_absent(&request, &visit.plan->text.plan, state, &out[i]);
             stripe_note(visit.stripe, visit.now_us + out[i].reset_after_us);
             error = visit_add(&visit, visit.number, visit.plan, state, NULL);

@@ -161,9 +161,9 @@ static uint32_t book_find_or_add(struct book *book, const struct machine_rule_te
 {
     struct machine_rule *rules = file_rules(book->file);
     const uint64_t n = book->file->facts.rules;
-    const uint64_t from = machine_sum(&(uint64_t[]){ text->limit.k0, (uint64_t)text->plan.fingerprint,
-                                                     (uint64_t)text->former.fingerprint },
-                                      3 * sizeof(uint64_t));
+    const uint64_t from = machine_sum(
+        &(uint64_t[]){ text->limit.k0, (uint64_t)text->plan.fingerprint, (uint64_t)text->former.fingerprint },
+        3 * sizeof(uint64_t));
     uint32_t unused = 0;
     for (uint64_t i = 0; i < n; i++) {
         const uint32_t number = (uint32_t)((from + i) % n) + 1;
@@ -189,7 +189,8 @@ static uint32_t book_enter(struct book *book, const struct machine_rule_text *te
     struct machine_header *header = file_header(book->file);
     if (lock_enter(book->file, &header->rules_lock, book->patience_us) == LOCK_TIMEOUT)
         return 0;
-    const uint32_t number = book_find_or_add(book, text); /* a dead owner left each rule used or unused: nothing to do */
+    const uint32_t number = book_find_or_add(book,
+                                             text); /* a dead owner left each rule used or unused: nothing to do */
     lock_leave(&header->rules_lock);
     return number;
 }
@@ -253,8 +254,8 @@ static struct binding *book_bind(struct book *book, const struct weir_limit *lim
     return binding;
 }
 
-__attribute__((noinline)) static uint32_t
-book_number_anew(struct book *book, const struct weir_backend_request *request, uint64_t *turn)
+__attribute__((noinline)) static uint32_t book_number_anew(struct book *book,
+                                                           const struct weir_backend_request *request, uint64_t *turn)
 {
     struct page page;
     struct weir_plan plan;

@@ -45,9 +45,9 @@ struct book {
     const struct machine_file *file; /* (c) */
     int64_t patience_us;             /* (c) */
     struct lock mutex;
-    _Atomic uint64_t turn;        /* (a) written under the mutex: the file's when the copies were made */
-    struct page *pages;           /* (c) by number, less one */
-    _Atomic uint8_t *is_copied;   /* (a) */
+    _Atomic uint64_t turn;      /* (a) written under the mutex: the file's when the copies were made */
+    struct page *pages;         /* (c) by number, less one */
+    _Atomic uint8_t *is_copied; /* (a) */
     struct binding *_Atomic bindings[BOOK_BUCKETS]; /* (a) readers; (m) writers */
 };
 

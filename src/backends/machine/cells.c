@@ -125,8 +125,7 @@ uint32_t cells_take(struct change *change, const struct machine_shape *shape, ui
 static void bucket_change(struct change *change, const struct machine_shape *shape, uint32_t bucket, uint32_t first)
 {
     const uint64_t at = shape->bucket_word + bucket / 2, word = change_get(change, at);
-    change_put(change, at,
-               bucket % 2 ? word_of_halves(word_low(word), first) : word_of_halves(first, word_high(word)));
+    change_put(change, at, bucket % 2 ? word_of_halves(word_low(word), first) : word_of_halves(first, word_high(word)));
 }
 
 static uint32_t bucket_now(const struct change *change, const struct machine_shape *shape, uint32_t bucket)

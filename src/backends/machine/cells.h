@@ -163,8 +163,7 @@ bool walk_has_key(struct walk *walk, struct weir_key key);
 uint32_t cells_take(struct change *change, const struct machine_shape *shape, uint32_t n);
 
 /* Make a key of taken cells, whose content is written, the first one of its bucket. */
-void key_link(struct change *change, const struct machine_shape *shape, uint32_t first, uint64_t what,
-              uint32_t bucket);
+void key_link(struct change *change, const struct machine_shape *shape, uint32_t first, uint64_t what, uint32_t bucket);
 
 /* Take a key of `n` cells out of its bucket, where it follows the key `before`, or none, and free its cells. False:
  * damaged. */

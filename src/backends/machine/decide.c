@@ -1,7 +1,7 @@
 /* decide.c - decides for one key under its stripe's lock, and by on_full for a key that finds no room.
  *
- * The first admitted request of a key adds it; a denied one leaves no trace. The key goes when nothing in it is used any
- * more. */
+ * The first admitted request of a key adds it; a denied one leaves no trace. The key goes when nothing in it is used
+ * any more. */
 #include "backends/machine/visit.h"
 
 #include "core/ground/arith.h"
@@ -109,9 +109,8 @@ void machine_tell(struct machine *machine)
 {
     const uint64_t damages = machine_damages(machine);
     uint64_t told = atomic_load_explicit(&machine->told, memory_order_relaxed);
-    if (damages != told &&
-        atomic_compare_exchange_strong_explicit(&machine->told, &told, damages, memory_order_relaxed,
-                                                memory_order_relaxed))
+    if (damages != told && atomic_compare_exchange_strong_explicit(&machine->told, &told, damages, memory_order_relaxed,
+                                                                   memory_order_relaxed))
         log_line(&machine->log, WEIR_LOG_WARNING,
                  "shared: the file was damaged in %" PRIu64 " places: states that cannot be right count as used up, and"
                  " keys that cannot be read begin anew; find out which program writes to it",
@@ -225,8 +224,8 @@ __attribute__((noinline)) static int decide_full(struct machine *machine, const 
 
 /* Decide again for a limit whose plan found no room among the rules; forget some first. */
 __attribute__((noinline)) static int decide_without_rule(struct machine *machine,
-                                                         const struct weir_backend_request *request,
-                                                         struct end *end, struct weir_decision *out)
+                                                         const struct weir_backend_request *request, struct end *end,
+                                                         struct weir_decision *out)
 {
     if (machine_forget_rules(machine)) {
         const int error = decide_locked(machine, request, false, out, end);

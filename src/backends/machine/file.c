@@ -139,8 +139,7 @@ static void file_read_boot(struct machine_facts *facts)
     facts->boot[1] = machine_sum(text, sizeof text / 2);
     clock_gettime(CLOCK_REALTIME, &now);
     clock_gettime(CLOCK_BOOTTIME, &boot);
-    facts->epoch_us =
-        (now.tv_sec - boot.tv_sec) * (int64_t)1000000 + now.tv_nsec / 1000 - boot.tv_nsec / 1000;
+    facts->epoch_us = (now.tv_sec - boot.tv_sec) * (int64_t)1000000 + now.tv_nsec / 1000 - boot.tv_nsec / 1000;
 }
 
 static uint64_t file_root(uint64_t value)
@@ -178,7 +177,8 @@ static bool file_write_facts(int fd, struct machine_facts *facts)
     facts->sum = file_sum(facts);
     /* The magic last: without it the file counts as begun. */
     const size_t from = sizeof facts->magic;
-    return pwrite(fd, (const char *)facts + from, sizeof *facts - from, (off_t)from) == (ssize_t)(sizeof *facts - from) &&
+    return pwrite(fd, (const char *)facts + from, sizeof *facts - from, (off_t)from) ==
+               (ssize_t)(sizeof *facts - from) &&
            pwrite(fd, facts, from, 0) == (ssize_t)from;
 }
 
@@ -201,8 +201,8 @@ static int file_make(int fd, const char *path, int64_t max_keys, struct machine_
     if (ftruncate(fd, 0) != 0) /* the next process begins anew all the same */
         errno = 0;
     return file_refuse(why, WEIR_EIO,
-                       "shared: %s of %" PRIu64 " bytes cannot be made (%s): free as much there, or lower max_keys", path,
-                       facts->size, strerror(error));
+                       "shared: %s of %" PRIu64 " bytes cannot be made (%s): free as much there, or lower max_keys",
+                       path, facts->size, strerror(error));
 }
 
 static int file_check(int fd, const char *path, struct machine_facts *facts, struct message why)

@@ -116,10 +116,11 @@ struct machine_stripe {
 #define MACHINE_CELL_CONTENT (MACHINE_CELL_WORDS - MACHINE_CELL_HEAD)
 
 /* A fingerprint of all the above: bump MACHINE_VERSION for a change that no size shows. */
-#define MACHINE_LAYOUT                                                                                              \
-    ((uint64_t)sizeof(struct machine_header) << 44 ^ (uint64_t)sizeof(struct machine_rule) << 32 ^                  \
-     (uint64_t)sizeof(struct machine_stripe) << 16 ^ (uint64_t)sizeof(struct weir_plan) << 8 ^                      \
-     (uint64_t)offsetof(struct machine_stripe, journal) << 4 ^ (uint64_t)sizeof(void *) ^ UINT64_C(0x5745495200000000))
+#define MACHINE_LAYOUT                                                                             \
+    ((uint64_t)sizeof(struct machine_header) << 44 ^ (uint64_t)sizeof(struct machine_rule) << 32 ^ \
+     (uint64_t)sizeof(struct machine_stripe) << 16 ^ (uint64_t)sizeof(struct weir_plan) << 8 ^     \
+     (uint64_t)offsetof(struct machine_stripe, journal) << 4 ^ (uint64_t)sizeof(void *) ^          \
+     UINT64_C(0x5745495200000000))
 
 /* ---- Sizes of the parts, in bytes ---- */
 

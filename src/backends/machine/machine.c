@@ -118,8 +118,8 @@ int machine_open(const struct weir_options *options, struct weir_backend **out)
     machine->keep_idle = options->keep_idle;
     machine->patience_us = options->timeout_us;
     machine->log = (struct log){ options->log, options->user };
-    int error =
-        file_open(options->shared, options->max_keys, &machine->file, (struct message){ sentence, sizeof sentence });
+    int error = file_open(options->shared, options->max_keys, &machine->file,
+                          (struct message){ sentence, sizeof sentence });
     if (error) {
         log_line(&machine->log, WEIR_LOG_ERROR, "%s", sentence);
         free(machine);

@@ -78,7 +78,8 @@ static uint32_t repair_key(struct machine *machine, struct machine_stripe *strip
         return 0;
     if (check_key(machine, stripe, first, &tally)) {
         const size_t len = cell_len(what);
-        const uint64_t hash = repair_hash(machine, stripe, first, book_page(&machine->book, cell_rule(what)), len, bytes);
+        const uint64_t hash = repair_hash(machine, stripe, first, book_page(&machine->book, cell_rule(what)), len,
+                                          bytes);
         if (machine_stripe_of(machine, hash) == stripe && cell_tag(hash) == cell_tag(what)) {
             const uint32_t bucket = bucket_of(shape, hash);
             const uint64_t bucket_at = shape->bucket_word + bucket / 2, word = stripe_load(stripe, bucket_at);

@@ -62,30 +62,39 @@ int visit_find(struct visit *visit)
 
 /* ---- States ---- */
 
+/* Read the words of a state, which begin at the walk. One that is not sound is made a full one, in the file as well. */
+static int visit_read_sound(const struct visit *visit, struct walk walk, const struct weir_plan *plan, int64_t top,
+                            int64_t last_anchor, int64_t *state)
+{
+    const size_t words = state_words(plan);
+    struct walk again = walk;
+    if (!walk_read(&walk, state, words))
+        return WEIR_ESTATE;
+    if (__builtin_expect(state_is_sound(plan, top, last_anchor, state), 1))
+        return WEIR_OK;
+    stripe_damaged(visit->stripe);
+    state_charge(plan, state, visit->now_us, plan->size);
+    struct change change = change_begin(visit->stripe);
+    if (!walk_change(&again, &change, state, words))
+        return WEIR_ESTATE;
+    change_commit(&change);
+    return WEIR_OK;
+}
+
 int visit_read(const struct visit *visit, int64_t *state)
 {
     const struct page *page = visit->page;
-    struct walk walk = walk_begin(visit->stripe, &visit->machine->shape, visit->first);
-    if (!walk_read(&walk, state, page->own_words))
-        return WEIR_ESTATE;
-    if (__builtin_expect(state_is_sound(&page->text.plan, page->top, page->last_anchor, state), 1))
-        return WEIR_OK;
-    stripe_damaged(visit->stripe);
-    state_charge(&page->text.plan, state, visit->now_us, page->text.plan.size);
-    return WEIR_OK;
+    const struct walk walk = walk_begin(visit->stripe, &visit->machine->shape, visit->first);
+    return visit_read_sound(visit, walk, &page->text.plan, page->top, page->last_anchor, state);
 }
 
 int visit_read_former(const struct visit *visit, int64_t *state)
 {
     const struct page *page = visit->page;
     struct walk walk = walk_begin(visit->stripe, &visit->machine->shape, visit->first);
-    if (!walk_skip(&walk, page->own_words) || !walk_read(&walk, state, page->words - page->own_words))
+    if (!walk_skip(&walk, page->own_words))
         return WEIR_ESTATE;
-    if (state_is_sound(page->former, page->former_top, page->former_last_anchor, state))
-        return WEIR_OK;
-    stripe_damaged(visit->stripe);
-    state_charge(page->former, state, visit->now_us, page->former->size);
-    return WEIR_OK;
+    return visit_read_sound(visit, walk, page->former, page->former_top, page->former_last_anchor, state);
 }
 
 int64_t visit_fresh_at_us(const struct visit *visit, int *error)
@@ -146,8 +155,8 @@ int visit_add(struct visit *visit, uint32_t number, const struct page *page, con
     const uint32_t first = visit_make(visit, &change, page, state, former);
     if (first == 0)
         return WEIR_ESTATE;
-    key_link(&change, &visit->machine->shape, first,
-             cell_of_key(visit->request->hash, number, visit->request->key.len), visit->bucket);
+    key_link(&change, &visit->machine->shape, first, cell_of_key(visit->request->hash, number, visit->request->key.len),
+             visit->bucket);
     change_commit(&change);
     visit_begins(visit, first, number, page);
     return WEIR_OK;
@@ -160,8 +169,8 @@ int visit_replace(struct visit *visit, uint32_t number, const struct page *page,
     const size_t len = visit->request->key.len;
     struct change change = change_begin(visit->stripe);
     const uint32_t first = visit_make(visit, &change, page, state, former);
-    if (first == 0 || !key_unlink(&change, shape, visit->first, visit->before, visit->bucket,
-                                  cells_for(visit->page->words, len)))
+    if (first == 0 ||
+        !key_unlink(&change, shape, visit->first, visit->before, visit->bucket, cells_for(visit->page->words, len)))
         return WEIR_ESTATE;
     key_link(&change, shape, first, cell_of_key(visit->request->hash, number, len), visit->bucket);
     change_commit(&change);

@@ -32,17 +32,17 @@
 /* (c) constant after open, (a) atomic */
 struct machine {
     struct weir_backend backend;
-    struct machine_file file;    /* (c) but for forks */
-    struct machine_shape shape;  /* (c) */
-    unsigned char *stripes;      /* (c) */
-    uint64_t stripe_bytes;       /* (c) */
-    uint32_t stripe_mask;        /* (c) */
-    enum weir_on_full on_full;   /* (c) */
-    bool keep_idle;              /* (c) */
-    int64_t patience_us;         /* (c) */
-    struct log log;              /* (c) */
-    _Atomic uint64_t full;       /* (a) decisions by on_full */
-    _Atomic uint64_t told;       /* (a) damages that the log knows of */
+    struct machine_file file;     /* (c) but for forks */
+    struct machine_shape shape;   /* (c) */
+    unsigned char *stripes;       /* (c) */
+    uint64_t stripe_bytes;        /* (c) */
+    uint32_t stripe_mask;         /* (c) */
+    enum weir_on_full on_full;    /* (c) */
+    bool keep_idle;               /* (c) */
+    int64_t patience_us;          /* (c) */
+    struct log log;               /* (c) */
+    _Atomic uint64_t full;        /* (a) decisions by on_full */
+    _Atomic uint64_t told;        /* (a) damages that the log knows of */
     _Atomic int64_t collected_us; /* (a) when rules were last forgotten in vain */
     struct book book;
     struct forks_watcher forks;
@@ -65,7 +65,7 @@ struct visit {
     const struct weir_backend_request *request; /* NULL: a sweep, which has no use for these */
     uint32_t number;                            /* the request's rule */
     const struct page *plan;                    /* its page */
-    bool is_overflow; /* the request is for the key that keys without room share */
+    bool is_overflow;                           /* the request is for the key that keys without room share */
 };
 
 static inline struct machine_stripe *machine_stripe(const struct machine *machine, uint64_t number)
@@ -100,7 +100,7 @@ static inline void stripe_leave(struct machine_stripe *stripe)
 /* Find the request's key. */
 int visit_find(struct visit *visit);
 
-/* Read the state, or the former state. One that is not sound is read as a full one and counted as damaged. */
+/* Read the state, or the former state. One that is not sound is made a full one, and counted as damage. */
 int visit_read(const struct visit *visit, int64_t *state);
 int visit_read_former(const struct visit *visit, int64_t *state);
 

@@ -57,8 +57,9 @@ static int inspect_open(const struct weir_options *options, struct weir_inspecto
 {
     const struct message why = inspect_why(inspector);
     snprintf(inspector->prefix, sizeof inspector->prefix, "%s", options->redis_prefix);
-    if (options->mode == WEIR_LOCAL)
-        return message_refuse(why, "option mode is WEIR_LOCAL: only keys in Redis can be inspected");
+    if (options->mode != WEIR_DISTRIBUTED && options->mode != WEIR_HYBRID)
+        return message_refuse(why, "option mode is %s: only keys in Redis can be inspected",
+                              options->mode == WEIR_LOCAL ? "WEIR_LOCAL" : "WEIR_MACHINE");
     int error = redis_target_read(options, &inspector->target, why);
     if (!error)
         error = redis_target_secure(options, &inspector->target, why);
