@@ -114,6 +114,10 @@ int store_read_option(struct store *store, const char *command, int code, const 
             return usage_error(command, "--redis-replicas '%s' is not a whole number from 0 to %d", value,
                                REPLICAS_MAX);
         break;
+    case STORE_PERCENT_SEED:
+        if (!count_read(value, INT64_MAX, &store->percent_seed))
+            return usage_error(command, "--percent-seed '%s' is not a whole number of 1 or more", value);
+        break;
     case STORE_MODE:
         mode = name_find(mode_names, COUNT_OF(mode_names), value);
         if (mode == COUNT_OF(mode_names))
@@ -166,6 +170,7 @@ static void store_log(void *user, enum weir_log_level level, const char *line)
 void store_options(const struct store *store, struct weir_options *options)
 {
     options->log = store_log;
+    options->percent_seed = (uint64_t)store->percent_seed;
     if (store->mode == WEIR_LOCAL)
         return;
     options->mode = store->mode;

@@ -25,7 +25,8 @@ enum store_option {
     STORE_LEASE_LIFE,
     STORE_LEASE_EXCESS,
     STORE_LEASE_MAX,
-    STORE_STRICT
+    STORE_STRICT,
+    STORE_PERCENT_SEED
 };
 
 #define STORE_TLS_OPTIONS                                                \
@@ -40,6 +41,12 @@ enum store_option {
     "      --redis-ca-file FILE    authorities for the server's certificate (default: the system's)\n" \
     "      --redis-cert-file FILE  this client's certificate\n"                                        \
     "      --redis-key-file FILE   its private key\n"
+
+/* The same for percent_seed. */
+#define STORE_PERCENT_SEED_OPTION                                   \
+    {                                                               \
+        "percent-seed", required_argument, NULL, STORE_PERCENT_SEED \
+    }
 
 #define STORE_INSTANCES_MAX 256 /* each is a limiter with its own thread and connection */
 
@@ -58,6 +65,7 @@ struct store {
     char run_prefix[STORE_PREFIX_SIZE];
     int64_t replicas; /* 0: none */
     bool has_replicas;
+    int64_t percent_seed; /* 0: random */
 
     /* Mode WEIR_HYBRID only: */
     int64_t instances; /* 0: 1 */

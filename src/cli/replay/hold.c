@@ -29,7 +29,7 @@ static int hold_all(struct hold *hold, struct hold_watcher watcher, struct progr
 static int count(struct hold *hold, const struct instance *instance, const struct row *row,
                  const struct weir_decision *decision);
 static int blame(struct hold *hold, const struct instance *instance, const struct row *row);
-static void count_shadows(struct hold *hold, const struct instance *instance);
+static void count_figures(struct hold *hold, const struct instance *instance);
 static bool hold_remove_keys(const struct hold *hold, struct progress *progress);
 
 int hold_rows(const struct rows *rows, const struct policies *policies, const struct store *store,
@@ -46,7 +46,7 @@ int hold_rows(const struct rows *rows, const struct policies *policies, const st
     if (result == EXIT_OK)
         result = hold_all(&hold, watcher, progress);
     for (size_t i = 0; i < hold.instance_count && result == EXIT_OK; i++)
-        count_shadows(&hold, &hold.instances[i]);
+        count_figures(&hold, &hold.instances[i]);
     if (store->mode != WEIR_LOCAL && !hold_remove_keys(&hold, progress))
         result = EXIT_FAILED;
     progress_clear(progress);
@@ -296,15 +296,17 @@ static int blame(struct hold *hold, const struct instance *instance, const struc
     return result;
 }
 
-/* Add what an instance's shadow limits would have denied. An override counts towards its limit, as in the report. */
-static void count_shadows(struct hold *hold, const struct instance *instance)
+/* Add what an instance's limits gave out, and its shadow limits would have denied. An override counts towards its limit, as in the report. */
+static void count_figures(struct hold *hold, const struct instance *instance)
 {
     for (const weir_limit *target = NULL; (target = weir_limit_next(instance->limiter, target));)
         for (size_t i = 0; i < instance->limit_count; i++) {
             struct weir_limit_stats stats = { .size = sizeof stats };
             if (strcmp(weir_limit_name(target), weir_limit_name(instance->limits[i])) == 0 &&
-                weir_limit_stats_read(target, &stats) == WEIR_OK)
+                weir_limit_stats_read(target, &stats) == WEIR_OK) {
                 hold->tally->policies[i].would_deny += stats.would_deny;
+                hold->tally->policies[i].permits += stats.permits;
+            }
         }
 }
 

@@ -1,7 +1,7 @@
 /* hold.h - runs rows against limits at the rows' own times and counts the outcome.
  *
  * The limiter's clock shows the time of the current row. The limiter has room for every key, so that only the limits
- * ever deny. What shadow limits would have denied is in the limiters' own figures. Several limits decide a row together,
+ * ever deny. What shadow limits would have denied, and what each limit gave out, is in the limiters' own figures. Several limits decide a row together,
  * all or nothing; if they deny, a peek at each, at the same time, tells which of them denied. A denial changes nothing,
  * so the peeks see the same state as the decision.
  *
@@ -29,6 +29,7 @@ struct policy_tally {
     uint64_t denied;       /* requests that this limit denied, whatever the others said */
     uint64_t denied_alone; /* requests that no other limit denied */
     uint64_t would_deny;   /* requests that it would have denied, were it not a shadow for their keys */
+    uint64_t permits;      /* that were taken of it */
     uint64_t permits_asked;
     uint32_t *requests_by_key, *denied_by_key; /* by the number of the limit's key */
 };

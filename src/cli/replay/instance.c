@@ -2,6 +2,7 @@
 #include "cli/replay/instance.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/cli.h"
 
@@ -27,6 +28,28 @@ int instance_options(struct weir_options *options, const struct policies *polici
     return EXIT_FAILED;
 }
 
+static bool name_is_taken(const struct policies *policies, size_t before, const char *name)
+{
+    for (size_t i = 0; i < before; i++)
+        if (strcmp(policies->all[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Choose the name of a limit: the policy's own, because percent= chooses keys by it. It may have none, or one that an
+ * earlier policy has. */
+static void instance_name(const struct policies *policies, size_t number, char name[WEIR_MAX_NAME_LEN + 1])
+{
+    const char *own = policies->all[number].name;
+    if (own[0] && !name_is_taken(policies, number, own)) {
+        strcpy(name, own);
+        return;
+    }
+    snprintf(name, WEIR_MAX_NAME_LEN + 1, "policy-%zu", number + 1);
+    for (int i = 2; name_is_taken(policies, policies->count, name); i++)
+        snprintf(name, WEIR_MAX_NAME_LEN + 1, "policy-%zu.%d", number + 1, i);
+}
+
 int instance_open(struct instance *instance, const struct weir_options *options, const struct policies *policies)
 {
     *instance = (struct instance){ .limit_count = policies->count, .policies = policies };
@@ -34,8 +57,8 @@ int instance_open(struct instance *instance, const struct weir_options *options,
     if (error != WEIR_OK)
         return instance_failed("cannot open a limiter", error);
     for (size_t i = 0; i < policies->count; i++) {
-        char name[32]; /* the policies' own names need not be unique: -p gives none */
-        snprintf(name, sizeof name, "policy-%zu", i + 1);
+        char name[WEIR_MAX_NAME_LEN + 1];
+        instance_name(policies, i, name);
         error = weir_limit_define(instance->limiter, name, &policies->all[i].policy, &instance->limits[i]);
         if (error == WEIR_OK)
             error = policies_override(policies, i, instance->limiter, name);

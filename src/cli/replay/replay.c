@@ -17,19 +17,20 @@
 const char REPLAY_HELP[] =
     "Usage: weir replay [OPTIONS] -p POLICY [FILE]...\n"
     "\n"
-    "Replay access logs or CSV files against limits, at the times of the log but without waiting,\n"
+    "Replay access logs or CSV files against limits, at the log's times but without waiting,\n"
     "and report which requests would have been denied. FILE may be gzip or .zst; - is the standard input.\n"
     "\n"
     "Limits (several decide each request together, all or nothing):\n"
     "  -p, --policy POLICY    a limit, for example 'token_bucket limit=100 period=1s burst=200';\n"
     "                         may be repeated. Before it may stand a name, a key and a cost of its own:\n"
     "                         'tokens key=user cost=size: fixed_window limit=9000 period=1m'\n"
-    "  -f, --policies FILE    all limits of a policy file (name = policy, one per line); may be repeated\n"
+    "  -f, --policies FILE    all limits of a policy file (name = policy); may be repeated\n"
     "\n"
     "Where the counts are kept:\n"
     "      --mode MODE        local (default): in this process\n"
     "                         distributed: in Redis, with the same decisions\n"
     "                         hybrid: in instances that lease permits from Redis, compared with one exact limit\n"
+    "      --percent-seed N   chooses the keys that percent= enforces (default: 1)\n"
     "      --redis URL        where Redis is, as for weir try\n"
     "      --redis-password-file FILE\n"
     "                         a file whose first line is the password (default: WEIR_REDIS_PASSWORD)\n"
@@ -37,8 +38,8 @@ const char REPLAY_HELP[] =
     "      --deal HOW         hybrid: how requests go to instances: round-robin (default), key (each key to one)\n"
     "                         or skewed (half of all to the first, and so on)\n"
     "      --lease-life TIME  hybrid: no lease lives longer (default: no bound)\n"
-    "      --lease-excess N   hybrid: leases may exceed a token bucket by N percent of its burst (default: 5)\n"
-    "      --lease-max N      hybrid: how many permits of a key an instance may lease at once\n"
+    "      --lease-excess N   hybrid: leases exceed a bucket by N percent at most (default: 5)\n"
+    "      --lease-max N      hybrid: most permits of a key that an instance leases\n"
     "      --strict           hybrid: never exceed a limit\n"
     "\n" INPUT_HELP "      --duration FIELD   how long each request took, for limits on requests in flight\n"
     "      --duration-unit UNIT\n"
@@ -53,7 +54,7 @@ const char REPLAY_HELP[] =
     "      --decisions        print one line per row instead, in the order of the input:\n"
     "                         allowed,remaining,retry_after_us,reset_after_us,delay_us (never: -1)\n"
     "      --plot FILE        draw the requests over time; FILE ends in .svg or .png (needs gnuplot)\n"
-    "      --html FILE        write the report with charts as an HTML page\n"
+    "      --html FILE        write the report as an HTML page\n"
     "  -h, --help             print this text\n"
     "\n"
     "Exit status: 0 done; 1 the input, a file or the output failed, or fewer than 95 % of the rows fit;\n"
@@ -80,7 +81,7 @@ static int hold_and_show(const struct replay *replay, const struct loader *load,
 
 int command_replay(int argc, char **argv)
 {
-    struct replay replay = { .top = 10 };
+    struct replay replay = { .top = 10, .store.percent_seed = 1 };
     bool wants_help = false;
     int code = replay_read_options(&replay, argc, argv, &wants_help);
     if (code == EXIT_OK && wants_help)
@@ -117,6 +118,7 @@ static int replay_read_options(struct replay *replay, int argc, char **argv, boo
         { "lease-excess", required_argument, NULL, STORE_LEASE_EXCESS },
         { "lease-max", required_argument, NULL, STORE_LEASE_MAX },
         { "strict", no_argument, NULL, STORE_STRICT },
+        STORE_PERCENT_SEED_OPTION,
         { NULL, 0, NULL, 0 },
     };
     int code;

@@ -150,9 +150,9 @@ static bool print_policies(const struct report *report)
             json_string(span_of(policy->cost));
         }
         print_overrides(report->policies, i);
-        printf(",\"denied\":%llu,\"denied_alone\":%llu,\"would_deny\":%llu,\"share_denied\":%.6f,",
+        printf(",\"denied\":%llu,\"denied_alone\":%llu,\"would_deny\":%llu,\"permits\":%llu,\"share_denied\":%.6f,",
                (unsigned long long)tally->denied, (unsigned long long)tally->denied_alone,
-               (unsigned long long)tally->would_deny, share_of(tally->denied, report->rows->count));
+               (unsigned long long)tally->would_deny, (unsigned long long)tally->permits, share_of(tally->denied, report->rows->count));
         if (!print_top(report, report_counts_of(report, i)))
             return false;
         putchar('}');

@@ -63,6 +63,7 @@ const char SERVE_HELP[] =
     "      --lease-excess N   hybrid: leases may exceed a token bucket by N percent of its burst (default: 5)\n"
     "      --lease-max N      hybrid: the most permits of a key that a server leases in advance\n"
     "      --strict           hybrid: never exceed a limit\n"
+    "      --percent-seed N   chooses the keys of limits with percent=; the same in all servers (default: random)\n"
     "  -h, --help             print this text\n"
     "\n"
     "Exit status: 0 ended by SIGTERM or SIGINT, 1 failed, 2 wrong usage.\n";
@@ -158,6 +159,7 @@ static const struct option options[] = {
     { "lease-excess", required_argument, NULL, STORE_LEASE_EXCESS },
     { "lease-max", required_argument, NULL, STORE_LEASE_MAX },
     { "strict", no_argument, NULL, STORE_STRICT },
+    STORE_PERCENT_SEED_OPTION,
     { "help", no_argument, NULL, 'h' },
     { NULL, 0, NULL, 0 },
 };
@@ -294,7 +296,8 @@ void settings_compare(const struct settings *running, const struct settings *rea
                     is_same(a->cert_file, b->cert_file) && is_same(a->key_file, b->key_file) &&
                     is_same(a->prefix, b->prefix) && a->replicas == b->replicas && a->instances == b->instances &&
                     a->lease_life_us == b->lease_life_us && a->lease_excess == b->lease_excess &&
-                    a->lease_max == b->lease_max && a->strict == b->strict;
+                    a->lease_max == b->lease_max && a->strict == b->strict &&
+                    a->percent_seed == b->percent_seed;
     for (size_t i = 0; is_equal && i < running->address_count; i++)
         is_equal = is_same(running->addresses[i].text, read->addresses[i].text) &&
                    running->addresses[i].kind == read->addresses[i].kind;
