@@ -81,11 +81,15 @@ static inline uint64_t siphash13(const struct hash_secret *secret, const void *d
         .v2 = secret->k0 ^ UINT64_C(0x6c7967656e657261),
         .v3 = secret->k1 ^ UINT64_C(0x7465646279746573),
     };
-    size_t i = 0;
-    for (; i + 8 <= len; i += 8)
-        sip_absorb(&s, word_at(bytes + i));
-
-    sip_absorb(&s, (uint64_t)len << 56 | rest_of(bytes, len));
+    if (__builtin_expect(len == 16, 1)) { /* the same without a loop: a third of the remaining instructions */
+        sip_absorb(&s, word_at(bytes));
+        sip_absorb(&s, word_at(bytes + 8));
+        sip_absorb(&s, UINT64_C(16) << 56);
+    } else {
+        for (size_t i = 0; i + 8 <= len; i += 8)
+            sip_absorb(&s, word_at(bytes + i));
+        sip_absorb(&s, (uint64_t)len << 56 | rest_of(bytes, len));
+    }
 
     s.v2 ^= 0xff;
     for (int i_round = 0; i_round < 3; i_round++)
