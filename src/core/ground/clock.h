@@ -27,18 +27,19 @@ void clock_init(struct clock *clock, int64_t (*now_us)(void *user), void *user);
 /* Call the user's clock. */
 int64_t clock_ask_user(const struct clock *clock);
 
+/* Return CLOCK_BOOTTIME in microseconds, which includes suspended time: for the age of what is known. */
+int64_t clock_boot_us(void);
+
 /* Return Unix time in microseconds. A user's clock may return anything; the caller checks. */
 static inline int64_t clock_now_us(const struct clock *clock)
 {
-    if (clock->now_us)
+    if (__builtin_expect(clock->now_us != NULL, 0))
         return clock_ask_user(clock);
 #ifdef TICKS_COUNTED
-    if (clock->ticks)
+    if (__builtin_expect(clock->ticks, 1))
         return clock->epoch_us + ticks_boot_us();
 #endif
-    struct timespec time;
-    clock_gettime(CLOCK_BOOTTIME, &time); /* cannot fail on any Linux since 2.6.39 */
-    return clock->epoch_us + (int64_t)time.tv_sec * 1000000 + time.tv_nsec / 1000;
+    return clock->epoch_us + clock_boot_us();
 }
 
 static inline struct timespec clock_timespec(int64_t us)
@@ -48,8 +49,5 @@ static inline struct timespec clock_timespec(int64_t us)
 
 /* Return CLOCK_MONOTONIC in microseconds: for deadlines, whatever the limiter's clock is. */
 int64_t clock_monotonic_us(void);
-
-/* Return CLOCK_BOOTTIME in microseconds, which includes suspended time: for the age of what is known. */
-int64_t clock_boot_us(void);
 
 #endif
