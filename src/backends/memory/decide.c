@@ -4,34 +4,25 @@
  */
 #include "backends/memory/look.h"
 
-#define SWEEP_TURNS 64 /* looks of a thread between two sweeps, on average */
 #define FETCH_GROUP 32 /* keys of a batch that are prefetched together */
 
 _Static_assert(FETCH_GROUP < SWEEP_TURNS, "not every look sweeps");
 
-/* Sweep one entry. Looks never sweep, so without this a shard that only looks decide in would keep idle keys. */
-__attribute__((noinline)) static void decide_sweep(struct memory *memory, const struct weir_backend_request *request)
+/* Looks never sweep, so without this a shard that only looks decide in would keep idle keys. */
+__attribute__((noinline)) void decide_sweep(struct memory *memory, uint64_t hash, int64_t now_us)
 {
-    struct shard *shard = table_shard(&memory->table, request->hash);
-    if (memory->keep_idle || request->verb == WEIR_PEEK ||
-        shard_soonest_us(&memory->table, shard) > request->now_us - WEIR_CLOCK_SLACK_US)
+    struct shard *shard = table_shard(&memory->table, hash);
+    if (memory->keep_idle || shard_soonest_us(&memory->table, shard) > now_us - WEIR_CLOCK_SLACK_US)
         return;
     lock_take(&shard->mutex);
-    memory_sweep(memory, shard, request->now_us, 1);
+    memory_sweep(memory, shard, now_us, 1);
     lock_give(&shard->mutex);
 }
 
-/* True if this look should sweep: one in SWEEP_TURNS, or `n` in SWEEP_TURNS if the look decided for n keys.
- * Scattering makes the distances uneven. Otherwise a thread that asks for the same keys in a fixed order would
- * sweep at the same key each time. (Fibonacci hashing: Knuth, TAOCP 3, 6.4.) */
-static inline uint64_t decide_scatter(uint64_t looks)
+static void decide_sweep_for(struct memory *memory, const struct weir_backend_request *request)
 {
-    return looks * UINT64_C(0x9e3779b97f4a7c15);
-}
-
-static inline bool decide_sweeps_now(uint64_t looks, size_t n)
-{
-    return decide_scatter(looks) < UINT64_MAX / SWEEP_TURNS * n;
+    if (request->verb != WEIR_PEEK)
+        decide_sweep(memory, request->hash, request->now_us);
 }
 
 /* Decide what look_may() refuses: by a look if one is possible, or else under the mutex. */
@@ -43,7 +34,7 @@ memory_decide_rarely(struct memory *memory, const struct weir_backend_request *r
     if (turn) {
         const bool decided = look_and_decide(table, request, 0, false, out);
         if (decide_sweeps_now(readers_leave(turn), 1))
-            decide_sweep(memory, request);
+            decide_sweep_for(memory, request);
         if (decided)
             return WEIR_OK;
     }
@@ -58,11 +49,11 @@ memory_decide_one(struct memory *memory, const struct weir_backend_request *requ
         return memory_decide_rarely(memory, request, out);
     _Atomic uint64_t *turn = readers_enter(&memory->table.readers);
     if (__builtin_expect(turn != NULL, 1)) {
-        const uint32_t place = request->hint ? look_hinted(table, request) : 0;
+        const uint32_t place = request->hint ? look_hinted(table, request->hint) : 0;
         const bool decided = look_and_decide(table, request, place, true, out);
         const uint64_t looks = readers_leave(turn);
         if (__builtin_expect(decide_sweeps_now(looks, 1), 0))
-            decide_sweep(memory, request);
+            decide_sweep_for(memory, request);
         if (__builtin_expect(decided, 1))
             return WEIR_OK;
     }
@@ -117,7 +108,7 @@ static int memory_decide_group(struct memory *memory, const struct weir_backend_
     }
     const uint64_t looks = turn ? readers_leave(turn) : 0;
     if (looks != 0 && decide_sweeps_now(looks, n))
-        decide_sweep(memory, &requests[(decide_scatter(looks) >> 32) % n]); /* the lower bits repeat early */
+        decide_sweep_for(memory, &requests[(decide_scatter(looks) >> 16) % n]); /* the lower bits repeat early */
     return WEIR_OK;
 }
 

@@ -8,6 +8,7 @@
  *     debt.c      what a fallback has admitted and still owes
  *     all.c       decides for a group: all or nothing
  *     decide.c    decides for one key or a batch, without the mutex if possible
+ *     take.c      decides the commonest request by the shortest way
  *
  * Unless a comment says otherwise, the caller holds the shard's mutex and has claimed the entry (memory/entry.h).
  */
@@ -115,5 +116,29 @@ int memory_decide_all(struct memory *memory, const struct weir_backend_request *
 /* Implements ops->decide(). */
 int memory_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
                   int64_t deadline_us, struct weir_decision *out);
+
+#define SWEEP_TURNS 64 /* looks of a thread between two sweeps, on average */
+
+/* Sweep one entry. The caller holds no lock and is not a reader. */
+void decide_sweep(struct memory *memory, uint64_t hash, int64_t now_us);
+
+/* True if a thread whose stripe has had `looks` looks, the last one for n keys, should sweep: once in SWEEP_TURNS keys.
+ * Scattering makes the distances uneven. Otherwise a thread that asks for the same keys in a fixed order would sweep at
+ * the same key each time. (Fibonacci hashing: Knuth, TAOCP 3, 6.4.) */
+static inline uint32_t decide_scatter(uint64_t looks)
+{
+    return (uint32_t)looks * UINT32_C(0x9e3779b9);
+}
+
+static inline bool decide_sweeps_now(uint64_t looks, size_t n)
+{
+    return decide_scatter(looks) < UINT32_MAX / SWEEP_TURNS * n;
+}
+
+/* ---- take.c ---- */
+
+/* Implements own_ops->take(). */
+int memory_take(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
+                struct weir_backend_hint *hint, struct weir_decision *out);
 
 #endif

@@ -125,17 +125,17 @@ static inline uint64_t index_matches(const struct index_line *line, uint64_t tag
 #endif
 }
 
-static inline unsigned index_first(uint64_t matches)
+static inline size_t index_first(uint64_t matches)
 {
 #if defined(__SSE2__)
-    return (unsigned)__builtin_ctzll(matches);
+    return (size_t)__builtin_ctzll(matches);
 #else
     return index_first_by_words(matches);
 #endif
 }
 
 /* Return a slot's place; 0: the slot has become empty. */
-static inline uint32_t index_place(const struct index_line *line, unsigned slot)
+static inline uint32_t index_place(const struct index_line *line, size_t slot)
 {
     return atomic_load_explicit(&line->places[slot], memory_order_acquire);
 }

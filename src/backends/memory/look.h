@@ -35,6 +35,7 @@
 #define BACKENDS_MEMORY_LOOK_H
 
 #include "backends/memory/decide.h"
+#include "core/limiter/limiter.h"
 
 #define LOOK_TRIES 32       /* tries while other threads change the same key */
 #define LOOK_PAUSE 32       /* turns of look_pause() after the first try; the pause grows by as much each time ... */
@@ -58,7 +59,7 @@ struct look {
 static inline struct look look_guess(const struct table *table, const struct weir_backend_request *request)
 {
     const struct rule *rule = rule_guess(&table->rules, request->limit_id);
-    if (__builtin_expect(rule && rule->key.limit_id == request->limit_id, 1))
+    if (__builtin_expect(rule && rule->limit_id == request->limit_id, 1))
         return (struct look){ .rule = rule, .whose = word_whose(rule->number, request->key.len) };
     return (struct look){ .whose = LOOK_UNGUESSED };
 }
@@ -69,7 +70,7 @@ look_closely(const struct table *table, const struct weir_backend_request *reque
 {
     const uint32_t number = word_rule(word);
     const struct rule *rule = number != 0 ? rule_at(&table->rules, number) : NULL;
-    const bool may_be = rule && rule->key.limit_id == request->limit_id && word_len(word) == request->key.len;
+    const bool may_be = rule && rule->limit_id == request->limit_id && word_len(word) == request->key.len;
     return may_be ? rule : NULL;
 }
 
@@ -89,13 +90,13 @@ static inline bool look_at(const struct table *table, uint32_t place, const stru
     return entry_has_key(look->entry, look->rule->words, request->key);
 }
 
-/* Return the place from the request's hint, or 0. The hint also holds how often pages had been recast when it was
+/* Return the place from a request's hint, or 0. The hint also holds how often pages had been recast when it was
  * written; if that count has changed, the place may lead to an entry of another size. Acquire here pairs with
  * release where the hint is written: a thread that did not find the place through the index must still see the
  * region that it leads to. */
-static inline uint32_t look_hinted(const struct table *table, const struct weir_backend_request *request)
+static inline uint32_t look_hinted(const struct table *table, const struct weir_backend_hint *hint_at)
 {
-    const uint64_t hint = __atomic_load_n(&request->hint->opaque[0], __ATOMIC_ACQUIRE);
+    const uint64_t hint = __atomic_load_n(&hint_at->opaque[0], __ATOMIC_ACQUIRE);
     return (uint32_t)(hint >> 32) == slab_recast(&table->slab) ? (uint32_t)hint : 0;
 }
 
@@ -143,24 +144,24 @@ static inline bool look_publish(const struct look *look, const int64_t *state, s
 
 /* Decide by a token bucket with greedy refill, whose two numbers stay in registers. The change is published
  * before the decision's other fields are computed, so that other threads wait for the change only. */
-static inline enum look_end look_greedy(const struct look *look, const struct weir_backend_request *request,
-                                        struct weir_decision *out)
+__attribute__((always_inline)) static inline enum look_end
+look_greedy(const struct look *look, int64_t now_us, int64_t cost, enum weir_verb verb, struct weir_decision *out)
 {
     const struct weir_plan *plan = &look->rule->plan;
-    int64_t state[2];
-    if (!look_read(look, state, 2))
+    int64_t state[GREEDY_WORDS];
+    if (!look_read(look, state, GREEDY_WORDS))
         return LOOK_AGAIN;
     const int64_t tick = state[1];
-    struct level level = level_read(plan, state, request->now_us);
-    const bool allowed = level_ask(plan, &level, request->cost, request->verb);
+    struct level level = level_read(plan, state, now_us);
+    const bool allowed = level_ask(plan, &level, cost, verb);
     if (level.changed) {
         if (level.used == 0 || level.tick < tick) /* must be dropped, or noted for the sweep */
             return LOOK_GIVEN_UP;
         level_write(&level, state);
-        if (!look_publish(look, state, 2))
+        if (!look_publish(look, state, GREEDY_WORDS))
             return LOOK_AGAIN;
     }
-    level_tell(plan, &level, request->now_us, request->cost, allowed, out);
+    level_tell_by(plan, true, look->rule->inverse, &level, now_us, cost, allowed, out);
     return LOOK_DONE;
 }
 
@@ -243,11 +244,40 @@ __attribute__((always_inline)) static inline bool look_and_decide(const struct t
     enum look_end end = LOOK_AGAIN;
     if (__builtin_expect((look.word & WORD_BUSY) == 0, 1))
         end = is_plain && __builtin_expect(look.rule->is_greedy, 1)
-                  ? look_greedy(&look, request, out)
+                  ? look_greedy(&look, request->now_us, request->cost, request->verb, out)
                   : look_any(look.entry, look.rule, look.word, request, out);
     if (__builtin_expect(end == LOOK_AGAIN, 0))
         return look_retry(look, request, out);
     return end == LOOK_DONE;
+}
+
+/* Find the entry of a limit's key for look_greedy(): under the rule that the limit's requests probably need, at the
+ * place of the hint or else of the first match in the index, and not claimed. False: there may be such an entry in spite
+ * of that. The caller is inside readers_enter(). */
+__attribute__((always_inline)) static inline bool look_for_take(const struct table *table, struct weir_limit *limit,
+                                                                struct weir_key key, uint64_t hash,
+                                                                const struct weir_backend_hint *hint, struct look *look)
+{
+    const struct rule *rule = rule_guess(&table->rules, limit->id);
+    if (__builtin_expect(!rule || !rule->is_greedy || rule_version(rule) != plan_cell_version(&limit->plan) ||
+                             key.len >= (size_t)1 << WORD_LEN_BITS,
+                         0))
+        return false;
+    assert(rule->limit_id == limit->id); /* only a fallback's requests have numbers beyond WEIR_MAX_LIMITS */
+    uint32_t place = 0;
+    if (hint) {
+        place = look_hinted(table, hint);
+    } else {
+        const struct index_line *line = look_line(table, hash);
+        const uint64_t matches = index_matches(line, index_tag(hash));
+        place = matches != 0 ? index_place(line, index_first(matches)) : 0;
+    }
+    if (__builtin_expect(place == 0, 0))
+        return false;
+    struct entry *entry = slab_entry(&table->slab, place);
+    const uint64_t word = entry_word(entry), whose = word_whose(rule->number, key.len);
+    *look = (struct look){ .entry = entry, .rule = rule, .word = word, .whose = whose };
+    return __builtin_expect((word & (WORD_WHOSE | WORD_BUSY)) == whose, 1) && entry_has_key(entry, GREEDY_WORDS, key);
 }
 
 /* True if a look may decide the request, and look_greedy() if the limit is a greedy bucket. */

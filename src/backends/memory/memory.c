@@ -58,6 +58,7 @@ static const struct own_ops memory_ops = {
         .stats = memory_stats,
         .destroy = memory_destroy,
     },
+    .take = memory_take,
     .debt = memory_debt,
     .pay = memory_pay,
     .debtors = memory_debtors,

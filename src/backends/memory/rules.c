@@ -103,16 +103,20 @@ static struct rule *rule_add(struct rules *rules, const struct weir_plan *plan, 
     struct rule *rule = rule_take(rules, is_spent);
     if (!rule)
         return NULL;
+    const bool is_greedy = plan->algorithm == WEIR_TOKEN_BUCKET && plan->refill == WEIR_GREEDY;
     *rule = (struct rule){
         .plan = *plan,
         .key = *key,
-        .words = state_words(plan) + key->spare_words,
-        .is_greedy = plan->algorithm == WEIR_TOKEN_BUCKET && plan->refill == WEIR_GREEDY && !former,
+        .limit_id = (uint32_t)key->limit_id,
+        .words = (uint32_t)(state_words(plan) + key->spare_words),
+        .is_greedy = is_greedy && !former && key->spare_words == 0,
         .number = rule->number,
     };
+    if (rule->is_greedy)
+        rule->inverse = (struct level_inverse){ inverse_of(plan->p), inverse_of(plan->q) };
     if (former) {
         rule->former = *former;
-        rule->words += state_words(former);
+        rule->words += (uint32_t)state_words(former);
     }
     HASH_ADD(hh, rules->table, key, sizeof rule->key, rule);
     if (!rule->hh.tbl) {

@@ -27,6 +27,7 @@
 
 #include "backends/shared/budget.h"
 #include "backends/shared/readers.h"
+#include "core/algorithm/level.h"
 #include "core/ground/lock.h"
 #include "core/ground/uthash_config.h"
 
@@ -56,15 +57,19 @@ struct rule_key {
 #define RULES_CURRENT_PAGES (RULES_CURRENT / RULES_CURRENT_PAGE)
 #define RULES_SHARE 32 /* 1 / this of max_bytes is for rules alone */
 
+#define GREEDY_WORDS 2 /* of a token bucket with greedy refill */
+
 /* Everything that a decision reads is in the first two cache lines. */
 struct rule {
-    alignas(64) struct rule_key key; /* (c) */
-    _Atomic uint64_t version;        /* the latest version with this plan; only grows, see rule_raise() */
-    size_t words;                    /* (c) of an entry: its state, its former state and spare ones */
-    uint32_t number;                 /* (c) */
-    bool is_greedy;                  /* (c) a token bucket with greedy refill, the most common kind */
-    struct weir_plan plan;           /* (c) */
-    struct weir_plan former;         /* (c) valid if key.former_fingerprint is not 0 */
+    alignas(64) _Atomic uint64_t version; /* the latest version with this plan; only grows, see rule_raise() */
+    uint32_t limit_id;                    /* (c) as in `key` */
+    uint32_t number;                      /* (c) */
+    uint32_t words;                       /* (c) of an entry: its state, its former state and spare ones */
+    bool is_greedy;               /* (c) only a token bucket with greedy refill, the commonest kind: GREEDY_WORDS */
+    struct level_inverse inverse; /* (c) valid if is_greedy is set */
+    struct weir_plan plan;        /* (c) */
+    struct rule_key key;          /* (c) */
+    struct weir_plan former;      /* (c) valid if key.former_fingerprint is not 0 */
     /* Every decision reads the fields above; `holders` changes with each key that comes or goes. `former` between
      * them keeps them in separate cache lines. */
     _Atomic uint64_t holders; /* entries and shards that use the rule; goes from 0 to 1 only under rules->mutex */

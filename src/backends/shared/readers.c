@@ -6,10 +6,28 @@
 
 void readers_init(struct readers *readers)
 {
-    readers->fences = !fence_ready();
-    atomic_store_explicit(&readers->are_shut, false, memory_order_relaxed);
+    atomic_store_explicit(&readers->care, fence_ready() ? 0 : READERS_FENCES, memory_order_relaxed);
     for (int i = 0; i < STATS_STRIPES; i++)
         atomic_store_explicit(&readers->stripes[i].turn, 0, memory_order_relaxed);
+}
+
+static bool readers_need_fences(const struct readers *readers)
+{
+    return (atomic_load_explicit(&readers->care, memory_order_relaxed) & READERS_FENCES) != 0;
+}
+
+/* The store to the turn in readers_enter() was no barrier, so that read ends here and another one begins. */
+_Atomic uint64_t *readers_enter_with_care(struct readers *readers, _Atomic uint64_t *turn)
+{
+    const bool fences = readers_need_fences(readers);
+    if (fences) {
+        readers_leave(turn);
+        atomic_fetch_add(turn, 1);
+    }
+    if ((atomic_load_explicit(&readers->care, memory_order_acquire) & READERS_SHUT) == 0)
+        return turn;
+    readers_leave(turn);
+    return NULL;
 }
 
 /* Read a turn. Without fence_all() both sides add to the turn, so that one of them comes first. A reader that
@@ -17,12 +35,12 @@ void readers_init(struct readers *readers)
  * here. A plain load would not do, because it is not ordered with the reader's loads. */
 static uint64_t turn_of(const struct readers *readers, _Atomic uint64_t *turn)
 {
-    return readers->fences ? atomic_fetch_add(turn, 0) : atomic_load(turn);
+    return readers_need_fences(readers) ? atomic_fetch_add(turn, 0) : atomic_load(turn);
 }
 
 void readers_wait(struct readers *readers)
 {
-    if (!readers->fences)
+    if (!readers_need_fences(readers))
         fence_all();
     for (int i = 0; i < STATS_SHARED_STRIPE; i++) {
         _Atomic uint64_t *turn = &readers->stripes[i].turn;
@@ -36,11 +54,11 @@ void readers_wait(struct readers *readers)
 
 void readers_shut(struct readers *readers)
 {
-    atomic_store(&readers->are_shut, true);
+    atomic_fetch_or(&readers->care, READERS_SHUT);
     readers_wait(readers);
 }
 
 void readers_open(struct readers *readers)
 {
-    atomic_store(&readers->are_shut, false);
+    atomic_fetch_and(&readers->care, ~READERS_SHUT);
 }

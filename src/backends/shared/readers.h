@@ -19,14 +19,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#define READERS_SHUT 1u   /* no thread can begin to read */
+#define READERS_FENCES 2u /* each side executes its own barrier */
+
 struct readers_stripe {
     alignas(64) _Atomic uint64_t turn;
 };
 
 struct readers {
     struct readers_stripe stripes[STATS_STRIPES];
-    atomic_bool are_shut;
-    bool fences; /* (c) each side executes its own barrier */
+    _Atomic unsigned care; /* READERS_SHUT, and READERS_FENCES, which is constant */
 };
 
 /* Prepare zeroed readers. Also called in the child of a fork, whose only thread does not read. */
@@ -40,6 +42,9 @@ void readers_wait(struct readers *readers);
 void readers_shut(struct readers *readers);
 void readers_open(struct readers *readers);
 
+/* Do the rest of readers_enter() if readers are shut out or need barriers. */
+_Atomic uint64_t *readers_enter_with_care(struct readers *readers, _Atomic uint64_t *turn);
+
 /* Begin to read. Returns the stripe for readers_leave(), or NULL if the thread cannot read. */
 static inline _Atomic uint64_t *readers_enter(struct readers *readers)
 {
@@ -47,16 +52,10 @@ static inline _Atomic uint64_t *readers_enter(struct readers *readers)
     if (__builtin_expect(stripe >= STATS_SHARED_STRIPE, 0) && (stripe = stats_stripe()) == STATS_SHARED_STRIPE)
         return NULL;
     _Atomic uint64_t *turn = &readers->stripes[stripe].turn;
-    if (__builtin_expect(readers->fences, 0)) {
-        atomic_fetch_add(turn, 1);
-    } else {
-        atomic_store_explicit(turn, atomic_load_explicit(turn, memory_order_relaxed) + 1, memory_order_relaxed);
-        atomic_signal_fence(memory_order_seq_cst); /* for the compiler */
-    }
-    if (__builtin_expect(atomic_load_explicit(&readers->are_shut, memory_order_acquire), 0)) {
-        atomic_store_explicit(turn, atomic_load_explicit(turn, memory_order_relaxed) + 1, memory_order_release);
-        return NULL;
-    }
+    atomic_store_explicit(turn, atomic_load_explicit(turn, memory_order_relaxed) + 1, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst); /* for the compiler */
+    if (__builtin_expect(atomic_load_explicit(&readers->care, memory_order_acquire) != 0, 0))
+        return readers_enter_with_care(readers, turn);
     return turn;
 }
 

@@ -38,11 +38,27 @@ static inline struct level level_read(const struct weir_plan *plan, const int64_
     return level;
 }
 
-/* Return the time from now until `units` of a level have drained. */
+/* The reciprocals (arith.h) of a plan's p and q. */
+struct level_inverse {
+    uint64_t p, q;
+};
+
+/* Return the time from now until `units` of a level have drained. `inverse` counts if `knows` is set, a constant. */
+__attribute__((always_inline)) static inline int64_t level_wait_by(const struct weir_plan *plan, bool knows,
+                                                                   struct level_inverse inverse,
+                                                                   const struct level *level, int64_t units,
+                                                                   int64_t now_us)
+{
+    const int64_t ticks = knows && plan->p != 1 /* most rates divide their period */
+                              ? div_down_by((uint64_t)(units + plan->p - 1), plan->p, inverse.p)
+                              : div_up(units, plan->p);
+    return (ticks + level->tick) * plan->tick_us - now_us;
+}
+
 static inline int64_t level_wait_us(const struct weir_plan *plan, const struct level *level, int64_t units,
                                     int64_t now_us)
 {
-    return (div_up(units, plan->p) + level->tick) * plan->tick_us - now_us;
+    return level_wait_by(plan, false, (struct level_inverse){ 0, 0 }, level, units, now_us);
 }
 
 /* Take, peek or refund at a level just read, and update it. Return true if allowed. */
@@ -71,22 +87,36 @@ static inline void level_write(const struct level *level, int64_t *state)
 }
 
 /* Fill the decision from the level after level_ask(), all but delay_us. The divisions are here: code that holds others
- * up writes the state first. */
-static inline void level_tell(const struct weir_plan *plan, const struct level *level, int64_t now_us, int64_t cost,
-                              bool allowed, struct weir_decision *out)
+ * up writes the state first. Code that cannot spare them has reciprocals (`knows`, a constant). */
+__attribute__((always_inline)) static inline void level_tell_by(const struct weir_plan *plan, bool knows,
+                                                                struct level_inverse inverse, const struct level *level,
+                                                                int64_t now_us, int64_t cost, bool allowed,
+                                                                struct weir_decision *out)
 {
+    const int64_t top = plan->size * plan->q;
+    int64_t remaining = 0; /* of an overdrawn key */
+    if (level->used < top)
+        remaining = knows ? div_down_by((uint64_t)top - (uint64_t)level->used, plan->q, inverse.q)
+                          : div_down(top - level->used, plan->q);
     int64_t retry_after_us = 0;
     if (!allowed && cost > plan->size)
         retry_after_us = WEIR_NEVER;
     else if (!allowed)
-        retry_after_us = level_wait_us(plan, level, level->used - (plan->size - cost) * plan->q, now_us);
+        retry_after_us = level_wait_by(plan, knows, inverse, level, level->used - (plan->size - cost) * plan->q,
+                                       now_us);
     *out = (struct weir_decision){
         .allowed = allowed,
         .limit = plan->size,
-        .remaining = div_down(max_of(0, plan->size * plan->q - level->used), plan->q),
+        .remaining = remaining,
         .retry_after_us = retry_after_us,
-        .reset_after_us = level->used > 0 ? level_wait_us(plan, level, level->used, now_us) : 0,
+        .reset_after_us = level->used > 0 ? level_wait_by(plan, knows, inverse, level, level->used, now_us) : 0,
     };
+}
+
+static inline void level_tell(const struct weir_plan *plan, const struct level *level, int64_t now_us, int64_t cost,
+                              bool allowed, struct weir_decision *out)
+{
+    level_tell_by(plan, false, (struct level_inverse){ 0, 0 }, level, now_us, cost, allowed, out);
 }
 
 /* Charge what is not asked for, at a level just read. Return the permits beyond the top, which are not charged. */

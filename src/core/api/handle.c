@@ -40,6 +40,15 @@ int weir_key_resolve(weir_limit *limit, struct weir_key key, weir_handle **out)
     return WEIR_OK;
 }
 
+/* Out of line, because a request on the stack costs every call. */
+__attribute__((noinline)) static int handle_try_otherwise(weir_handle *handle, int64_t cost, int64_t now_us,
+                                                          struct weir_decision *out)
+{
+    if (!handle->limit->limiter->is_plain)
+        return ask_guarded(handle->limit, handle->key, handle->hash, cost, now_us, WEIR_TAKE, out);
+    return ask_plain(handle->limit, handle->key, handle->hash, cost, now_us, WEIR_TAKE, &handle->hint, out);
+}
+
 int weir_handle_try(weir_handle *handle, int64_t cost, int64_t now_us, struct weir_decision *out)
 {
     if (!handle)
@@ -53,9 +62,9 @@ int weir_handle_try(weir_handle *handle, int64_t cost, int64_t now_us, struct we
         return error;
     if (!out)
         return refuse_null(limiter, "out");
-    if (!limiter->is_plain)
-        return ask_guarded(limit, handle->key, handle->hash, cost, now_us, WEIR_TAKE, out);
-    return ask_plain(limit, handle->key, handle->hash, cost, now_us, WEIR_TAKE, &handle->hint, out);
+    if (__builtin_expect(limiter->take != NULL, 1))
+        return ask_take(limit, handle->key, handle->hash, cost, now_us, &handle->hint, out);
+    return handle_try_otherwise(handle, cost, now_us, out);
 }
 
 void weir_handle_free(weir_handle *handle)

@@ -134,6 +134,7 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
     limiter->own_clock = ops->own_clock && !options->by_local_clock;
     limiter->is_plain = !limiter->can_block && !limiter->own_clock && options->on_failure == WEIR_FAIL_ERROR &&
                         !options->event;
+    limiter->take = limiter->is_plain && own_ops(backend) ? own_ops(backend)->take : NULL;
     atomic_init(&limiter->answers.event_fd, -1);
     limiter->log = (struct log){ options->log, options->user };
     clock_init(&limiter->clock, options->now_us, options->user);

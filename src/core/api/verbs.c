@@ -33,13 +33,31 @@ __attribute__((noinline)) int ask_plain_rarely(const struct weir_backend_request
     return error;
 }
 
+__attribute__((noinline)) int ask_take_rarely(struct weir_limit *limit, struct weir_key key, uint64_t hash,
+                                              int64_t cost, int64_t now_us, int taken, struct weir_decision *out)
+{
+    struct weir_backend_request request;
+    fill_request(&request, limit, key, hash, cost, now_us, WEIR_TAKE);
+    return ask_plain_rarely(&request, taken < 0 ? taken : WEIR_OK, out);
+}
+
+/* Decide about a key where ask_take() is not for it. Out of line, because a request on the stack costs every call. */
+__attribute__((noinline)) static int ask_otherwise(struct weir_limit *limit, struct weir_key key, uint64_t hash,
+                                                   int64_t cost, int64_t now_us, enum weir_verb verb,
+                                                   struct weir_decision *out)
+{
+    return limit->limiter->is_plain ? ask_plain(limit, key, hash, cost, now_us, verb, NULL, out)
+                                    : ask_guarded(limit, key, hash, cost, now_us, verb, out);
+}
+
 /* Decide about a key. Arguments have been checked. */
 __attribute__((always_inline)) static inline int ask(struct weir_limit *limit, struct weir_key key, int64_t cost,
                                                      int64_t now_us, enum weir_verb verb, struct weir_decision *out)
 {
     const uint64_t hash = key_hash(limit, key);
-    return limit->limiter->is_plain ? ask_plain(limit, key, hash, cost, now_us, verb, NULL, out)
-                                    : ask_guarded(limit, key, hash, cost, now_us, verb, out);
+    if (verb == WEIR_TAKE && __builtin_expect(limit->limiter->take != NULL, 1))
+        return ask_take(limit, key, hash, cost, now_us, NULL, out);
+    return ask_otherwise(limit, key, hash, cost, now_us, verb, out);
 }
 
 int weir_try(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out)

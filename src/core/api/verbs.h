@@ -98,4 +98,24 @@ static inline int ask_plain(struct weir_limit *limit, struct weir_key key, uint6
     return WEIR_OK;
 }
 
+/* Count what ask_take() does not: an error, a shadow's answer, a denial for top_keys.h. Returns weir_try()'s value. */
+int ask_take_rarely(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
+                    int taken, struct weir_decision *out);
+
+/* Do what ask_plain() does for WEIR_TAKE, for a backend with take(). */
+static inline int ask_take(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
+                           struct weir_backend_hint *hint, struct weir_decision *out)
+{
+    struct weir *limiter = limit->limiter;
+    const struct overrides *overrides = atomic_load_explicit(&limit->overrides, memory_order_acquire);
+    if (__builtin_expect(overrides != NULL, 0))
+        limit = overrides_find(overrides, limit, key, hash);
+    int error = now_us == 0 ? read_clock(limiter, &now_us) : WEIR_OK;
+    const int taken = error ? error : limiter->take(limit, key, hash, cost, now_us, hint, out);
+    if (__builtin_expect(taken < 0 || limit_has_shadow(limit) || ((taken & 1) == 0 && limiter->top_keys), 0))
+        return ask_take_rarely(limit, key, hash, cost, now_us, taken, out);
+    figures_count_taken(limit, cost, taken, out);
+    return WEIR_OK;
+}
+
 #endif

@@ -32,6 +32,26 @@ static inline int64_t div_up(int64_t x, int64_t divisor)
     return divisor == 1 ? x : (int64_t)((uint64_t)(x + divisor - 1) / (uint64_t)divisor);
 }
 
+/* Return a divisor's reciprocal for div_down_by(). */
+static inline uint64_t inverse_of(int64_t divisor)
+{
+    assert(divisor > 0);
+    return UINT64_MAX / (uint64_t)divisor;
+}
+
+__extension__ typedef unsigned __int128 arith_wide;
+
+/* Return div_down(x, divisor) without a division. The reciprocal is short of 2^64 / divisor by at most 1, so the product
+ * is short of x / divisor by less than 1, and its whole part by at most 1. (Granlund and Montgomery, "Division by
+ * invariant integers using multiplication", 1994.) */
+static inline int64_t div_down_by(uint64_t x, int64_t divisor, uint64_t inverse)
+{
+    assert(divisor > 0 && inverse == inverse_of(divisor));
+    const uint64_t guess = (uint64_t)(((arith_wide)x * inverse) >> 64);
+    const uint64_t rest = x - guess * (uint64_t)divisor;
+    return (int64_t)(guess + (rest >= (uint64_t)divisor));
+}
+
 /* Return a * b, or INT64_MAX if that does not fit. */
 static inline int64_t mul_capped(int64_t a, int64_t b)
 {

@@ -26,8 +26,9 @@ static inline void figures_add(_Atomic uint64_t *count, uint64_t amount)
     atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + amount, memory_order_relaxed);
 }
 
-/* Count the answer to a single request, not by a shadow limit that would have denied it. */
-static inline void figures_count_bound(struct weir_limit *limit, int64_t cost, const struct weir_decision *decision)
+/* Count the answer to a single request, not by a shadow limit that would have denied it. `taken` is own_taken(). */
+static inline void figures_count_taken(struct weir_limit *limit, int64_t cost, int taken,
+                                       const struct weir_decision *decision)
 {
     /* Acquire: the thread that had this stripe before may have made the block. */
     struct figures *own = atomic_load_explicit(&limit->figures[stats_own_stripe], memory_order_acquire);
@@ -35,12 +36,17 @@ static inline void figures_count_bound(struct weir_limit *limit, int64_t cost, c
         figures_count_rarely(limit, cost, decision);
         return;
     }
-    figures_add(&own->singles[decision->source][decision->allowed], 1);
-    if (decision->allowed) {
+    figures_add(&own->singles[0][0] + taken, 1);
+    if ((taken & 1) != 0) {
         figures_add(&own->permits, (uint64_t)cost);
         if (__builtin_expect(decision->remaining * FIGURES_NEAR < decision->limit, 0))
             figures_add(&own->near, 1);
     }
+}
+
+static inline void figures_count_bound(struct weir_limit *limit, int64_t cost, const struct weir_decision *decision)
+{
+    figures_count_taken(limit, cost, own_taken(decision), decision);
 }
 
 /* Count the answer to a single request. */

@@ -23,6 +23,7 @@
 #include "core/ground/log.h"
 #include "core/ground/stats.h"
 #include "core/ground/uthash_config.h"
+#include "core/limiter/own_ops.h"
 #include "core/policy/plan.h"
 #include "core/policy/plan_cell.h"
 #include "core/policy/share.h"
@@ -107,6 +108,7 @@ struct closing {
 struct weir {
     struct weir_backend *backend; /* (c) */
     struct clock clock;           /* (c) */
+    own_take_op *take;            /* (c) the backend's, if is_plain is set; NULL: it has none */
     bool is_plain;     /* (c) the backend can neither block nor fail, and decides by `clock`; and there are no events */
     bool can_block;    /* (c) weir_close() must wait for calls, so inside.h counts them */
     bool is_foreign;   /* (c) the backend is a user's and can block: cancel.h is for each call to it */

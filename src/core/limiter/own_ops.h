@@ -15,8 +15,21 @@
  * each outage has separate keys there. */
 #define OUTAGE_TAG_BIT 16
 
+/* Return a decision's source and `allowed` in one number, which counters are found by. */
+static inline int own_taken(const struct weir_decision *decision)
+{
+    return decision->source * 2 + decision->allowed;
+}
+
+typedef int own_take_op(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
+                        struct weir_backend_hint *hint, struct weir_decision *out);
+
 struct own_ops {
     struct weir_backend_ops base; /* base.size is OWN_OPS_SIZE */
+
+    /* Optional. Decide WEIR_TAKE for one key as base.decide() would, without building a request: a decision in memory
+     * takes no longer than that. `limit` may be an override. Return own_taken(), or a negative enum weir_error. */
+    own_take_op *take;
 
     /* All three or none: the functions of a fallback.
      *

@@ -1,0 +1,240 @@
+/* test_take.c - the short way to a decision (memory/take.c) leads where the long one does.
+ */
+#include "support.h"
+
+#include "backends/memory/look.h"
+#include "backends/memory/memory.h"
+#include "core/limiter/limiter.h"
+#include "core/limiter/request.h"
+
+#include <stdio.h>
+
+/* ---- What is not for it ---- */
+
+#define KEY "key-one"
+
+struct stand {
+    struct scene scene;
+    struct table *table;
+    weir_limit *limit;
+    struct weir_backend_hint hint;
+};
+
+static struct memory *stand_memory(const struct stand *stand)
+{
+    return (struct memory *)stand->scene.limiter->backend;
+}
+
+static void stand_open(struct stand *stand, const char *policy)
+{
+    memset(stand, 0, sizeof *stand);
+    scene_open(&stand->scene, OPTIONS(.max_keys = 1000));
+    stand->table = &stand_memory(stand)->table;
+    stand->limit = scene_define_text(&stand->scene, "own", policy);
+    must(taken(stand->limit, KEY, 1).allowed, "a fresh key has all permits");
+}
+
+static void stand_close(struct stand *stand)
+{
+    scene_close(&stand->scene);
+}
+
+static bool sees(struct stand *stand, weir_limit *limit, const char *key, const struct weir_backend_hint *hint,
+                 struct look *look)
+{
+    const struct weir_key bytes = weir_key_text(key);
+    return look_for_take(stand->table, limit, bytes, key_hash(limit, bytes), hint, look);
+}
+
+static struct entry *entry_of(struct stand *stand)
+{
+    struct look look;
+    must(sees(stand, stand->limit, KEY, NULL, &look), "it is there");
+    return look.entry;
+}
+
+static struct weir_backend_hint hint_to(const struct stand *stand, const struct entry *entry)
+{
+    const uint64_t place = slab_place(&stand->table->slab, entry, entry_bytes(GREEDY_WORDS, strlen(KEY)));
+    return (struct weir_backend_hint){ { (uint64_t)slab_recast(&stand->table->slab) << 32 | place, 0 } };
+}
+
+TEST(a_take_sees_only_the_entry_of_its_key, 10)
+{
+    CLOSED_BY(stand_close) struct stand stand;
+    stand_open(&stand, "token_bucket limit=10 period=365d");
+    weir_limit *other = scene_define_text(&stand.scene, "other", "token_bucket limit=10 period=365d");
+    must(taken(other, "others", 1).allowed, "a fresh key has all permits");
+    struct entry *entry = entry_of(&stand);
+    const struct weir_backend_hint hint = hint_to(&stand, entry), none = { { 0, 0 } };
+    struct look look;
+    static const char *const differ[] = { "key-onf", "ley-one", "key-on", "key-one2", "k", "" };
+    for (int i = 0; *differ[i]; i++) {
+        ck_assert(!sees(&stand, stand.limit, differ[i], NULL, &look));
+        ck_assert_msg(!sees(&stand, stand.limit, differ[i], &hint, &look), "%s", differ[i]);
+    }
+    ck_assert(sees(&stand, stand.limit, KEY, &hint, &look) && look.entry == entry);
+    ck_assert(!sees(&stand, stand.limit, KEY, &none, &look));
+    ck_assert(!sees(&stand, other, KEY, &hint, &look));
+
+    char
+        longest[SLAB_MAX_ENTRY + sizeof KEY]; /* a length that no word holds, with the lower bits of one that it does */
+    memset(longest, 'x', sizeof longest);
+    memcpy(longest, KEY, strlen(KEY));
+    const struct weir_key too_long = weir_key(longest, SLAB_MAX_ENTRY + strlen(KEY));
+    ck_assert(!look_for_take(stand.table, stand.limit, too_long, key_hash(stand.limit, too_long), &hint, &look));
+}
+
+TEST(a_take_leaves_entries_alone_that_are_not_as_it_expects, 10)
+{
+    CLOSED_BY(stand_close) struct stand stand;
+    stand_open(&stand, "token_bucket limit=10 period=365d");
+    struct entry *entry = entry_of(&stand);
+    struct weir_backend_hint hint = hint_to(&stand, entry);
+    struct look look;
+
+    uint64_t word = entry_word(entry);
+    must(entry_claim(entry, &word), "nobody has claimed it");
+    ck_assert(!sees(&stand, stand.limit, KEY, NULL, &look) && !sees(&stand, stand.limit, KEY, &hint, &look));
+    entry_let_go(entry);
+    ck_assert(sees(&stand, stand.limit, KEY, NULL, &look) && sees(&stand, stand.limit, KEY, &hint, &look));
+
+    atomic_fetch_add(&stand.table->slab.recast, 1); /* its page may serve another size */
+    ck_assert(!sees(&stand, stand.limit, KEY, &hint, &look));
+    hint = hint_to(&stand, entry);
+    ck_assert(sees(&stand, stand.limit, KEY, &hint, &look));
+
+    scene_define_text(&stand.scene, "own", "token_bucket limit=9 period=365d");
+    ck_assert(!sees(&stand, stand.limit, KEY, NULL, &look) && !sees(&stand, stand.limit, KEY, &hint, &look));
+    ck_assert_int_eq(taken(stand.limit, KEY, 1).limit, 9);
+    ck_assert(sees(&stand, stand.limit, KEY, NULL, &look));
+
+    must_succeed(weir_reset(stand.limit, weir_key_text(KEY)));
+    ck_assert(!sees(&stand, stand.limit, KEY, NULL, &look) && !sees(&stand, stand.limit, KEY, &hint, &look));
+}
+
+TEST(a_take_is_for_greedy_buckets_alone, 10)
+{
+    static const char *const policies[] = { "token_bucket limit=10 period=365d refill=interval",
+                                            "fixed_window limit=10 period=365d", "leaky_bucket limit=10 period=365d",
+                                            "sliding_window limit=10 period=365d blocks=7" };
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+        CLOSED_BY(stand_close) struct stand stand;
+        stand_open(&stand, policies[i]);
+        struct look look;
+        ck_assert(!sees(&stand, stand.limit, KEY, NULL, &look));
+        ck_assert_int_eq(taken(stand.limit, KEY, 1).remaining, 8);
+    }
+}
+
+/* ---- Beside the long way ---- */
+
+enum { KEYS = 40, STEPS = INSTRUMENTED ? 4000 : 40000 };
+
+/* [0] has the short way, [1] has not. */
+struct pair {
+    struct scene scenes[2];
+    weir_limit *limits[2];
+    weir_handle *handles[2][KEYS];
+};
+
+static void pair_define(struct pair *pair, struct chance *chance, const char *name)
+{
+    const enum kind kind = chance_one_in(chance, 3) ? (enum kind)chance_between(chance, 0, KIND_COUNT - 1)
+                                                    : KIND_GREEDY;
+    const struct weir_policy policy = policy_by_chance(chance, kind);
+    if (weir_policy_check(&policy, NULL, 0) != WEIR_OK)
+        return;
+    const bool ends = strchr(name, '/') && chance_one_in(chance, 2);
+    for (int i = 0; i < 2; i++)
+        must_succeed(weir_limit_define(pair->scenes[i].limiter, name, ends ? NULL : &policy, NULL));
+}
+
+static void pair_open(struct pair *pair)
+{
+    memset(pair, 0, sizeof *pair);
+    for (int i = 0; i < 2; i++) {
+        scene_open(&pair->scenes[i], OPTIONS(.max_keys = 1000, .keep_idle = true, .top_keys = 4));
+        pair->limits[i] = scene_define_text(&pair->scenes[i], "own", "token_bucket limit=20 period=1s burst=30 debt=3");
+        for (int key = 0; key < KEYS; key++)
+            must_succeed(weir_key_resolve(pair->limits[i], weir_key(&key, sizeof key), &pair->handles[i][key]));
+    }
+    must(pair->scenes[0].limiter->take != NULL, "local mode has the short way");
+    pair->scenes[1].limiter->take = NULL;
+}
+
+static void pair_close(struct pair *pair)
+{
+    for (int i = 0; i < 2; i++) {
+        for (int key = 0; key < KEYS; key++)
+            weir_handle_free(pair->handles[i][key]);
+        scene_close(&pair->scenes[i]);
+    }
+}
+
+static void pair_ask(struct pair *pair, struct chance *chance)
+{
+    const int key = (int)chance_between(chance, 0, KEYS - 1);
+    const int64_t cost = chance_one_in(chance, 10) ? 1 + chance_magnitude(chance, 1000)
+                                                   : 1 + chance_between(chance, 0, 3);
+    const int64_t way = chance_between(chance, 0, 3);
+    struct weir_decision out[2];
+    int errors[2];
+    memset(out, 0x55, sizeof out);
+    for (int i = 0; i < 2; i++) {
+        const struct weir_key bytes = weir_key(&key, sizeof key);
+        const int64_t now_us = pair->scenes[i].now_us;
+        if (way == 0)
+            errors[i] = weir_try(pair->limits[i], bytes, cost, &out[i]);
+        else if (way == 1)
+            errors[i] = weir_try_at(pair->limits[i], bytes, cost, now_us + 1, &out[i]);
+        else
+            errors[i] = weir_handle_try(pair->handles[i][key], cost, way == 2 ? 0 : now_us + 1, &out[i]);
+    }
+    ck_assert_int_eq(errors[0], errors[1]);
+    ck_assert_mem_eq(&out[0], &out[1], sizeof out[0]);
+}
+
+static void pair_do_else(struct pair *pair, struct chance *chance)
+{
+    static const char *const names[] = { "own", "own", "own/*", "own/\1\\*" };
+    const int key = (int)chance_between(chance, 0, KEYS - 1);
+    const int64_t what = chance_between(chance, 0, 40);
+    if (what == 0)
+        pair_define(pair, chance, names[chance_between(chance, 0, 2)]);
+    const int64_t step_us = what == 1 ? -chance_magnitude(chance, 4 * WEIR_SECOND)
+                                      : chance_magnitude(chance, WEIR_SECOND);
+    for (int i = 0; i < 2; i++) {
+        const struct weir_key bytes = weir_key(&key, sizeof key);
+        pair->scenes[i].now_us += what % 2 ? step_us : 0;
+        if (what == 2)
+            must_succeed(weir_reset(pair->limits[i], bytes));
+        else if (what == 4)
+            must_succeed(weir_refund(pair->limits[i], bytes, 2));
+        else if (what == 6)
+            must_succeed(weir_charge(pair->limits[i], bytes, 50));
+    }
+}
+
+static void assert_counted_alike(const struct pair *pair)
+{
+    struct weir_limit_stats stats[2] = { { .size = sizeof stats[0] }, { .size = sizeof stats[0] } };
+    for (int i = 0; i < 2; i++)
+        must_succeed(weir_limit_stats_read(pair->limits[i], &stats[i]));
+    ck_assert_mem_eq(&stats[0], &stats[1], sizeof stats[0]);
+}
+
+TEST(the_short_way_leads_where_the_long_one_does, 60)
+{
+    for (int run = 0; run < 8; run++) {
+        struct chance chance = chance_make((uint64_t)run);
+        CLOSED_BY(pair_close) struct pair pair;
+        pair_open(&pair);
+        for (int step = 0; step < STEPS; step++) {
+            pair_ask(&pair, &chance);
+            if (chance_one_in(&chance, 4))
+                pair_do_else(&pair, &chance);
+        }
+        assert_counted_alike(&pair);
+    }
+}
