@@ -219,6 +219,20 @@ WEIR_API void weir_close(weir *w);
  * WEIR_EINVAL, WEIR_ENOMEM, WEIR_EFULL. */
 WEIR_API int weir_limit_define(weir *w, const char *name, const struct weir_policy *policy, weir_limit **out);
 
+/* Make another limit of one that the program defined and no longer uses: it gets this name, this policy and fresh keys.
+ * A limiter forgets no limit, so this is for programs that make limits as their users ask for them. `limit` itself is
+ * then the other limit.
+ *
+ * Nothing may use the limit during the call: no other call with it or about all limits, no submitted request, handle or
+ * reservation. Its keys' states are not looked at any more; in memory they go as they become idle. So choose a limit
+ * whose last request was reset_after_us ago, and in hybrid mode longer than twice lease_life_us of weir_limit_info().
+ * Its figures begin anew.
+ *
+ * WEIR_EINVAL also if the name is in use, or if `limit` is or has an override or has a followed policy. WEIR_EFULL, and
+ * nothing has changed, while permits of an outage are owed to Redis. After WEIR_ENOMEM the limit cannot be used again.
+ */
+WEIR_API int weir_limit_rename(weir_limit *limit, const char *name, const struct weir_policy *policy);
+
 /* Define every limit and override of a policy file; none if any line is bad. WEIR_EINVAL, WEIR_EIO, WEIR_ENOMEM or
  * WEIR_EFULL with a sentence in `message` (as for weir_policy_check()) that names the file and the line. */
 WEIR_API int weir_limits_load(weir *w, const char *path, char *message, size_t message_size);

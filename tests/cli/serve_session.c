@@ -80,7 +80,7 @@ void session_open(struct session *session, bool is_later)
     session->server.client_max = 10;
     session->server.now_us = WEIR_SECOND;
     must(session->server.epoll_fd >= 0, "an epoll descriptor");
-    must(throttle_init(&session->server.throttle), "memory");
+    must(throttle_init(&session->server.throttle, !is_later), "memory");
     if (is_later)
         must(weir_event_fd(session->scene.limiter) >= 0, "an event descriptor");
     session_connect(session);

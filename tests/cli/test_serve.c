@@ -142,17 +142,67 @@ TEST(cl_throttle_refuses_as_redis_cell_does, 10)
                    "-ERR burst takes over 142 years to fill at this rate\r\n");
 }
 
+/* Let CL.THROTTLE be called with as many sets of parameters as there is room for. */
+static void use_up_sets(struct session *session)
+{
+    struct fault fault;
+    for (int64_t i = 0; i < THROTTLE_MAX; i++)
+        must(throttle_get(&session->server.throttle, session->scene.limiter, i % 128, 1 + i / 128, 3600,
+                          session->server.now_us, &fault) != NULL,
+             "a new set of parameters becomes a limit");
+}
+
 TEST(clients_cannot_use_up_the_limits_by_ever_new_parameters, 60)
 {
     SESSION(session, false);
     struct fault fault;
-    for (int64_t i = 0; i < THROTTLE_MAX; i++)
-        must(throttle_limit(&session.server.throttle, session.scene.limiter, i % 128, 1 + i / 128, 60, &fault) != NULL,
-             "a new set of parameters becomes a limit");
-    assert_answers(&session, "CL.THROTTLE a 200 1 60\r\n",
-                   "-ERR this server has seen 16384 different sets of parameters and takes no more\r\n");
-    assert_answers(&session, "CL.THROTTLE a 1 1 60\r\n", "*5\r\n:0\r\n:2\r\n:1\r\n:-1\r\n:60\r\n");
-    ck_assert_ptr_nonnull(weir_limit_find(session.scene.limiter, "cl.throttle.127.128.60"));
+    for (int64_t i = 1; i <= 5 * THROTTLE_MAX; i++) {
+        must(throttle_get(&session.server.throttle, session.scene.limiter, 1, 1, i, session.server.now_us, &fault) !=
+                 NULL,
+             "a new set of parameters has a limit");
+        session.server.now_us += WEIR_SECOND;
+    }
+    assert_answers(&session, "CL.THROTTLE a 1 1 81921\r\n", "*5\r\n:0\r\n:2\r\n:1\r\n:-1\r\n:81921\r\n");
+    ck_assert_uint_eq(session.server.throttle.used, THROTTLE_MAX);
+    ck_assert_ptr_nonnull(weir_limit_find(session.scene.limiter, "cl.throttle.1.1.81920"));
+}
+
+TEST(an_idle_set_of_parameters_is_replaced_before_one_in_use, 60)
+{
+    SESSION(session, false);
+    use_up_sets(&session);
+    session.server.now_us += WEIR_HOUR; /* as long as some sets need to be idle, but not those with a burst */
+    session.scene.now_us += WEIR_HOUR;
+    assert_answers(&session, "CL.THROTTLE a 127 1 3600 128\r\n", "*5\r\n:0\r\n:128\r\n:0\r\n:-1\r\n:460800\r\n");
+    session.server.now_us += 1000 * WEIR_HOUR;
+    assert_answers(&session, "CL.THROTTLE b 127 1 3600\r\n", "*5\r\n:0\r\n:128\r\n:127\r\n:-1\r\n:3600\r\n");
+    for (int i = 1; i < THROTTLE_MAX; i++) {
+        char command[64];
+        snprintf(command, sizeof command, "CL.THROTTLE a 0 1 %d\r\n", 5000 + i);
+        session_say(&session, command, strlen(command));
+        must(strncmp(session_heard(&session), "*5\r\n:0\r\n", 8) == 0, "it is admitted");
+    }
+    assert_answers(&session, "CL.THROTTLE a 127 1 3600\r\n",
+                   "*5\r\n:1\r\n:128\r\n:0\r\n:3600\r\n:460800\r\n"); /* every other set has been replaced */
+}
+
+TEST(a_set_of_parameters_with_requests_under_way_is_not_replaced, 60)
+{
+    SESSION(session, true);
+    session_say(&session, "CL.THROTTLE a 0 7 7\r\n", 21);
+    use_up_sets(&session);
+    session.server.now_us += 1000 * WEIR_HOUR;
+    use_up_sets(&session);
+    ck_assert_ptr_nonnull(weir_limit_find(session.scene.limiter, "cl.throttle.0.7.7"));
+    ck_assert_int_eq(session_answer(&session, WEIR_OK, 1), 1);
+    session_heard(&session);
+    for (int64_t i = 0; i < THROTTLE_MAX; i++) {
+        struct fault fault;
+        must(throttle_get(&session.server.throttle, session.scene.limiter, 1, 1, 1 + i, session.server.now_us,
+                          &fault) != NULL,
+             "a set replaces another");
+    }
+    ck_assert_ptr_null(weir_limit_find(session.scene.limiter, "cl.throttle.0.7.7"));
 }
 
 TEST(bytes_that_are_no_command_get_an_error_and_the_end, 10)

@@ -37,6 +37,7 @@ struct waiting {
     struct client *client;
     struct waiting *next;
     enum answer answer;
+    struct throttle_set *set; /* of a CL.THROTTLE; NULL: another command */
     bool is_ready;
     size_t bytes;       /* counted in client->waiting_bytes */
     struct output text; /* once it is ready */

@@ -71,6 +71,8 @@ static void request_done(struct weir_op *op, int status)
     struct waiting *waiting = op->user;
     struct client *client = waiting->client;
     put_op(&waiting->text, status, op, waiting->answer);
+    if (waiting->set)
+        waiting->set->waiting--;
     waiting->is_ready = true;
     client_is_due(client);
 }
@@ -119,8 +121,8 @@ void client_collect(struct client *client)
     }
 }
 
-/* Make a request without blocking: the reply may wait for Redis. */
-static void request_make(struct client *client, const struct weir_op *op, enum answer answer)
+/* Make a request without blocking: the reply may wait for Redis. `set`: of a CL.THROTTLE, or NULL. */
+static void request_make(struct client *client, const struct weir_op *op, enum answer answer, struct throttle_set *set)
 {
     const struct weir_key key = op->request.key;
     struct waiting *waiting = calloc(1, sizeof *waiting + key.len);
@@ -138,6 +140,9 @@ static void request_make(struct client *client, const struct weir_op *op, enum a
     waiting->op.user = waiting;
     const int result = weir_submit(client->server->limiter, &waiting->op);
     if (result == 1) {
+        waiting->set = set;
+        if (set)
+            set->waiting++;
         waiting_append(client, waiting);
         return;
     }
@@ -223,7 +228,7 @@ void run_try(struct client *client, const struct resp_command *command)
 {
     struct weir_request request;
     if (read_request(client, command, 1, &request))
-        request_make(client, &(struct weir_op){ .request = request }, ANSWER_TRY);
+        request_make(client, &(struct weir_op){ .request = request }, ANSWER_TRY, NULL);
 }
 
 /* A peek and a group have no asynchronous form: they hold up the server for as long as Redis takes, or timeout_us. */
@@ -269,7 +274,7 @@ void run_charge(struct client *client, const struct resp_command *command)
 {
     struct weir_request request;
     if (read_request(client, command, 1, &request))
-        request_make(client, &(struct weir_op){ .request = request, .verb = WEIR_OP_CHARGE }, ANSWER_TRY);
+        request_make(client, &(struct weir_op){ .request = request, .verb = WEIR_OP_CHARGE }, ANSWER_TRY, NULL);
 }
 
 /* A reservation is two integers more than a decision; WEIR.SETTLE brings them back. */
@@ -277,7 +282,7 @@ void run_reserve(struct client *client, const struct resp_command *command)
 {
     struct weir_request request;
     if (read_request(client, command, 1, &request))
-        request_make(client, &(struct weir_op){ .request = request, .verb = WEIR_OP_RESERVE }, ANSWER_TRY);
+        request_make(client, &(struct weir_op){ .request = request, .verb = WEIR_OP_RESERVE }, ANSWER_TRY, NULL);
 }
 
 /* WEIR.SETTLE limit key permits at actual */
@@ -305,7 +310,7 @@ void run_settle(struct client *client, const struct resp_command *command)
     op.request = (struct weir_request){ .key = weir_key(key.data, key.len), .cost = actual };
     op.request.limit = word_limit(client, command->words[1]);
     if (op.request.limit)
-        request_make(client, &op, ANSWER_TRY);
+        request_make(client, &op, ANSWER_TRY, NULL);
 }
 
 /* redis-cell's command: CL.THROTTLE key max_burst count period [quantity]; a quantity of 0 only looks. */
@@ -323,19 +328,22 @@ void run_throttle(struct client *client, const struct resp_command *command)
     const struct span key = command->words[1];
     if (!request_is_good(client, key, numbers[3] == 0 ? 1 : numbers[3]))
         return;
-    weir_limit *limit = throttle_limit(&client->server->throttle, client->server->limiter, numbers[0], numbers[1],
-                                       numbers[2], &fault);
-    if (!limit) {
+    struct server *server = client->server;
+    struct throttle_set *set = throttle_get(&server->throttle, server->limiter, numbers[0], numbers[1], numbers[2],
+                                            server->now_us, &fault);
+    if (!set) {
         output_error(client_reply(client), "ERR %s", fault.text);
         return;
     }
     if (numbers[3] != 0) {
-        const struct weir_request request = { .limit = limit, .key = weir_key(key.data, key.len), .cost = numbers[3] };
-        request_make(client, &(struct weir_op){ .request = request }, ANSWER_THROTTLE);
+        const struct weir_request request = { .limit = set->limit,
+                                              .key = weir_key(key.data, key.len),
+                                              .cost = numbers[3] };
+        request_make(client, &(struct weir_op){ .request = request }, ANSWER_THROTTLE, set);
         return;
     }
     struct weir_decision decision;
-    const int status = weir_peek(limit, weir_key(key.data, key.len), 1, &decision);
+    const int status = weir_peek(set->limit, weir_key(key.data, key.len), 1, &decision);
     if (status == WEIR_OK)
         decision.allowed = true; /* taking nothing is always allowed */
     put_answer(client_reply(client), status, &decision, ANSWER_THROTTLE);

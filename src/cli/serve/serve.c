@@ -221,7 +221,8 @@ static int serve_start(struct serve *serve)
     struct server *server = &serve->server;
     serve->signals = (struct watch){ signals_ready, open_signals() };
     server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (server->epoll_fd < 0 || !watch_add(server, &serve->signals) || !throttle_init(&server->throttle)) {
+    if (server->epoll_fd < 0 || !watch_add(server, &serve->signals) ||
+        !throttle_init(&server->throttle, serve->settings.store.mode == WEIR_LOCAL)) {
         complain("cannot start: the system has no memory or descriptors left");
         return EXIT_FAILED;
     }

@@ -34,7 +34,7 @@ static int check_override(const struct weir_limit *target, struct message messag
 static int define_all(struct weir *limiter, const struct policy_list *list, enum layer layer,
                       struct weir_limit **targets, bool *changes, struct message message) REQUIRES(limiter->mutex)
 {
-    const size_t limit_count = HASH_COUNT(limiter->limits);
+    const size_t limit_count = limiter->limit_count;
     char text[LOG_LINE_SIZE] = "";
     const struct message sentence = { text, sizeof text };
     int error = WEIR_OK;

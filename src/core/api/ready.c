@@ -25,7 +25,7 @@ static struct weir_limit *ping_limit(struct weir *limiter)
     struct weir_plan plan;
     if (limit)
         return limit;
-    limit = calloc(1, sizeof *limit + sizeof PING_NAME);
+    limit = calloc(1, sizeof *limit);
     if (!limit)
         return NULL;
     limit->limiter = limiter;

@@ -93,16 +93,32 @@ void figures_sum(const struct weir_limit *limit, struct weir_limit_stats *out)
     }
 }
 
+/* Add a target's single requests to the two counts: denied ones, admitted ones. */
+static void figures_add_singles(const struct weir_limit *target, uint64_t counts[2])
+{
+    unsigned slot = 0;
+    for (const struct figures *block; (block = figures_next(target, &slot));)
+        for (int source = 0; source < WEIR_SOURCES_LEN; source++)
+            for (int allowed = 0; allowed < 2; allowed++)
+                counts[allowed] += atomic_load_explicit(&block->singles[source][allowed], memory_order_relaxed);
+}
+
+void figures_retire(struct weir *limiter, struct weir_limit *limit)
+{
+    figures_add_singles(limit, limiter->retired);
+    figures_free(limit);
+    for (unsigned slot = 0; slot < FIGURES_SLOTS; slot++)
+        atomic_store_explicit(&limit->figures[slot], NULL, memory_order_relaxed);
+    memset(&limit->shared_figures, 0, sizeof limit->shared_figures);
+}
+
 void figures_count_singles(const struct weir *limiter, uint64_t *allowed, uint64_t *denied)
 {
-    for (const struct weir_limit *target = limiter->first_target; target; target = target->next_target) {
-        unsigned slot = 0;
-        for (const struct figures *block; (block = figures_next(target, &slot));)
-            for (int source = 0; source < WEIR_SOURCES_LEN; source++) {
-                *denied += atomic_load_explicit(&block->singles[source][0], memory_order_relaxed);
-                *allowed += atomic_load_explicit(&block->singles[source][1], memory_order_relaxed);
-            }
-    }
+    uint64_t counts[2] = { limiter->retired[0], limiter->retired[1] };
+    for (const struct weir_limit *target = limiter->first_target; target; target = target->next_target)
+        figures_add_singles(target, counts);
+    *denied += counts[0];
+    *allowed += counts[1];
 }
 
 void figures_free(struct weir_limit *limit)

@@ -70,6 +70,9 @@ void figures_sum(const struct weir_limit *limit, struct weir_limit_stats *out);
 /* Add the answers to single requests, of all limits and overrides. */
 void figures_count_singles(const struct weir *limiter, uint64_t *allowed, uint64_t *denied) REQUIRES(limiter->mutex);
 
+/* Add what a limit has counted to limiter->retired, and begin anew. No thread counts. */
+void figures_retire(struct weir *limiter, struct weir_limit *limit) REQUIRES(limiter->mutex);
+
 /* Free a limit's blocks. No thread counts any more. */
 void figures_free(struct weir_limit *limit);
 

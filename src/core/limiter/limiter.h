@@ -60,7 +60,7 @@ struct figures {
  * atomic */
 struct weir_limit {
     struct weir *limiter;      /* (c) */
-    struct hash_secret secret; /* (c) for the hashes of its keys */
+    struct hash_secret secret; /* (m) writers, as of `name`; for the hashes of its keys */
     struct overrides
         *_Atomic overrides;         /* (a) readers; (m) writers; NULL if there never were any; an override's is NULL */
     uint32_t id;                    /* (c) below WEIR_MAX_LIMITS; an override has its limit's */
@@ -82,7 +82,7 @@ struct weir_limit {
     struct weir_limit *next_target; /* (m) the next one in limiter->first_target */
     struct figures *_Atomic figures[FIGURES_SLOTS]; /* (a) by stats_own_stripe; NULL: none yet */
     struct figures shared_figures;                  /* (a) of all threads that have no block in `figures` */
-    char name[];                                    /* (c) */
+    char name[WEIR_MAX_NAME_LEN + 1];               /* (m) writers: weir_limit_rename(), while nothing reads it */
 };
 
 /* inside.h. (c) constant, (a) atomic */
@@ -130,7 +130,9 @@ struct weir {
     struct weir_limit *first_target; /* (m) a list of all limits and overrides, in the order in which they were made */
     struct weir_limit *last_target;  /* (m) */
     struct weir_limit *_Atomic ping; /* (a) core/api/ready.c; NULL: not made yet */
+    size_t limit_count;              /* (m) limits made: ids are below it */
     size_t pattern_count;            /* (m) overrides made, in force or not */
+    uint64_t retired[2];             /* (m) single requests denied and admitted by limits that have been renamed */
     struct share share;              /* (m) or a chain of shares that all hold */
     void *share_memory;              /* (m) the weights of all of them, and all but the first */
 

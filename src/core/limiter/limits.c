@@ -7,27 +7,31 @@
 
 static struct weir_limit *limit_alloc(struct weir *limiter, const char *name)
 {
-    size_t len = strlen(name);
-    size_t size = (sizeof(struct weir_limit) + len + 1 + 63) & ~(size_t)63;
-    struct weir_limit *limit = aligned_alloc(64, size);
+    struct weir_limit *limit = aligned_alloc(64, (sizeof *limit + 63) & ~(size_t)63);
     if (!limit)
         return NULL;
-    memset(limit, 0, size);
+    memset(limit, 0, sizeof *limit);
     limit->limiter = limiter;
     limit->of = limit;
-    memcpy(limit->name, name, len + 1);
+    memcpy(limit->name, name, strlen(name) + 1);
     return limit;
+}
+
+/* Give a limit its name, and the secret that belongs to it. */
+static void limit_call(struct weir_limit *limit, const char *name)
+{
+    const struct hash_secret *secret = &limit->limiter->secret, swapped = { secret->k1, secret->k0 };
+    const size_t len = strlen(name);
+    memcpy(limit->name, name, len + 1);
+    limit->secret.k0 = siphash13(secret, name, len);
+    limit->secret.k1 = siphash13(&swapped, name, len);
 }
 
 static struct weir_limit *limit_make(struct weir *limiter, const char *name)
 {
     struct weir_limit *limit = limit_alloc(limiter, name);
-    if (!limit)
-        return NULL;
-    const size_t len = strlen(name);
-    const struct hash_secret swapped = { limiter->secret.k1, limiter->secret.k0 };
-    limit->secret.k0 = siphash13(&limiter->secret, name, len);
-    limit->secret.k1 = siphash13(&swapped, name, len);
+    if (limit)
+        limit_call(limit, name);
     return limit;
 }
 
@@ -93,24 +97,40 @@ static int refuse_memory(struct message message)
     return WEIR_ENOMEM;
 }
 
+/* Put a limit into the table under its name. False: out of memory. */
+static bool limit_enter(struct weir *limiter, struct weir_limit *limit) REQUIRES(limiter->mutex)
+{
+    HASH_ADD_KEYPTR(hh, limiter->limits, limit->name, strlen(limit->name), limit);
+    return limit->hh.tbl != NULL;
+}
+
+int limits_rename(struct weir *limiter, struct weir_limit *limit, const char *name, struct message message)
+{
+    HASH_DEL(limiter->limits, limit);
+    figures_retire(limiter, limit);
+    limit->is_defined = false;
+    limit_call(limit, name);
+    return limit_enter(limiter, limit) ? WEIR_OK : refuse_memory(message);
+}
+
 static int get_limit(struct weir *limiter, const char *name, struct weir_limit **out, struct message message)
     REQUIRES(limiter->mutex)
 {
     struct weir_limit *limit = find_limit(limiter, name);
     if (!limit) {
-        if (HASH_COUNT(limiter->limits) >= WEIR_MAX_LIMITS) {
+        if (limiter->limit_count >= WEIR_MAX_LIMITS) {
             message_write(message, "%d limits are defined already", WEIR_MAX_LIMITS);
             return WEIR_EFULL;
         }
         limit = limit_make(limiter, name);
         if (!limit)
             return refuse_memory(message);
-        limit->id = HASH_COUNT(limiter->limits);
-        HASH_ADD_KEYPTR(hh, limiter->limits, limit->name, strlen(name), limit);
-        if (!limit->hh.tbl) {
+        limit->id = (uint32_t)limiter->limit_count;
+        if (!limit_enter(limiter, limit)) {
             free(limit);
             return refuse_memory(message);
         }
+        limiter->limit_count++;
         target_list(limiter, limit);
     }
     *out = limit;
@@ -184,9 +204,9 @@ int limits_get(struct weir *limiter, const struct limit_name *name, struct weir_
 /* Remove the latest first, so that ids stay dense. */
 void limits_undo(struct weir *limiter, size_t count)
 {
-    if (HASH_COUNT(limiter->limits) > count)
+    if (limiter->limit_count > count)
         target_unlist(limiter, count);
-    while (HASH_COUNT(limiter->limits) > count) {
+    for (; limiter->limit_count > count; limiter->limit_count--) {
         UT_hash_table *table = limiter->limits->hh.tbl;
         struct weir_limit *last = (struct weir_limit *)(void *)((char *)table->tail - table->hho);
         const struct overrides *overrides = limit_overrides(last);
@@ -196,11 +216,21 @@ void limits_undo(struct weir *limiter, size_t count)
     }
 }
 
+/* The table lacks a limit that found no memory when it was renamed, so this goes by the list. */
 void limits_free(struct weir *limiter)
 {
-    struct weir_limit *limit, *next;
-    HASH_ITER(hh, limiter->limits, limit, next) {
-        HASH_DEL(limiter->limits, limit);
-        limit_free(limit);
+    struct weir_limit *target = limiter->first_target, *limits = NULL, *next;
+    HASH_CLEAR(hh, limiter->limits);
+    for (; target; target = next) { /* an override's goes with its limit's: note the limits first */
+        next = target->next_target;
+        if (target->of != target)
+            continue;
+        target->next_target = limits;
+        limits = target;
     }
+    for (; limits; limits = next) {
+        next = limits->next_target;
+        limit_free(limits);
+    }
+    limiter->first_target = limiter->last_target = NULL;
 }

@@ -34,6 +34,11 @@ struct weir_limit *limits_next_changed(const struct weir *limiter, const struct 
 /* True if the limit or override is in force. */
 bool limits_is_in_force(const struct weir_limit *target);
 
+/* Give a limit that nothing uses another name and forget its figures; it has no policy in force then. The name is free.
+ * WEIR_OK, or WEIR_ENOMEM with a sentence: the limit then stays out of the table for good. */
+int limits_rename(struct weir *limiter, struct weir_limit *limit, const char *name, struct message message)
+    REQUIRES(limiter->mutex);
+
 /* Free the table of limits. No other thread uses the limiter any more. */
 void limits_free(struct weir *limiter);
 

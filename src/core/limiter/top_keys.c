@@ -213,3 +213,25 @@ size_t top_keys_read(struct top_keys *top, struct weir_top_key *out, size_t room
     lock_give(&top->mutex);
     return n;
 }
+
+void top_keys_forget(struct top_keys *top, const struct weir_limit *limit)
+{
+    lock_take(&top->mutex);
+    size_t kept = 0;
+    HASH_CLEAR(hh, top->table);
+    for (size_t i = 0; i < top->used; i++) {
+        if (top->entries[i].limit->of == limit)
+            continue;
+        top->entries[kept] = top->entries[i];
+        memset(&top->entries[kept].hh, 0, sizeof top->entries[kept].hh);
+        kept++;
+    }
+    top->used = 0;
+    for (size_t i = 0; i < kept; i++) {
+        struct top_entry *entry = &top->entries[i];
+        HASH_ADD(hh, top->table, hash, sizeof entry->hash, entry);
+        heap_put(top, top->used++, entry);
+        heap_rise(top, entry);
+    }
+    lock_give(&top->mutex);
+}

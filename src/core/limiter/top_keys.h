@@ -33,6 +33,9 @@ void top_keys_note(struct top_keys *top, const struct weir_backend_request *requ
 /* Write up to `room` keys, the one denied most first, and return their number. `restart`: forget all keys. */
 size_t top_keys_read(struct top_keys *top, struct weir_top_key *out, size_t room, bool restart);
 
+/* Forget the keys of a limit. */
+void top_keys_forget(struct top_keys *top, const struct weir_limit *limit);
+
 /* Count the answer to a request if it is a denial, or would be one without a shadow. */
 static inline void top_keys_count(const struct weir_backend_request *request, const struct weir_decision *decision)
 {

@@ -122,12 +122,11 @@ static void chain_copy_limits(struct weir *limiter)
 {
     struct settle_chain *chain = &limiter->outage->settle.chain;
     lock_take(&limiter->mutex);
-    const size_t count = HASH_COUNT(limiter->limits);
+    const size_t count = limiter->limit_count;
     struct weir_limit **limits = realloc(chain->limits, count * sizeof *limits);
     if (limits) {
-        struct weir_limit *limit, *next;
-        HASH_ITER(hh, limiter->limits, limit, next)
-            limits[limit->id] = limit;
+        for (struct weir_limit *target = limiter->first_target; target; target = target->next_target)
+            limits[target->id] = target->of;
         chain->limits = limits;
         chain->limit_count = count;
     }

@@ -81,7 +81,7 @@ static void add_stats(struct weir_limit_stats *sum, const struct weir_limit_stat
 static int64_t read_all(weir *limiter, struct limit_figures **out)
 {
     lock_take(&limiter->mutex);
-    const size_t count = HASH_COUNT(limiter->limits);
+    const size_t count = limiter->limit_count;
     struct limit_figures *all = calloc(count + 1, sizeof *all);
     for (const struct weir_limit *target = limiter->first_target; all && target; target = target->next_target) {
         struct weir_limit_stats stats = { .size = sizeof stats };
