@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cluster_sim.h"
 #include "options.h"
 #include "report/runs.h"
 
@@ -109,6 +110,13 @@ static int main_compare(const struct options *options)
     return report_close(options->bench.report) ? status : 2;
 }
 
+static int main_cluster_sim(const struct options *options)
+{
+    bench_machine(options->bench.report);
+    const bool good = cluster_sim(options->cluster_sim, options->bench.report);
+    return report_close(options->bench.report) && good ? 0 : 2;
+}
+
 int main(int argc, char **argv)
 {
     static struct options options = { .sections = SECTIONS, .sections_len = SECTIONS_LEN };
@@ -116,13 +124,15 @@ int main(int argc, char **argv)
     _Static_assert(SECTIONS_LEN <= OPTIONS_MAX_SECTIONS, "one mark each");
     signal(SIGPIPE, SIG_IGN); /* a server that has gone is reported; it does not end the program */
     options_parse(&options, argc, argv);
-    if (!options.compared[0])
+    if (!options.compared[0] && options.cluster_sim == 0)
         main_prepare(bench);
     bench->report = report_open(options.json, bench->results);
     if (!bench->report)
         return 2;
     if (options.compared[0])
         return main_compare(&options);
+    if (options.cluster_sim > 0)
+        return main_cluster_sim(&options);
     measure_start();
     measure_pin_main();
     bench_machine(bench->report);

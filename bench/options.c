@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cluster_sim.h"
+
 #define MAX_KEYS UINT64_C(100000000)
 #define MAX_SECONDS 60.0
 
@@ -38,6 +40,9 @@ static const char HELP[] =
     "  --compare A B      measure nothing; read the JSON of two runs and print each figure of B divided by A's, with the\n"
     "                     spread over the repetitions, the figures that changed beyond noise first. Status 1: some\n"
     "                     did; 2: a file cannot be read or they have no figure in common\n"
+    "  --cluster-sim N    measure nothing; simulate hybrid mode with 1, 2, 5, 10, ... and at last N instances, up to\n"
+    "                     1000, by default options and virtual time: what is admitted, denied wrongly, and asked of\n"
+    "                     Redis. With --results, results.html has the charts. 1000 take some 800 MB\n"
     "\n"
     "To measure the parts of weir, next to floors and yardsticks:\n"
     "\n"
@@ -221,6 +226,7 @@ enum {
     SECONDS,
     JSON,
     COMPARE,
+    CLUSTER_SIM,
     HELP_TEXT
 };
 
@@ -243,6 +249,7 @@ static const struct option OPTIONS[] = {
     { "seconds", required_argument, NULL, SECONDS },
     { "json", required_argument, NULL, JSON },
     { "compare", required_argument, NULL, COMPARE },
+    { "cluster-sim", required_argument, NULL, CLUSTER_SIM },
     { "help", no_argument, NULL, HELP_TEXT },
     { NULL, 0, NULL, 0 },
 };
@@ -308,6 +315,7 @@ static void parse_option(struct options *options, int option, char *value, struc
     case REPEAT: bench->repeats = (int)parse_number("--repeat", value, 1, MEASURE_MAX_REPEATS); break;
     case SECONDS: bench->seconds = parse_real("--seconds", value, 0.001, MAX_SECONDS); break;
     case JSON: options->json = value; break;
+    case CLUSTER_SIM: options->cluster_sim = (int)parse_number("--cluster-sim", value, 1, CLUSTER_SIM_MOST); break;
     case COMPARE: options->compared[0] = value; break;
     case HELP_TEXT: fputs(HELP, stdout); exit(fflush(stdout) == 0 ? 0 : 2);
     default: fputs("Try weir-bench --help.\n", stderr); exit(2); /* getopt has printed the error */

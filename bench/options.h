@@ -19,6 +19,7 @@ struct options {
     bool is_chosen[OPTIONS_MAX_SECTIONS];
     struct bench bench;
     const char *json;        /* NULL: only that of bench.results */
+    int cluster_sim;         /* instances to simulate instead of measuring; 0: none */
     const char *compared[2]; /* files of results to compare; NULL: measure */
 };
 

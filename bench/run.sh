@@ -9,6 +9,7 @@ usage() {
     cat <<'TEXT'
 usage: sh bench/run.sh [options of weir-bench]
        sh bench/run.sh --compare A.json B.json
+       sh bench/run.sh --cluster-sim N
 
 Installs missing Debian packages, builds weir with optimisation, and measures local, distributed and hybrid mode side by
 side. With the build it takes less than 3 minutes on 2 cores.
@@ -22,6 +23,8 @@ spread over the repetitions. It lists first what changed beyond noise: figures o
 5, is beyond every one in A, and whose medians differ by more than 5 %. Exit status: 0, 1 if there are any, 2 if a file
 cannot be read or both have no figure in common.
 
+--cluster-sim measures nothing either: it simulates hybrid mode with up to N instances in virtual time.
+
 Distributed and hybrid mode run on a private redis-server, in a temporary folder and on a Unix socket only, which ends
 with the benchmark; --redis URL measures on your server instead. Section peers starts a private Consul agent, which
 tests/tools/servers.sh downloads if the system has none. Without Redis, Consul or gnuplot, the rest is measured.
@@ -32,6 +35,7 @@ TEXT
 has_results=no
 has_redis=no
 compares=no
+simulates=no
 for argument in "$@"; do
     case $argument in
     -h | --h*)
@@ -45,7 +49,8 @@ for argument in "$@"; do
         ;;
     --res*) has_results=yes ;;
     --red*) has_redis=yes ;;
-    --c*) compares=yes ;;
+    --co*) compares=yes ;;
+    --cl*) simulates=yes ;;
     esac
 done
 
@@ -84,18 +89,15 @@ if [ $compares = yes ]; then
     cd "$invoked_from"
     exec "$bench" "$@"
 fi
-if [ $# -eq 0 ]; then
+if [ $simulates = yes ]; then
+    say "simulating"
+elif [ $# -eq 0 ]; then
     say "measuring for about 2 minutes; sh bench/run.sh --quick is shorter and only shows that everything runs"
 else
     say "measuring"
 fi
-if [ $redis = ON ] && [ $has_redis = no ]; then
-    echo "--compare measures nothing: it reads the results.json of two runs and prints each figure of B divided by A's, with the
-spread over the repetitions. It lists first what changed beyond noise: figures of which each repetition in B, of at least
-5, is beyond every one in A, and whose medians differ by more than 5 %. Exit status: 0, 1 if there are any, 2 if a file
-cannot be read or both have no figure in common.
-
-Distributed and hybrid mode run on a private redis-server; --redis URL measures on yours."
+if [ $redis = ON ] && [ $has_redis = no ] && [ $simulates = no ]; then
+    echo "Distributed and hybrid mode run on a private redis-server; --redis URL measures on yours."
 fi
 results=
 if [ $has_results = no ]; then

@@ -12,6 +12,8 @@
 #include "cli/cli.h"
 #include "cli/page/page.h"
 #include "measure/say.h"
+#include "report/format.h"
+#include "report/report.h"
 #include "report/verdict.h"
 
 #define MODES_COLUMNS 5 /* with bars: the figure, the three modes and the floor */
@@ -66,7 +68,7 @@ bool report_page_open(struct report *report, const char *folder)
 {
     if (snprintf(report->page_path, MAX_PATH, "%s/results.html", folder) >= MAX_PATH)
         return false;
-    report->page = page_open(report->page_path, "weir: what the three modes cost on this machine");
+    report->page = page_open(report->page_path, "weir: results of the benchmark");
     return report->page;
 }
 
@@ -161,6 +163,34 @@ void report_page_section(struct report *report)
     }
     for (int i = 0; i < report->notes_len; i++)
         page_element(report->page, "p", has_bars ? NULL : "note", "%s", report->notes[i]);
+}
+
+void report_curves(struct report *report, const char *heading, const char *caption, const struct report_curves *curves)
+{
+    char first[MAX_TEXT], last[MAX_TEXT], most_text[MAX_TEXT], number[MAX_TEXT / 3];
+    double most = 0;
+    if (!report->page || curves->count == 0)
+        return;
+    for (int c = 0; c < 3; c++)
+        for (size_t i = 0; i < curves->count; i++)
+            most = fmax(most, curves->y[c][i]);
+    format_number(number, sizeof number, most);
+    snprintf(most_text, sizeof most_text, "%s at the top", number);
+    snprintf(first, sizeof first, "%.0f", curves->x[0]);
+    snprintf(last, sizeof last, "%.0f %s", curves->x[curves->count - 1], curves->x_unit);
+    page_section(report->page, heading);
+    page_element(report->page, "p", NULL, "%s", caption);
+    page_draw_curves(report->page,
+                     &(struct page_curves){ .label = heading,
+                                            .names = { curves->names[0], curves->names[1], curves->names[2] },
+                                            .x = curves->x,
+                                            .y = { curves->y[0], curves->y[1], curves->y[2] },
+                                            .count = curves->count,
+                                            .is_logarithmic = true,
+                                            .x_first = first,
+                                            .x_last = last,
+                                            .most = most_text });
+    page_section_end(report->page);
 }
 
 bool report_page_close(struct report *report)

@@ -3,6 +3,7 @@
 #define BENCH_REPORT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "measure/measure.h"
@@ -35,6 +36,15 @@ void report_heading(struct report *report, const char *words);
 
 /* Add a sentence below the section's table. */
 void report_note(struct report *report, const char *sentence);
+
+/* Draw up to 3 curves over x, which is logarithmic, on the page of results, if there is one. */
+struct report_curves {
+    const char *names[3];
+    const double *x, *y[3];
+    size_t count;
+    const char *x_unit; /* a plural */
+};
+void report_curves(struct report *report, const char *heading, const char *caption, const struct report_curves *curves);
 
 /* Compare the median of a sample with a goal. The result is a value of the row, and a line of the summary under `what`.
  * A row has room for two goals. */

@@ -11,6 +11,7 @@
 static const char usage[] =
     "usage: sim [--seeds A..B | --seed N] [--scenario NAME] [--asks N] [--lua] [--trace] [--until-broken]\n"
     "       sim --matrix | --loads | --loads-all\n"
+    "       sim --scale N\n"
     "       sim --list\n"
     "\n"
     "Simulates instances in hybrid mode over a store and a network with faults, in virtual time, and holds all that\n"
@@ -25,6 +26,7 @@ static const char usage[] =
     "  --until-broken    stop at the first broken promise\n"
     "  --matrix          print what is admitted against one ideal bucket, over rates, instances, lives and demands\n"
     "  --loads           print it for regular loads over periods of a second and an hour, for each algorithm\n"
+    "  --scale N         print it for 1, 2, 5, 10, ... N instances, with calls, tab-separated\n"
     "  --loads-all       the same with more periods, instances and demands\n"
     "\n"
     "Exit status: 0 no promise was broken, 1 one was, 2 wrong arguments.\n";
@@ -125,6 +127,10 @@ int main(int argc, char **argv)
             return matrix();
         if (strcmp(argv[i], "--loads") == 0 || strcmp(argv[i], "--loads-all") == 0)
             return loads(strcmp(argv[i], "--loads-all") == 0);
+        if (strcmp(argv[i], "--scale") == 0) {
+            const long most = strtol(value, NULL, 10);
+            return most < 1 || most > SIM_INSTANCES ? refuse("--scale takes 1 to 1000 instances") : scale((int)most);
+        }
         if (strcmp(argv[i], "--help") == 0)
             return fputs(usage, stdout) < 0;
         if (strcmp(argv[i], "--trace") == 0) {

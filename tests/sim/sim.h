@@ -20,7 +20,7 @@
 #include <stdio.h>
 
 enum {
-    SIM_INSTANCES = 100,
+    SIM_INSTANCES = 1000,
     SIM_DRAWN = 32, /* the most that a seed starts */
     SIM_LIMITS = 3,
     SIM_KEYS = 3,
@@ -273,6 +273,8 @@ struct run_result sim_end(struct sim *sim);
 int matrix(void);
 /* Print it for regular loads over long and short periods, sim_loads.c; a part of it, or all. */
 int loads(bool all);
+/* Print rows for 1, 2, 5, 10, ... and at last `most` instances, sim_scale.c; 1 to SIM_INSTANCES. */
+int scale(int most);
 
 /* ---- Instances: sim_instance.c ---- */
 

@@ -23,7 +23,7 @@ static const char STYLE[] =
     "p{margin:.3rem 0 .6rem;overflow-wrap:anywhere}.note,caption,figcaption{color:var(--soft);font-size:.9rem}"
     "code,pre{font:.9em/1.45 ui-monospace,monospace;overflow-wrap:anywhere;white-space:pre-wrap}\n"
     ".scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;margin:.4rem 0}"
-    "caption{text-align:left;padding:.2rem 0}th,td{text-align:left;padding:.25rem .6rem .25rem 0;"
+    "caption{text-align:left;padding:.2rem 0;max-width:calc(100vw - 2rem)}th,td{text-align:left;padding:.25rem .6rem .25rem 0;"
     "border-bottom:1px solid var(--line);vertical-align:top}th{font-weight:600}th.row{font-weight:400;min-width:11rem}"
     "td.n,th.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}"
     "td.key{overflow-wrap:anywhere;min-width:9rem}td.key code{display:inline-block;min-width:15rem}td.bar{width:25%;min-width:5rem;padding-top:.55rem}\n"
