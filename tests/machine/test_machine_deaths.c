@@ -1,0 +1,392 @@
+/* test_machine_deaths.c - a process dies at each instruction of a decision, and at random in a storm: no permit is
+ * given out twice, at most one decision's cost is lost, no other process blocks, and nothing is damaged.
+ *
+ * The first test steps a child through a decision, one instruction at a time, and copies the shared memory whenever it
+ * has changed. What a copy holds is what the death of the child at that instruction would leave. Two judges look at
+ * each copy: one that has been using the file, and so inherits the dead process's lock; and one that opens it.
+ *
+ * In the storm, an independent ledger in other memory has what each process was told, and which decision was under way
+ * when it was killed.
+ */
+#include "backends/machine/visit.h"
+#include "core/limiter/limiter.h"
+#include "support.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LONG_KEY "a key that is so long that it takes three cells: 0123456789012345678901234567890123456789"
+
+/* ---- Death at each instruction ---- */
+
+enum { DEATH_KEYS = 5, NEW_KEYS = 3 };
+
+static const char *const death_keys[DEATH_KEYS] = { "a", "b", "c", LONG_KEY, "d" };
+
+static void charge_key(weir_limit *limit, const char *key, int64_t cost)
+{
+    must_succeed(weir_charge(limit, weir_key_text(key), cost));
+}
+
+static void act_take(weir *limiter, weir_limit *limit)
+{
+    (void)limiter;
+    taken(limit, "a", 2);
+}
+
+static void act_refund(weir *limiter, weir_limit *limit)
+{
+    (void)limiter;
+    must_succeed(weir_refund(limit, weir_key_text("b"), 1));
+}
+
+static void act_refund_all(weir *limiter, weir_limit *limit)
+{
+    (void)limiter;
+    must_succeed(weir_refund(limit, weir_key_text("b"), 1000));
+}
+
+static void act_add(weir *limiter, weir_limit *limit)
+{
+    (void)limiter;
+    taken(limit, "d", 3);
+}
+
+static void act_add_long(weir *limiter, weir_limit *limit)
+{
+    (void)limiter;
+    taken(limit, LONG_KEY, 1);
+}
+
+static void act_reset(weir *limiter, weir_limit *limit)
+{
+    (void)limiter;
+    must_succeed(weir_reset(limit, weir_key_text("c")));
+}
+
+static void act_group(weir *limiter, weir_limit *limit)
+{
+    struct weir_decision decision;
+    struct weir_request requests[] = { { .limit = limit, .key = weir_key_text("a"), .cost = 1 },
+                                       { .limit = limit, .key = weir_key_text("d"), .cost = 2 },
+                                       { .limit = limit, .key = weir_key_text("c"), .cost = 3 } };
+    must_succeed(weir_try_all(limiter, requests, 3, &decision));
+}
+
+static void act_redefine(weir *limiter, weir_limit *limit)
+{
+    const struct weir_policy policy = policy_of("sliding_window limit=20 period=1h blocks=20");
+    must_succeed(weir_limit_define(limiter, "limit", &policy, &limit));
+    taken(limit, "a", 1);
+}
+
+static const struct death {
+    const char *policy, *policy_after;
+    void (*act)(weir *limiter, weir_limit *limit);
+    bool removes_long; /* before: the list of free cells is not empty */
+} deaths[] = {
+    { "token_bucket limit=20 period=1h", NULL, act_take, false },
+    { "sliding_window limit=20 period=1h blocks=60", NULL, act_take, false },
+    { "fixed_window limit=20 period=1h", NULL, act_refund, false },
+    { "token_bucket limit=20 period=1h", NULL, act_refund_all, true },
+    { "token_bucket limit=20 period=1h", NULL, act_add, true },
+    { "leaky_bucket limit=20 period=1h", NULL, act_add_long, false },
+    { "leaky_bucket limit=20 period=1h", NULL, act_add_long, true },
+    { "sliding_window limit=20 period=1h blocks=60", NULL, act_add_long, true },
+    { "token_bucket limit=20 period=1h", NULL, act_reset, true },
+    { "token_bucket limit=20 period=1h", NULL, act_group, true },
+    { "token_bucket limit=30 period=1h", "sliding_window limit=20 period=1h blocks=20", act_redefine, true },
+};
+
+/* What a judge finds. */
+struct verdict {
+    int64_t remaining[DEATH_KEYS], keys;
+};
+
+struct judge {
+    char path[128];
+    struct scene scene; /* uses the file of the first path */
+    weir_limit *limit;
+    const char *policy;
+    int64_t now_us;
+};
+
+static void judge_write(const char *path, const unsigned char *memory, size_t size)
+{
+    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    must(fd >= 0 && pwrite(fd, memory, size, 0) == (ssize_t)size, "a copy is written");
+    close(fd);
+}
+
+static void judge_open(const struct judge *judge, const char *path, struct scene *scene, weir_limit **limit)
+{
+    scene_open(scene, OPTIONS(.mode = WEIR_MACHINE, .shared = path, .max_keys = 1, .timeout_us = WEIR_HOUR));
+    scene->now_us = judge->now_us;
+    *limit = scene_define_text(scene, "limit", judge->policy);
+}
+
+/* Look at all keys, and see that new ones find their places. A line in the log, which would tell of damage, fails the
+ * test. */
+static struct verdict judge_look(struct scene *scene, weir_limit *limit)
+{
+    struct verdict verdict;
+    for (int i = 0; i < DEATH_KEYS; i++)
+        verdict.remaining[i] = peeked(limit, death_keys[i], 1).remaining;
+    verdict.keys = stats_of(scene->limiter).keys;
+    for (int i = 0; i < NEW_KEYS; i++) {
+        char key[80];
+        snprintf(key, sizeof key, "%d is a new key, of two or three cells 012345678901234567890", i);
+        must(taken(limit, key, 7).remaining == 13, "a new key is a fresh one");
+    }
+    for (int i = 0; i < DEATH_KEYS; i++)
+        must(peeked(limit, death_keys[i], 1).remaining == verdict.remaining[i], "new keys take nothing from others");
+    must(stats_of(scene->limiter).keys == verdict.keys + NEW_KEYS, "new keys are counted");
+    struct machine *machine = (struct machine *)scene->limiter->backend;
+    must(stripe_check(machine, machine_stripe(machine, 0)), "the stripe is sound");
+    must(machine_damages(machine) == 0, "nothing was repaired");
+    return verdict;
+}
+
+static struct verdict judge_copy(struct judge *judge, const unsigned char *memory, size_t size)
+{
+    struct scene newcomer;
+    weir_limit *limit;
+    char path[160];
+    judge_write(judge->path, memory, size); /* under the judge that uses it */
+    const struct verdict verdict = judge_look(&judge->scene, judge->limit);
+    snprintf(path, sizeof path, "%s-new", judge->path);
+    judge_write(path, memory, size);
+    judge_open(judge, path, &newcomer, &limit);
+    const struct verdict second = judge_look(&newcomer, limit);
+    must(memcmp(&verdict, &second, sizeof verdict) == 0, "both judges agree");
+    scene_close(&newcomer);
+    return verdict;
+}
+
+/* Each key is as before or as after, and so is their number. */
+static void judge_compare(const struct verdict *now, const struct verdict *before, const struct verdict *after)
+{
+    for (int i = 0; i < DEATH_KEYS; i++)
+        if (now->remaining[i] != before->remaining[i] && now->remaining[i] != after->remaining[i])
+            ck_abort_msg("key %s has %" PRId64 " permits, neither %" PRId64 " nor %" PRId64, death_keys[i],
+                         now->remaining[i], before->remaining[i], after->remaining[i]);
+    must((now->keys >= before->keys && now->keys <= after->keys) ||
+             (now->keys <= before->keys && now->keys >= after->keys),
+         "no key is lost but those that go");
+}
+
+/* Start a child that stops, acts and exits. 0: tracing is not allowed here. */
+static pid_t child_start(struct scene *scene, weir_limit *limit, const struct death *death)
+{
+    int status;
+    const pid_t child = fork();
+    must(child >= 0, "a child starts");
+    if (child == 0) {
+        if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
+            _exit(77);
+        raise(SIGSTOP);
+        death->act(scene->limiter, limit);
+        _exit(0);
+    }
+    must(waitpid(child, &status, 0) == child, "the child stops");
+    return WIFSTOPPED(status) ? child : 0;
+}
+
+struct copies {
+    unsigned char *bytes; /* all copies, one after the other */
+    size_t size;
+    int n;
+};
+
+enum { COPIES_MOST = 2000 };
+
+static void copies_add(struct copies *copies, const unsigned char *memory, size_t from)
+{
+    const unsigned char *last = copies->bytes + (size_t)(copies->n - 1) * copies->size;
+    if (copies->n > 0 && memcmp(last + from, memory + from, copies->size - from) == 0)
+        return;
+    must(copies->n < COPIES_MOST, "there is room for the copies");
+    memcpy(copies->bytes + (size_t)copies->n++ * copies->size, memory, copies->size);
+}
+
+static void child_run(pid_t child, struct copies *copies, const struct machine *machine)
+{
+    int status = 0;
+    const size_t from = (size_t)machine_rules_at(); /* slots and locks of the header do not matter */
+    copies_add(copies, machine->file.map, from);
+    while (ptrace(PTRACE_SINGLESTEP, child, NULL, NULL) == 0 && waitpid(child, &status, 0) == child &&
+           WIFSTOPPED(status))
+        copies_add(copies, machine->file.map, from);
+    must(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child's act succeeds");
+}
+
+TEST_EACH(a_death_at_any_instruction_loses_one_decision_at_most, sizeof deaths / sizeof *deaths, 120)
+{
+    const struct death *death = &deaths[_i];
+    struct judge judge = { .policy = death->policy_after ? death->policy_after : death->policy };
+    struct copies copies = { 0 };
+    char folder[] = "/tmp/weir-machine-XXXXXX";
+    must(mkdtemp(folder) != NULL, "a folder");
+    snprintf(judge.path, sizeof judge.path, "%s/copy", folder);
+
+    OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .max_keys = 1, .timeout_us = WEIR_HOUR));
+    weir_limit *limit = scene_define_text(&scene, "limit", death->policy);
+    const struct machine *machine = (const struct machine *)scene.limiter->backend;
+    charge_key(limit, "a", 5);
+    charge_key(limit, "b", 6);
+    charge_key(limit, "c", 7);
+    if (death->removes_long) {
+        charge_key(limit, LONG_KEY "...and longer", 1);
+        must_succeed(weir_reset(limit, weir_key_text(LONG_KEY "...and longer")));
+    }
+    judge.now_us = scene.now_us;
+    copies.size = machine->file.facts.size;
+    copies.bytes = mmap(NULL, copies.size * COPIES_MOST, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    must(copies.bytes != MAP_FAILED, "room for copies");
+    const pid_t child = child_start(&scene, limit, death);
+    if (child > 0) {
+        child_run(child, &copies, machine);
+        judge_write(judge.path, copies.bytes, copies.size);
+        judge_open(&judge, judge.path, &judge.scene, &judge.limit);
+        const struct verdict before = judge_copy(&judge, copies.bytes, copies.size);
+        const struct verdict after = judge_copy(&judge, copies.bytes + (size_t)(copies.n - 1) * copies.size,
+                                                copies.size);
+        must(memcmp(&before, &after, sizeof before) != 0, "the act changes something");
+        must(copies.n > 6, "it changes memory in several steps");
+        for (int i = 1; i < copies.n - 1; i++) {
+            const struct verdict now = judge_copy(&judge, copies.bytes + (size_t)i * copies.size, copies.size);
+            judge_compare(&now, &before, &after);
+        }
+        scene_close(&judge.scene);
+    }
+    munmap(copies.bytes, copies.size * COPIES_MOST);
+    unlink(judge.path);
+    strcat(judge.path, "-new");
+    unlink(judge.path);
+    must(rmdir(folder) == 0, "the folder is removed");
+}
+
+/* ---- The storm ---- */
+
+enum { STORM_PROCESSES = 8, STORM_KEYS = 40, STORM_LIMIT = 30 };
+
+enum { DOING_NOTHING, DOING_TAKE, DOING_REFUND };
+
+/* What one process was told; a successor goes on with it. Each word has one writer. */
+struct told {
+    _Atomic int64_t net[STORM_KEYS]; /* permits admitted, less those refunded */
+    _Atomic int64_t doing;           /* key * 4 + what, while the decision is under way */
+    _Atomic int64_t decisions;
+};
+
+struct ledger {
+    struct told told[STORM_PROCESSES];
+    int64_t maybe_more[STORM_KEYS], maybe_less[STORM_KEYS]; /* the killer's: decisions whose answer is not known */
+};
+
+static struct weir_key storm_key(int number, char text[96])
+{
+    const int len = snprintf(text, 96, number % 4 ? "key %d" : "%d " LONG_KEY, number);
+    return weir_key(text, (size_t)len);
+}
+
+static _Noreturn void storm_process(struct told *told, weir_limit *limit, uint64_t stream)
+{
+    struct chance chance = chance_make(stream);
+    for (;;) {
+        char text[96];
+        const int number = (int)chance_between(&chance, 0, STORM_KEYS - 1);
+        const struct weir_key key = storm_key(number, text);
+        const bool refunds = told->net[number] > 0 && chance_one_in(&chance, 2);
+        struct weir_decision decision;
+        told->doing = number * 4 + (refunds ? DOING_REFUND : DOING_TAKE);
+        if (refunds ? weir_refund(limit, key, 1) != WEIR_OK : weir_try(limit, key, 1, &decision) != WEIR_OK)
+            _exit(3);
+        if (refunds)
+            told->net[number]--;
+        else if (decision.allowed)
+            told->net[number]++;
+        told->doing = DOING_NOTHING;
+        told->decisions++;
+    }
+}
+
+static pid_t storm_start(struct ledger *ledger, int number, weir_limit *limit, uint64_t stream)
+{
+    const pid_t child = fork();
+    must(child >= 0, "a process starts");
+    if (child == 0)
+        storm_process(&ledger->told[number], limit, stream);
+    return child;
+}
+
+static void storm_kill(struct ledger *ledger, int number, pid_t child)
+{
+    int status;
+    struct told *told = &ledger->told[number];
+    must(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child, "a process is killed");
+    must(WIFSIGNALED(status), "it has not ended before, so no decision failed");
+    const int64_t doing = told->doing;
+    if (doing % 4 == DOING_TAKE)
+        ledger->maybe_more[doing / 4]++;
+    else if (doing % 4 == DOING_REFUND)
+        ledger->maybe_less[doing / 4]++;
+    told->doing = DOING_NOTHING;
+}
+
+static void storm_judge(const struct ledger *ledger, weir_limit *limit)
+{
+    for (int i = 0; i < STORM_KEYS; i++) {
+        char text[96];
+        struct weir_decision decision;
+        int64_t net = 0;
+        for (int process = 0; process < STORM_PROCESSES; process++)
+            net += ledger->told[process].net[i];
+        must_succeed(weir_peek(limit, storm_key(i, text), 1, &decision));
+        const int64_t used = STORM_LIMIT - decision.remaining;
+        ck_assert_msg(used >= net - ledger->maybe_less[i] && used <= net + ledger->maybe_more[i],
+                      "key %d: %" PRId64 " used, but %" PRId64 " are out (%" PRId64 " and %" PRId64 " not known)", i,
+                      used, net, ledger->maybe_more[i], ledger->maybe_less[i]);
+    }
+}
+
+/* 200 processes die in it; with WEIR_TEST_FULL 12,000, which takes a minute. */
+TEST(a_storm_of_deaths_leaves_every_count_exact, 120)
+{
+    const int64_t kills = full_or(12000, 200);
+    struct chance chance = chance_make(1);
+    pid_t children[STORM_PROCESSES];
+    struct ledger *ledger = mmap(NULL, sizeof *ledger, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    must(ledger != MAP_FAILED, "memory for the ledger");
+    OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .max_keys = 1, .timeout_us = WEIR_HOUR));
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=30 period=366d");
+    const struct machine *machine = (const struct machine *)scene.limiter->backend;
+    for (int i = 0; i < STORM_PROCESSES; i++)
+        children[i] = storm_start(ledger, i, limit, (uint64_t)i);
+    for (int64_t i = 0; i < kills; i++) {
+        const int number = (int)chance_between(&chance, 0, STORM_PROCESSES - 1);
+        nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+        storm_kill(ledger, number, children[number]);
+        children[number] = storm_start(ledger, number, limit, (uint64_t)(i + STORM_PROCESSES));
+    }
+    int64_t decisions = 0;
+    for (int i = 0; i < STORM_PROCESSES; i++) {
+        storm_kill(ledger, i, children[i]);
+        decisions += ledger->told[i].decisions;
+    }
+    storm_judge(ledger, limit);
+    must(decisions > 0, "decisions were made");
+    must(stripe_check((struct machine *)machine, machine_stripe(machine, 0)), "the stripe is sound");
+    must(machine_damages(machine) == 0, "nothing was repaired");
+    munmap(ledger, sizeof *ledger);
+}
