@@ -209,10 +209,14 @@ struct copies {
 
 enum { COPIES_MOST = 2000 };
 
-static void copies_add(struct copies *copies, const unsigned char *memory, size_t from)
+/* Add a copy if the stripe has changed, as far as the few keys reach. */
+static void copies_add(struct copies *copies, const struct machine *machine)
 {
+    const unsigned char *memory = machine->file.map;
+    const size_t from = (size_t)(machine->stripes - memory);
+    const size_t len = (machine->shape.cell_word + 100 * MACHINE_CELL_WORDS) * sizeof(uint64_t);
     const unsigned char *last = copies->bytes + (size_t)(copies->n - 1) * copies->size;
-    if (copies->n > 0 && memcmp(last + from, memory + from, copies->size - from) == 0)
+    if (copies->n > 0 && memcmp(last + from, memory + from, len) == 0)
         return;
     must(copies->n < COPIES_MOST, "there is room for the copies");
     memcpy(copies->bytes + (size_t)copies->n++ * copies->size, memory, copies->size);
@@ -221,11 +225,10 @@ static void copies_add(struct copies *copies, const unsigned char *memory, size_
 static void child_run(pid_t child, struct copies *copies, const struct machine *machine)
 {
     int status = 0;
-    const size_t from = (size_t)machine_rules_at(); /* slots and locks of the header do not matter */
-    copies_add(copies, machine->file.map, from);
+    copies_add(copies, machine);
     while (ptrace(PTRACE_SINGLESTEP, child, NULL, NULL) == 0 && waitpid(child, &status, 0) == child &&
            WIFSTOPPED(status))
-        copies_add(copies, machine->file.map, from);
+        copies_add(copies, machine);
     must(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child's act succeeds");
 }
 
