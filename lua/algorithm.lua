@@ -16,6 +16,7 @@ local function ALGORITHM(stamp, state, now, cost, moved, all, into, since)
   if not sane then
     return nil
   end
+  local used, anchor, known, twice, spare = 0, nil, false, 1
   --@paste ALGORITHM read
   if not ours then
     return nil
@@ -26,7 +27,7 @@ local function ALGORITHM(stamp, state, now, cost, moved, all, into, since)
     --@paste ALGORITHM back
     cost = -cost
   end
-  local permits, held = ceil(used / unit), math.max(now, anchor * grain)
+  local permits, held = math.ceil(used / unit), math.max(now, anchor * grain)
   local allowed = cost <= 0 or used + cost * unit <= most
   if allowed then
     used, added = used + cost * unit, cost

@@ -17,10 +17,12 @@
 --          foreign value, left alone) or the state that its requests met, under this stamp; the echo.
 -- Errors   'WEIR ...' if KEYS or ARGV are invalid; then nothing was written.
 --
--- It reads with one GET, or one MGET and a GET for each key that MGET does not find. It writes at most one PSETEX or
--- DEL per key, and calls TIME once. All numbers are integers below 2^53, which a double represents exactly. They leave
--- through struct.pack, or as '%d' for milliseconds, because tostring keeps 14 digits only. Items are checked before
--- anything is written; with a single key, while its requests are decided.
+-- It reads with one GET, or one MGET and a GET for each key that MGET does not find. It writes at most one PSETEX,
+-- SETRANGE or DEL per key, and calls TIME once. SETRANGE keeps the time to live and writes only into a state that the
+-- script has just read, so no key is ever without one. All numbers are integers below 2^53, which a double represents
+-- exactly. They leave through struct.pack, or as '%d' for milliseconds, because tostring keeps 14 digits only. (Commands
+-- get text, not numbers, because Redis prints a number slowly.) Items are checked before anything is written; with a
+-- single key, while its requests are decided.
 --@include prologue.lua
 local LEASE, LEASE_IF_TAKEN, SINCE = 5, 6, 7 -- enum redis_verb
 
@@ -31,7 +33,12 @@ if not now or ARGV[4] or keys == 0 or ends < 9 * keys or ends % 9 ~= 0 then
   return redis.error_reply('WEIR bad arguments')
 end
 --@paste ALGORITHM plan
-if keys > 1 then
+--@paste ALGORITHM room
+local verb, more, cost, times, at = parse('<BBI5I2', items)
+local alike = keys > 1 and more == 0 and sub(items, 1, ends) == string.rep(sub(items, 1, 9), keys)
+if alike and (verb > SINCE or (verb == LEASE or verb == LEASE_IF_TAKEN) and times == 0) then
+  return redis.error_reply('WEIR bad items')
+elseif keys > 1 and not alike then
   local counted, last = 0, 1
   for k = 1, ends, 9 do
     local verb, more = string.byte(items, k, k + 1)
@@ -47,14 +54,18 @@ end
 
 local got, found, only
 if keys > 1 then
-  got, found = pcall('MGET', unpack(KEYS)), {}
+  got, found = redis.pcall('MGET', unpack(KEYS)), {}
   if got.err then return got end
 end
-local charged, at = 0, 1
+local charged, read = 0, alike or keys == 1 -- read: the item is the one that has been read
+if not read then at = 1 end
 for i = 1, keys do
   local key = KEYS[i]
   --@include find.lua
-  local beside
+  local used, anchor, known, twice, beside, spare = 0, nil, false, 1
+  if state then
+    --@paste ALGORITHM know
+  end
   if not known then
     --@paste ALGORITHM check
     if not sane then
@@ -69,14 +80,19 @@ for i = 1, keys do
     end
   end
   --@paste ALGORITHM read
-  local changed, before, verb, more, cost, times, admitted, since = false, charged
+  local changed, before, admitted, since = false, charged
   repeat
-    verb, more, cost, times, at = parse('<BBI5I2', items, at)
+    if not read then verb, more, cost, times, at = parse('<BBI5I2', items, at) end
+    read = alike
     if not ours then
       -- foreign: skip its requests
     elseif verb == TAKE then
       local units = cost * unit
-      admitted = used + units > most and 0 or times == 1 and 1 or floor((most - used) / units)
+      admitted = used + units > most and 0 or times
+      if admitted > 1 then
+        admitted = (most - used) / units
+        admitted = admitted - admitted % 1
+      end
       if admitted > 0 then
         if admitted > times then admitted = times end
         used = used + admitted * units
@@ -87,10 +103,10 @@ for i = 1, keys do
     elseif verb == SINCE then
       since = cost + times * 1099511627776
     elseif verb == CHARGE then
-      local fits = math.min(times * cost, floor((top - used) / unit))
+      local fits = math.min(times * cost, math.floor((top - used) / unit))
       used, charged, changed = used + fits * unit, charged + fits, true
     elseif verb >= LEASE then
-      local granted = floor(floor((most - used) / unit) / times)
+      local granted = math.floor(math.floor((most - used) / unit) / times)
       if granted > cost then granted = cost end
       if granted > 0 and (verb == LEASE or (admitted or 0) > 0) then
         used = used + granted * unit
@@ -113,7 +129,7 @@ for i = 1, keys do
       if used == 0 then anchor = fresh end
       changed = true
     end
-    if verb > SINCE or (verb == LEASE or verb == LEASE_IF_TAKEN) and times == 0 or more > 1 then
+    if more > 1 or verb >= LEASE and (verb > SINCE or verb < SINCE and times == 0) then
       return redis.error_reply('WEIR bad items')
     end
   until more == 0 or at > ends
@@ -121,13 +137,15 @@ for i = 1, keys do
     return redis.error_reply('WEIR bad items: not those of the keys')
   end
   if changed then -- denials and peeks leave the key untouched
-    local added, bytes, left = charged - before
+    local added, bytes, left, offset = charged - before
     if used > 0 then
-      --@paste ALGORITHM write
+      --@paste ALGORITHM store
     end
     if beside then bytes, left = beside(math.max(now, anchor * grain), added, 0, nil, bytes, left) end
-    if bytes then
-      call('PSETEX', key, format('%d', ceil(left / 1000) + grace), bytes)
+    if offset then
+      call('SETRANGE', key, offset, bytes)
+    elseif bytes then
+      call('PSETEX', key, string.format('%d', (left + -left % 1000) / 1000 + grace), bytes)
     elseif stored then
       call('DEL', key)
     end

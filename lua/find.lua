@@ -1,15 +1,10 @@
 -- find.lua - the value stored for `key`, the i-th.
--- Sets: stored (false: none); state (the value; nil: it is not a string); known (it is a state under `stamp`, without a
--- former one); moved. Several keys are read by one MGET, which returns nothing for a missing key and for one that is
+-- Sets: stored (false: none); state (the value; nil: it is not a string); moved, true if the state must be written even
+-- if the request is denied. Several keys are read by one MGET, which returns nothing for a missing key and for one that is
 -- not a string. A GET then tells the two apart.
-local stored = got and got[i] or pcall('GET', key)
-local state, known = stored, false
-if state then
-  if state.err then
-    if not string.find(state.err, 'WRONGTYPE', 1, true) then return state end
-    state = nil
-  else
-    known = sub(state, 1, #stamp) == stamp
-  end
+local stored = got and got[i] or redis.pcall('GET', key)
+local state, moved = stored, false
+if state and #state == 0 and state.err then -- an error is a table, of length 0; to index a string costs more
+  if not string.find(state.err, 'WRONGTYPE', 1, true) then return state end
+  state = nil
 end
-local moved = false -- true: the state must be written even if the request is denied

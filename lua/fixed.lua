@@ -5,13 +5,18 @@
 --@part plan
 local tag, align, period, size = parse('<BBI7I4', #stamp == 13 and stamp or string.rep('\0', 13))
 local most, top, unit, grain, fresh = size, COUNT_MAX, 1, 1, align == 1 and now - now % period or now
+--@part room
+--@part know
+known = sub(state, 1, #stamp) == stamp
 --@part check
 local sane = tag == 70 and align <= 1 and period > 0 and period <= FILL_MAX and size > 0
 --@part read
-local used, anchor, ours = 0, fresh, state ~= nil
+anchor = fresh
+local ours = state ~= nil
 if state then
   ours = #state == 24
   if ours then used, anchor = parse('<I4I7', state, 14) end
+  spare = anchor
   ours = ours and most > 0 and used > 0 and anchor <= EXACT_MAX
   if anchor > now then
     if anchor - now > SLACK_US then anchor, moved = now, true end
@@ -29,3 +34,9 @@ used, stamp = math.min(used, (parse('<I4', into, #into - 3))), into
 --@part write
 bytes = pack('<c13I4I7', stamp, used, anchor)
 left = period + align * (-anchor % period) + (anchor - now)
+--@part store
+if known and not time and not moved and anchor == spare then
+  offset, bytes = '13', pack('<I4', used)
+else
+  --@paste fixed write
+end

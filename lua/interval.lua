@@ -5,21 +5,28 @@
 --@part plan
 local tag, align, limit, period, size = parse('<BBI4I7I4', #stamp == 17 and stamp or string.rep('\0', 17))
 local most, unit, grain, fresh = size, 1, 1, align == 1 and now - now % period or now
-local top = math.min(COUNT_MAX, floor(FILL_MAX / period) * limit)
+local top = (FILL_MAX - FILL_MAX % period) / period * limit
+if top > COUNT_MAX then top = COUNT_MAX end
+--@part room
+--@part know
+known = sub(state, 1, #stamp) == stamp
 --@part check
 local sane = tag == 73 and align <= 1 and limit > 0 and period > 0 and size > 0
   and size / limit * period <= FILL_MAX
 --@part read
-local used, anchor, ours = 0, fresh, state ~= nil
+anchor = fresh
+local ours = state ~= nil
 if state then
   ours = #state == 28
   if ours then used, anchor = parse('<I4I7', state, 18) end
+  spare = used / limit -- when the state becomes fresh
+  spare = (spare + -spare % 1) * period + align * (-anchor % period) + anchor
   ours = ours and most > 0 and used > 0 and used <= top and anchor <= EXACT_MAX
   if anchor > now then
     if anchor - now > SLACK_US then anchor, moved = now, true end
   elseif now - anchor >= period + align * (-anchor % period) then
     local first = anchor + period + align * (-anchor % period) -- off the grid: its first point after a period
-    local later = floor((now - first) / period)
+    local later = math.floor((now - first) / period)
     used, anchor = math.max(0, used - (later + 1) * limit), first + later * period
     if used == 0 then anchor = fresh end
   end
@@ -27,7 +34,7 @@ end
 --@part back
 if since < anchor then cost = 0 end
 --@part fill
-local fill = ceil(math.max(size, permits) / limit) * period
+local fill = math.ceil(math.max(size, permits) / limit) * period
 --@part carry
 alike = sub(stamp, 1, 2) == sub(into, 1, 2) and sub(stamp, 7, 13) == sub(into, 7, 13)
 if alike then
@@ -36,4 +43,13 @@ if alike then
 end
 --@part write
 bytes = pack('<c17I4I7', stamp, used, anchor)
-left = ceil(used / limit) * period + align * (-anchor % period) + (anchor - now)
+left = used / limit
+left = (left + -left % 1) * period + align * (-anchor % period) + (anchor - now)
+--@part store
+local ends = used / limit
+ends = (ends + -ends % 1) * period + align * (-anchor % period) + anchor
+if known and not time and not moved and ends == spare then
+  offset, bytes = '17', pack('<I4I7', used, anchor)
+else
+  --@paste interval write
+end

@@ -2,13 +2,24 @@
 --
 --     stamp: tag 'T' or 'L', p I7, q I7, tick I3 in us, size I4          state: stamp, used units I7, tick I7
 --
+-- Each take moves the time at which the bucket is idle again. So that few writes need a new time to live, the script
+-- cuts time into blocks of `room` ticks, a quarter of a full bucket's time and a second, and lets the key live to the end
+-- of the block in which it becomes idle. While that block stays the same, a write goes into the stored bytes, and
+-- Redis keeps the time to live. The state says that its key has this room: p, q and the used units are doubled. A plan's
+-- p and q have no common divisor, so no plan has such a stamp, and it stands for the same level: versions of weir that
+-- know no room carry it over exactly, as a state under another plan.
+--
 -- The parts of an algorithm, in the order in which scripts paste them:
 --     plan     in: stamp, now. Out: the plan's fields; most, the units of a full bucket; top, the most units that may
 --              be in use (src/core/algorithm/top.h); unit, the units of a permit; grain, the microseconds of one step
 --              of the anchor; fresh, the anchor of a fresh state.
+--     room     in: time. Out: what `know` and `store` need once a call.
+--     know     in: state (a value), used 0. Out: known, true if it is a state under `stamp` without a former one; perhaps
+--              used and anchor as stored; twice, 2 if they are doubled, otherwise 1.
 --     check    out: sane, true if the stamp is a valid plan. The stamp of a stored state has been checked before.
---     read     in: state (nil: foreign, false: none), moved. Out: ours; used and anchor at now; moved, true if the
---              clock has stepped back by more than the slack, so that the anchor was moved.
+--     read     in: state (nil: foreign, false: none), known, twice, moved. Out: ours; used and anchor at now; moved, true
+--              if the clock has stepped back by more than the slack, so that the anchor was moved; spare, which `store`
+--              compares to see whether the stored time to live is still right.
 --     back     in: cost, since, added (the permits admitted so far). Out: cost, without the permits that have come back
 --              since then.
 --     fill     in: permits, those in use. Out: fill, the microseconds until nothing of a full state is used, or of this
@@ -17,18 +28,44 @@
 --              and used, which are then of that plan.
 --     write    in: used, anchor, added (the permits just admitted); bytes and left, declared. Out: bytes; left, the
 --              microseconds until the key is idle.
+--     store    the same for a key alone. Out, if the time to live can stay: offset, where `bytes` go. Never by a caller's
+--              time, because then nothing relates it to the time to live.
 --@part plan
 local tag, p, q, tick, size = parse('<BI7I7I3I4', #stamp == 22 and stamp or string.rep('\0', 22))
-local most, unit, grain, fresh = size * q, q, tick, tick == 1 and now or floor(now / tick)
-local top = math.min(EXACT_MAX, floor(FILL_MAX / tick) * p)
+local most, unit, grain, fresh = size * q, q, tick, tick == 1 and now or (now - now % tick) / tick
+local top = (FILL_MAX - FILL_MAX % tick) / tick * p
+if top > EXACT_MAX then top = EXACT_MAX end
+--@part room
+local room, double = most / p / 4 + 1000000 / tick
+room = room - room % 1 + 1
+local roomy = not time and 2 * most <= EXACT_MAX and 2 * p <= EXACT_MAX
+--@part know
+if #state == 36 then
+  local own
+  own, used, anchor = parse('<c22I7I7', state)
+  known = own == stamp
+  if not known and roomy then
+    double = double or pack('<BI7I7I3I4', tag, 2 * p, 2 * q, tick, size)
+    if own == double and used % 2 == 0 then known, twice = true, 2 end
+  end
+else
+  known = sub(state, 1, #stamp) == stamp
+end
 --@part check
 local sane = (tag == 84 or tag == 76) and p > 0 and p <= EXACT_MAX and tick > 0 and most > 0 and most <= EXACT_MAX
   and most / p * tick <= FILL_MAX
 --@part read
-local used, anchor, ours = 0, fresh, state ~= nil
-if state then
+local ours = state ~= nil
+if not state then
+  used, anchor = 0, fresh
+else
   ours = #state == 36
-  if ours then used, anchor = parse('<I7I7', state, 23) end
+  if not ours then anchor = fresh elseif not known then used, anchor = parse('<I7I7', state, 23) end
+  if twice == 2 then
+    used = used / 2
+    spare = anchor + used / p
+    spare = spare - spare % room
+  end
   local start = anchor * tick
   ours = ours and most > 0 and used > 0 and used <= top and start <= EXACT_MAX
   if start > now then
@@ -39,18 +76,32 @@ if state then
   end
 end
 --@part back
-cost = math.max(0, cost - ceil(math.max(0, anchor - floor(since / tick)) * p / q))
+cost = math.max(0, cost - math.ceil(math.max(0, anchor - math.floor(since / tick)) * p / q))
 --@part fill
-local fill = ceil(math.min(math.max(size, permits) * q, top) / p) * tick
+local fill = math.ceil(math.min(math.max(size, permits) * q, top) / p) * tick
 --@part carry
 local tag2, p2, q2, tick2, size2 = parse('<BI7I7I3I4', #into == 22 and into or string.rep('\0', 22))
 local divisor, rest = q, q2
 while rest > 0 do divisor, rest = rest, divisor % rest end
 alike = (tag2 == 84 or tag2 == 76) and tick2 == tick and q / divisor * q2 <= EXACT_MAX
 if alike then
-  used = math.min(size2 * q2, floor(used / q) * q2 + ceil(used % q * (q2 / divisor) / (q / divisor)))
+  used = math.min(size2 * q2, math.floor(used / q) * q2 + math.ceil(used % q * (q2 / divisor) / (q / divisor)))
   stamp, p = into, p2
 end
 --@part write
 bytes = pack('<c22I7I7', stamp, used, anchor)
-left = ceil(used / p) * tick + (anchor * tick - now)
+left = used / p
+left = (left + -left % 1) * tick + (anchor * tick - now)
+--@part store
+if roomy and not moved and not beside and 2 * used <= EXACT_MAX then
+  local ends = anchor + used / p
+  ends = ends - ends % room
+  if ends == spare then
+    offset, bytes = '22', pack('<I7I7', 2 * used, anchor)
+  else
+    bytes = pack('<BI7I7I3I4I7I7', tag, 2 * p, 2 * q, tick, size, 2 * used, anchor)
+    left = (ends + room + 1) * tick - now
+  end
+else
+  --@paste level write
+end

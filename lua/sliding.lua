@@ -11,12 +11,16 @@
 -- which may be unable to hold them.)
 --@part plan
 local tag, blocks, period, size = parse('<BI2I7I4', #stamp == 14 and stamp or string.rep('\0', 14))
-local most, top, unit, grain, fresh = size, COUNT_MAX, 1, period, floor(now / period)
+local most, top, unit, grain, fresh = size, COUNT_MAX, 1, period, (now - now % period) / period
+--@part room
+--@part know
+known = sub(state, 1, #stamp) == stamp
 --@part check
 local sane = tag == 83 and blocks > 0 and blocks <= 1024 and period > 0 and (blocks + 1) * period <= FILL_MAX
   and size > 0
 --@part read
-local used, anchor, ours = 0, fresh, state ~= nil
+anchor = fresh
+local ours = state ~= nil
 -- counts[1 .. kept] are young enough to count; their sum is `had`.
 local newest, counts, n, kept, age, had, rebased = fresh, nil, 0, 0, 0, 0, false
 local gone = 0 -- permits admitted by this call and returned by it
@@ -48,7 +52,7 @@ if state then
   end
 end
 --@part back
-local block, young, wanted = floor(since / period), math.min(used, added - gone), cost
+local block, young, wanted = math.floor(since / period), math.min(used, added - gone), cost
 local rest = used - young
 for k = 1, kept do -- what was given back before came from the oldest blocks
   if counts[k] > rest then counts[k] = rest end
@@ -103,3 +107,5 @@ else
   bytes = pack('<c14I7I2c0', stamp, newest, n, sub(old, 1, 4 * n))
 end
 left = (blocks + 1) * period + (youngest * period - now)
+--@part store
+--@paste sliding write

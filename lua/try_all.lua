@@ -31,14 +31,14 @@ for i = 1, n do
   deciders[i], costs[i] = algorithms[tag], cost
 end
 
-local got = pcall('MGET', unpack(KEYS))
+local got = redis.pcall('MGET', unpack(KEYS))
 if got.err then return got end
 local found, states, must, after, lives, besides, helds = {}, {}, {}, {}, {}, {}, {}
 local all_ours, all_allowed, charged = true, true, 0
 for i = 1, n do
   local key, stamp = KEYS[i], ARGV[i]
   --@include find.lua
-  if state and not known then
+  if state and sub(state, 1, #stamp) ~= stamp then
     state, moved, besides[i] = meet(stored, stamp, now)
   end
   local permits, allowed
@@ -62,7 +62,7 @@ if all_ours then
       local bytes, left = after[i], lives[i]
       if besides[i] then bytes, left = besides[i](helds[i], all_allowed and costs[i] or 0, 0, nil, bytes, left) end
       if bytes then
-        call('PSETEX', KEYS[i], format('%d', ceil(left / 1000) + grace), bytes)
+        call('PSETEX', KEYS[i], string.format('%d', (left + -left % 1000) / 1000 + grace), bytes)
       else
         call('DEL', KEYS[i])
       end

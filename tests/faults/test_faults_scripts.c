@@ -51,10 +51,13 @@ static redisReply *take(struct scripts *scripts, const struct weir_plan *plan, c
     return reply_next(scripts);
 }
 
-static void assert_same_bytes(redisReply *one, redisReply *other, const char *where)
+/* Compare two texts, in which a state follows `head` bytes and `tail` bytes follow the state. Only the server's clock
+ * gives a key room in its time to live. */
+static void assert_same_bytes(redisReply *one, redisReply *other, size_t head, size_t tail, const char *where)
 {
     ck_assert_msg(one->type == REDIS_REPLY_STRING && other->type == REDIS_REPLY_STRING, "%s: %s, %s", where, one->str,
                   other->str);
+    mirror_leave_room((unsigned char *)one->str + head, (size_t)one->len - head - tail);
     ck_assert_msg(one->len == other->len && memcmp(one->str, other->str, (size_t)one->len) == 0, "%s differ", where);
     freeReplyObject(one);
     freeReplyObject(other);
@@ -76,9 +79,9 @@ TEST(the_servers_time_is_read_whatever_its_microseconds_look_like, 60)
             char where[64];
             snprintf(where, sizeof where, "%s at %s us: answers", kind_names[kind], microseconds[i]);
             assert_same_bytes(take(&scripts, &plan, "clock", text, 0), take(&scripts, &plan, "told", NULL, now_us),
-                              where);
+                              REDIS_HEAD_SIZE, REDIS_ECHO_SIZE, where);
             snprintf(where, sizeof where, "%s at %s us: states", kind_names[kind], microseconds[i]);
-            assert_same_bytes(ASK(&scripts, "GET", "clock"), ASK(&scripts, "GET", "told"), where);
+            assert_same_bytes(ASK(&scripts, "GET", "clock"), ASK(&scripts, "GET", "told"), 0, 0, where);
             free(text);
         }
     }

@@ -74,6 +74,12 @@ static bool under_plan_read(const unsigned char *bytes, size_t size, bool may_be
 {
     size_t stamp_len;
     enum redis_found found;
+    unsigned char without_room[36];
+    if (size <= sizeof without_room) {
+        memcpy(without_room, bytes, size);
+        mirror_leave_room(without_room, size);
+        bytes = without_room;
+    }
     if (!plain_stamp_read(bytes, size, &out->plan, &stamp_len))
         return false;
     if (size == stamp_len) {

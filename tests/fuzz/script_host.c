@@ -88,8 +88,13 @@ static int struct_unpack(lua_State *state)
     char letter;
     for (; (letter = letter_at(state, &format)); values++) {
         const size_t width = (size_t)width_at(state, letter, &format);
-        luaL_argcheck(state, letter != 'c', 1, "a format that the scripts do not use");
+        luaL_argcheck(state, letter != 'c' || width > 0, 1, "a format that the scripts do not use");
         luaL_argcheck(state, at <= len && width <= len - at, 2, "data string too short");
+        if (letter == 'c') {
+            lua_pushlstring(state, bytes + at, width);
+            at += width;
+            continue;
+        }
         uint64_t number = 0;
         for (size_t i = width; i > 0; i--)
             number = number << 8 | (unsigned char)bytes[at + i - 1];
@@ -173,11 +178,26 @@ static int command_psetex(lua_State *state)
     if (strspn(life, "0123456789") != strlen(life) || strlen(life) == 0 || strlen(life) > 16)
         return luaL_error(state, "a life of %s ms", life);
     key->life_ms = strtoll(life, NULL, 10);
+    key->life_from_us = host_now_us;
     fuzz_must(key->life_ms > 0 && key->len <= sizeof key->value, "%s ms, %zu bytes: a state", life, key->len);
     key->kind = HOST_STRING;
     memcpy(key->value, bytes, key->len);
     key->writes++;
     return 0;
+}
+
+/* Redis keeps the time to live. */
+static int command_setrange(lua_State *state)
+{
+    struct host_key *key = key_at(state, 2);
+    size_t len;
+    const char *offset = luaL_checkstring(state, 3), *bytes = luaL_checklstring(state, 4, &len);
+    const size_t at = (size_t)strtoul(offset, NULL, 10);
+    fuzz_must(key->kind == HOST_STRING && at + len <= key->len, "what is there is written over: %s", offset);
+    memcpy(key->value + at, bytes, len);
+    key->writes++;
+    lua_pushinteger(state, (lua_Integer)key->len);
+    return 1;
 }
 
 static int command_del(lua_State *state)
@@ -196,7 +216,7 @@ static int redis_call(lua_State *state)
         lua_CFunction command;
     } commands[] = {
         { "TIME", 1, command_time },     { "GET", 2, command_get }, { "MGET", 0, command_mget },
-        { "PSETEX", 4, command_psetex }, { "DEL", 2, command_del },
+        { "PSETEX", 4, command_psetex }, { "DEL", 2, command_del }, { "SETRANGE", 4, command_setrange },
     };
     const char *name = luaL_checkstring(state, 1);
     const int n = lua_gettop(state);

@@ -1,6 +1,6 @@
 /* script_host.h - runs the scripts of lua/ in this process: Lua 5.1, a few keys, and stand-ins for Redis's functions.
  *
- * A script sees TIME, GET, MGET, PSETEX, DEL, error_reply and the struct library, with their errors. Anything else
+ * A script sees TIME, GET, MGET, PSETEX, SETRANGE, DEL, error_reply and the struct library, with their errors. Anything else
  * ends the process, as does an error of Lua's.
  */
 #ifndef WEIR_TESTS_SCRIPT_HOST_H
@@ -16,8 +16,9 @@ enum host_kind { HOST_NOTHING, HOST_STRING, HOST_LIST };
 struct host_key {
     enum host_kind kind;
     size_t len;
-    int64_t life_ms; /* at the last write */
-    unsigned writes; /* PSETEX and DEL calls since this was set to 0 */
+    int64_t life_ms;      /* of the last PSETEX; 0: unknown */
+    int64_t life_from_us; /* when that was, by TIME */
+    unsigned writes;      /* PSETEX, SETRANGE and DEL calls since this was set to 0 */
     unsigned char value[HOST_VALUE_MAX];
 };
 

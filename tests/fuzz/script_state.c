@@ -99,6 +99,7 @@ static void store_by_feed(struct host_key *key)
     if (made.has_former && choice & 128)
         state_charge(&made.own.plan, made.own.state, 0, 0);
     key->len = mirror_bytes(&made, key->value);
+    key->life_ms = 0;
     if (choice & 8)
         damage(key);
 }
@@ -225,7 +226,7 @@ static void expect_found(const struct subject *subject, const struct host_answer
 /* Compute what is stored now, and its time to live. */
 static void expect_stored(struct subject *subject)
 {
-    static unsigned char bytes[MIRROR_BYTES_MAX];
+    static unsigned char bytes[MIRROR_BYTES_MAX], value[HOST_VALUE_MAX];
     const struct host_key *key = &host_keys[subject->key];
     if (!subject->ours) {
         fuzz_must(key->writes == 0, "what is not ours is left alone");
@@ -237,10 +238,19 @@ static void expect_stored(struct subject *subject)
     fuzz_must((key->kind == HOST_STRING) == subject->mirror.stored, "a state is stored exactly where one is left");
     if (!subject->mirror.stored)
         return;
-    fuzz_must(key->len == len && memcmp(key->value, bytes, len) == 0, "the state that is stored is the mirror's");
+    memcpy(value, key->value, key->len);
+    const bool has_room = mirror_leave_room(value, key->len) && !story.told;
+    fuzz_must(key->len == len && (!subject->written || memcmp(value, bytes, len) == 0),
+              "the state that is stored is the mirror's");
+    if (key->writes == 0 || key->life_ms == 0)
+        return;
+    const int64_t life_us = story.told ? 0 : key->life_from_us - story.now_us; /* of what PSETEX said, since passed */
     const int64_t left_us = mirror_fresh_at_us(&subject->mirror) - story.now_us;
-    fuzz_must(key->writes == 0 || key->life_ms == div_up(left_us, 1000) + (story.told ? TOLD_GRACE_MS : GRACE_MS),
-              "it lives %" PRId64 " ms, until it is fresh in %" PRId64 " us", key->life_ms, left_us);
+    const int64_t least_ms = div_up(left_us, 1000) + (story.told ? TOLD_GRACE_MS : GRACE_MS);
+    const int64_t most_ms = least_ms + (has_room ? mirror_room_ms(subject->plan) : 0);
+    fuzz_must(key->life_ms * 1000 + life_us > (least_ms - 1) * 1000 &&
+                  key->life_ms * 1000 + life_us <= (most_ms + 1) * 1000,
+              "it lives %" PRId64 " ms, until it is fresh in %" PRId64 " us", key->life_ms + life_us / 1000, left_us);
 }
 
 static void make_call(enum redis_script_id script, const struct tail *tail, int64_t charged)

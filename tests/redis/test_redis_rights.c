@@ -168,6 +168,7 @@ TEST(the_user_may_do_nothing_else, 30)
         { "DEL", "other:key" },
         { "MGET", "weir:limit:{key}", "other:key" },
         { "PSETEX", "other:key", "1000", "x" },
+        { "SETRANGE", "other:key", "0", "x" },
         { "SCRIPT", "FLUSH" },
         { "SCRIPT", "KILL" },
         { "CONFIG", "GET", "*" },

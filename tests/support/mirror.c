@@ -63,6 +63,32 @@ size_t mirror_bytes(const struct mirror *mirror, unsigned char out[MIRROR_BYTES_
     return 10 + own_len + under_plan_bytes(&mirror->former, out + 10 + own_len);
 }
 
+static int64_t get(const unsigned char *bytes, int width)
+{
+    int64_t value = 0;
+    while (width-- > 0)
+        value = value << 8 | bytes[width];
+    return value;
+}
+
+bool mirror_leave_room(unsigned char *bytes, size_t len)
+{
+    if ((len != 22 && len != 36) || (bytes[0] != 'T' && bytes[0] != 'L'))
+        return false;
+    const int64_t p = get(bytes + 1, 7), q = get(bytes + 8, 7), used = len == 36 ? get(bytes + 22, 7) : 0;
+    if (p % 2 != 0 || q % 2 != 0 || used % 2 != 0)
+        return false;
+    put(bytes, put(bytes, 1, 7, p / 2), 7, q / 2);
+    if (len == 36)
+        put(bytes, 22, 7, used / 2);
+    return true;
+}
+
+int64_t mirror_room_ms(const struct weir_plan *plan)
+{
+    return (div_up(plan->size * plan->q, plan->p) / 4 * plan->tick_us + WEIR_SECOND + 3 * plan->tick_us) / 1000 + 1;
+}
+
 int64_t mirror_fresh_at_us(const struct mirror *mirror)
 {
     const int64_t fresh_at_us = mirror->stored ? state_fresh_at_us(&mirror->own.plan, mirror->own.state) : 0;

@@ -30,6 +30,13 @@ void mirror_copy(struct mirror *to, const struct mirror *from);
 /* The bytes that must be stored; returns their number, 0 if nothing is. */
 size_t mirror_bytes(const struct mirror *mirror, unsigned char out[MIRROR_BYTES_MAX]);
 
+/* Turn the bytes of a bucket's state, or stamp alone, whose key has room in its time to live into those of one without.
+ * False: they are no such bytes, and stay. */
+bool mirror_leave_room(unsigned char *bytes, size_t len);
+
+/* The longest room of a key under a greedy or leaky bucket's plan, in milliseconds. */
+int64_t mirror_room_ms(const struct weir_plan *plan);
+
 /* When nothing is in use in the state any more and the former one is forgotten. */
 int64_t mirror_fresh_at_us(const struct mirror *mirror);
 

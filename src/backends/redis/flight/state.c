@@ -80,6 +80,12 @@ void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, i
 
 /* ---- Reading a stamp: the parts `plan` and `check` of lua/ ---- */
 
+/* True if the stamp of a bucket says that the key has room in its time to live: see state.h. */
+static bool plan_has_room(const struct weir_plan *plan)
+{
+    return plan->p > 0 && plan->p % 2 == 0 && plan->q % 2 == 0;
+}
+
 static bool level_stamp(const unsigned char *at, enum weir_algorithm algorithm, struct weir_plan *plan)
 {
     plan->algorithm = (int32_t)algorithm;
@@ -88,8 +94,13 @@ static bool level_stamp(const unsigned char *at, enum weir_algorithm algorithm, 
     plan->tick_us = get_number(&at, 3);
     plan->size = get_number(&at, 4);
     const int64_t most = mul_capped(plan->size, plan->q);
-    return plan->p > 0 && plan->p <= EXACT_MAX && plan->tick_us > 0 && most > 0 && most <= EXACT_MAX &&
-           div_up(most, plan->p) <= WEIR_MAX_FILL_US / plan->tick_us;
+    const bool is_sane = plan->p > 0 && plan->p <= EXACT_MAX && plan->tick_us > 0 && most > 0 && most <= EXACT_MAX &&
+                         div_up(most, plan->p) <= WEIR_MAX_FILL_US / plan->tick_us;
+    if (is_sane && plan_has_room(plan)) {
+        plan->p /= 2;
+        plan->q /= 2;
+    }
+    return is_sane;
 }
 
 static bool interval_stamp(const unsigned char *at, struct weir_plan *plan)
@@ -158,6 +169,30 @@ static size_t pair_state(const unsigned char *bytes, size_t len, int used_bytes,
     return state_len;
 }
 
+/* `bytes` begin with a stamp. Return true if it is the plan's with room. */
+static bool stamp_has_room(const struct weir_plan *plan, const unsigned char *bytes)
+{
+    struct weir_plan doubled = *plan;
+    unsigned char stamp[REDIS_STAMP_MAX];
+    if (plan->p == 0 || plan->p > EXACT_MAX / 2 || mul_capped(plan->size, plan->q) > EXACT_MAX / 2)
+        return false;
+    doubled.p *= 2;
+    doubled.q *= 2;
+    return memcmp(bytes, stamp, redis_stamp_write(&doubled, stamp)) == 0;
+}
+
+/* A bucket with room counts in half units, so an odd number of them is none of weir's. */
+static size_t level_state(const struct weir_plan *plan, const unsigned char *bytes, size_t len, bool has_room,
+                          int64_t *state)
+{
+    const int64_t halves = has_room ? 2 : 1;
+    const size_t state_len = pair_state(bytes, len, 7, halves * state_top(plan), EXACT_MAX / plan->tick_us, state);
+    if (state_len == 0 || state[0] % halves != 0)
+        return 0;
+    state[0] /= halves;
+    return state_len;
+}
+
 static size_t sliding_state(const struct weir_plan *plan, const unsigned char *bytes, size_t len, int64_t *state)
 {
     if (len < 9)
@@ -188,7 +223,10 @@ int redis_state_read(const struct weir_plan *plan, const unsigned char *bytes, s
     }
     unsigned char stamp[REDIS_STAMP_MAX];
     size_t stamp_len = redis_stamp_write(plan, stamp), state_len;
-    if (len < stamp_len || memcmp(bytes, stamp, stamp_len) != 0)
+    if (len < stamp_len)
+        return -1;
+    const bool has_room = stamp_has_room(plan, bytes);
+    if (!has_room && memcmp(bytes, stamp, stamp_len) != 0)
         return -1;
     bytes += stamp_len;
     len -= stamp_len;
@@ -196,7 +234,7 @@ int redis_state_read(const struct weir_plan *plan, const unsigned char *bytes, s
     case REDIS_INTERVAL_BUCKET:
     case REDIS_FIXED_WINDOW: state_len = pair_state(bytes, len, 4, state_top(plan), EXACT_MAX, state); break;
     case REDIS_SLIDING_WINDOW: state_len = sliding_state(plan, bytes, len, state); break;
-    default: state_len = pair_state(bytes, len, 7, state_top(plan), EXACT_MAX / plan->tick_us, state);
+    default: state_len = level_state(plan, bytes, len, has_room, state);
     }
     if (state_len == 0)
         return -1;

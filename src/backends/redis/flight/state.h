@@ -13,6 +13,9 @@
  * lua/<algorithm>.lua has the same. A key with nothing used has no state. A state takes at most 36 bytes, except with
  * sliding windows; up to 44 Redis stores a value in one piece with its header.
  *
+ * In the state of a token or leaky bucket p, q and the used units may be doubled. It stands for the same level, and says
+ * that the key's time to live has room (lua/level.lua). A plan's p and q are never both even.
+ *
  * A former state (lua/meet.lua) is stored behind the state: '+', I7 the time in us until which it is kept, I2 the
  * length of the state, the state (its stamp alone if nothing is used), the former state. An answer never holds one.
  */
