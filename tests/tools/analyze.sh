@@ -1,5 +1,5 @@
 #!/bin/sh
-# analyze.sh - static analysis of the sources by four tools; what they say that is not so is in analyze.conf. See --help.
+# analyze.sh - analyzes the sources with four tools; analyze.conf lists their false positives. See --help.
 set -eu
 export LC_ALL=C
 cd "$(dirname "$0")/../.."
@@ -9,19 +9,19 @@ usage() {
     cat <<'TEXT'
 usage: sh tests/run.sh --analyze [--files PATTERN] [--list FILE] [--build FOLDER] [--out FOLDER] [TOOL...]
 
-Runs static analysis, and prints a table: tool, files, findings, and how many of these tests/tools/analyze.conf knows to be
-wrong. Any other finding is a failure, and so is an entry of that list which no finding needs any more. The logs, with
-the way that leads to each finding, are in build/analyze/logs. It takes about ten minutes on two processors.
+Runs static analysis and prints a table: the tool, the files, the findings, and how many of them are listed as false
+positives in tests/tools/analyze.conf. Any other finding is a failure, and so is an entry of that list that matches
+nothing. The logs in build/analyze/logs show the path to each finding. It takes about ten minutes on two processors.
 
   gcc       gcc -fanalyzer over src, bench, and the programs and helpers of the tests
   tidy      clang-tidy with the checks in .clang-tidy over src
-  cppcheck  cppcheck over the same, save for the fuzz targets
+  cppcheck  cppcheck over the same files except the fuzz targets
   shell     shellcheck over all shell scripts
 
-  --files PATTERN  only files whose path has a match of this extended regular expression
-  --list FILE      another list than tests/tools/analyze.conf
-  --build FOLDER   the files in the compile_commands.json that is there, all of them; nothing is configured
-  --out FOLDER     where the logs go
+  --files PATTERN  analyze only files whose path matches this extended regular expression
+  --list FILE      read the false positives from this file instead of tests/tools/analyze.conf
+  --build FOLDER   analyze all files in this folder's compile_commands.json, and configure nothing
+  --out FOLDER     write the logs into this folder
 
 Exit status: 0 no finding, 1 findings, 2 wrong arguments, a list that cannot be read, or missing packages.
 TEXT
@@ -93,7 +93,7 @@ awk -v OFS="$tab" '
     END { entry_ends(); exit failed }
 ' "$list" >"$out/list" || exit 2
 
-# ---- What there is to look at ----
+# ---- The files ----
 
 if $own && [ "$tools" != ' shell' ]; then
     need_packages clang-tidy cppcheck
@@ -125,7 +125,7 @@ if [ "$tools" != ' shell' ]; then
     [ -s "$out/all" ] || die "no file to look at"
 fi
 
-# files_of PATTERN - those of them that a tool looks at, into $out/units; all, if it is somebody else's list.
+# files_of PATTERN - writes the files that a tool analyzes into $out/units; with --build, all of them.
 files_of() {
     if $own; then
         grep -E "^($1)" "$out/all" >"$out/units" || true
@@ -136,9 +136,9 @@ files_of() {
 
 everything='src/|bench/|build/|tests/(lab|sim|examples|fuzz)/|tests/[a-su-z][^/]*$'
 
-# each TOOL LIMIT COMMAND - runs COMMAND for each of $out/units, for LIMIT seconds at most; in it are $file, $folder and
-# $compile, the way it is compiled without its output. All that they say goes to $out/TOOL.log, and what cannot be
-# looked at is a finding.
+# each TOOL LIMIT COMMAND - runs COMMAND for each of $out/units, for at most LIMIT seconds; it can use $file, $folder and
+# $compile, the command that compiles it without its output. The tools' output goes to $out/TOOL.log. A file that a tool
+# cannot analyze is a finding.
 each() {
     tool=$1 limit=$2
     export command="$3"
@@ -156,13 +156,13 @@ each() {
     find "$out/$tool.d" -name '*.log' -print0 | sort -z -V | xargs -0 -r cat >"$out/$tool.log"
     for unit in "$out/$tool.d"/*.unit; do
         [ ! -e "$unit" ] ||
-            echo "$(cut -f 1 "$unit"):1:1: warning: it cannot be looked at, or not in $limit s [failed]" >>"$out/$tool.log"
+            echo "$(cut -f 1 "$unit"):1:1: warning: the tool failed, or took more than $limit s [failed]" >>"$out/$tool.log"
     done
     rm -r "$out/$tool.d"
 }
 
-# uthash's hash function, which is written out where it is used, has more ways through it than an analyzer can follow in
-# an hour; what it does to its numbers is nothing that could be found fault with.
+# uthash's hash function is a macro with more paths than the analyzer can follow in an hour. A trivial hash replaces it,
+# because it only computes a number.
 run_gcc() {
     each gcc 300 "eval \"\$compile\" -fanalyzer -O0 -U_FORTIFY_SOURCE -fdiagnostics-color=never -S -o /dev/null \
         \"'-DHASH_FUNCTION(key,len,out)=((out)=(unsigned)(len))'\""
@@ -177,7 +177,7 @@ run_tidy() {
 run_cppcheck() {
     mkdir -p "$out/cppcheck"
     cut -f 1 "$out/units" >"$out/names"
-    # A list of its own, of these files only: as many commands as there are of one file would each be looked at.
+    # A separate list of these files only: cppcheck would analyze a file once for each of its commands.
     awk -F "$tab" -v root="$PWD/" '
         function text(value) { gsub(/\\/, "&&", value); gsub(/"/, "\\\\&", value); return "\"" value "\"" }
         BEGIN { print "[" }
@@ -209,7 +209,7 @@ run_shell() {
     xargs -r shellcheck -x -f gcc <"$out/units" 2>&1 | sed -E 's/: (note|error): /: warning: /' >"$out/shell.log" || true
 }
 
-# ---- Running, and holding what was found against the list ----
+# ---- Running the tools, and comparing their findings with the list ----
 
 root=$PWD
 build=$(cd "$build" 2>/dev/null && pwd) || build=
@@ -274,11 +274,11 @@ for tool in $tools; do
     printf '%-10s %-9s %6d %9d %7d\n' "$tool" "$version" "$(wc -l <"$out/units")" "$found" $((found - new)) >>"$out/table"
 done
 
-# An entry that nothing needs would hide what comes to be there later.
+# A stale entry would hide a later finding.
 if [ -z "$files" ]; then
     awk -F "$tab" -v tools="$tools " -v list="$list" '
         FILENAME ~ /used$/ { used[$1] = 1; next }
-        index(tools, " " $2 " ") && !($1 in used) { print list ":" $1 ": nothing of the kind is found any more"; stale = 1 }
+        index(tools, " " $2 " ") && !($1 in used) { print list ":" $1 ": no finding matches this entry"; stale = 1 }
         END { exit stale }
     ' "$out/used" "$out/list" || status=1
 fi

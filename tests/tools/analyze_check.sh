@@ -1,6 +1,6 @@
 #!/bin/sh
-# analyze_check.sh - tests analyze.sh on a file with faults of its own: they are told, those in the list are not,
-# and lists are refused that have no reason or name what is not there any more. Of the tools by gcc alone: it is here.
+# analyze_check.sh - tests analyze.sh with gcc on a file that has faults: it reports them, except those in the list. It
+# refuses a list whose entry has no reason or matches nothing.
 set -eu
 cd "$(dirname "$0")/../.."
 command -v gcc >/dev/null 2>&1 || {
@@ -36,7 +36,7 @@ cat >"$scratch/compile_commands.json" <<JSON
 ]
 JSON
 
-# says NAME STATUS TEXT: with the list on the standard input it ends with STATUS, and has TEXT in what it says.
+# says NAME STATUS TEXT: with the list on standard input, analyze.sh exits with STATUS and prints TEXT.
 says() {
     cat >"$scratch/list"
     status=0
@@ -69,7 +69,7 @@ $reason
 $free
 $reason
 LIST
-says an_entry_that_nothing_needs_is_told 1 'list:5: nothing of the kind is found any more' <<LIST
+says an_entry_that_nothing_needs_is_told 1 'list:5: no finding matches this entry' <<LIST
 $leak
 $reason
 $free
@@ -87,5 +87,5 @@ lint a.c check part
 $reason
 LIST
 echo 'int broken( {' >"$scratch/faults.c"
-says what_cannot_be_compiled_is_a_finding 1 'cannot be looked at' </dev/null
+says what_cannot_be_compiled_is_a_finding 1 'the tool failed' </dev/null
 exit $failed

@@ -1,5 +1,5 @@
 #!/bin/sh
-# debian13.sh - builds weir and runs its tests in a Debian 13 of its own, beside the system. See --help.
+# debian13.sh - builds weir and runs its tests in a private Debian 13, beside the system. See --help.
 set -eu
 cd "$(dirname "$0")/../.."
 . tests/tools/apt.sh
@@ -8,20 +8,20 @@ usage() {
     cat <<'TEXT'
 usage: sh tests/tools/debian13.sh [--fresh | --remove]
 
-Makes a root of Debian 13 (trixie) in build/debian13/root, copies this checkout into it, and runs sh tests/run.sh
-there: by gcc 14, hiredis 1.2, and that suite's other packages, warnings being errors. Needs root, and of the system's
-packages wget, gpgv, iproute2 and util-linux; debootstrap is got as the servers of tests/tools/servers.sh are, from the mirror
-that the system's apt uses. Nothing of the system changes: what is mounted and what runs is in namespaces of its own, and
-gone with this script, however it ends. There is a network for packages only; the tests have but a loopback.
+Installs Debian 13 (trixie) into build/debian13/root, copies this checkout into it, and runs sh tests/run.sh there, with
+gcc 14, hiredis 1.2 and Debian 13's other packages; warnings are errors. Needs to be root, and the packages wget, gpgv,
+iproute2 and util-linux. The script downloads debootstrap from the mirror that apt uses. It does not change the system:
+mounts and processes live in private namespaces, which end with this script, however it ends. Only the installation of
+packages has a network; the tests have a loopback device.
 
-The root is kept, and used again with what has been built in it.
+The next run uses the same root again, with the builds in it.
 
   --fresh      make the root anew
   --remove     remove it, and do nothing else
-  --help       this text
+  --help       print this text
 
-WEIR_TEST_CI=true is CI=true for tests/run.sh there: a test that cannot run fails.
-Exit status: 0 all passed, 1 something failed, 2 not run: wrong arguments, no root, or something is missing.
+WEIR_TEST_CI=true sets CI=true for tests/run.sh there: a test that cannot run fails.
+Exit status: 0 all tests passed, 1 something failed, 2 no test ran: wrong arguments, not root, or a missing package.
 TEXT
 }
 
@@ -34,7 +34,7 @@ cannot() {
     exit 2
 }
 
-# Run a command in the root: what it mounts and what it starts ends with it. With `lonely` there is no network.
+# Run a command in the root. Its mounts and processes end with it. With `lonely` it has no network.
 inside() { # open|lonely COMMAND
     net=
     [ "$1" = open ] || net=--net
@@ -51,7 +51,7 @@ inside() { # open|lonely COMMAND
     ' sh "$root" "$2" "$net"
 }
 
-# A proxy that only apt knows of is debootstrap's too.
+# debootstrap uses the proxy that apt is configured with.
 use_proxy() {
     proxy=$(apt-config dump --format '%v' Acquire::http::Proxy)
     if [ -n "$proxy" ] && [ "$proxy" != DIRECT ] && [ -z "${http_proxy-}" ]; then
@@ -75,7 +75,7 @@ make_root() {
     mv "$root.new" "$root"
 }
 
-# The checkout as it stands, changes included; what was built there before stays.
+# Copy the checkout with its changes. Earlier builds in the root stay.
 copy_checkout() {
     mkdir -p "$root/srv/checkout"
     find "$root/srv/checkout" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} +
