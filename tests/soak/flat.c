@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LOOKS_LEAST = 6 };
-
 static int count_of(const char *path)
 {
     int n = 0;

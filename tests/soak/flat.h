@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { LOOKS_MOST = 2000, FLAT_KINDS = 4 };
+enum { LOOKS_LEAST = 6, LOOKS_MOST = 2000, FLAT_KINDS = 4 };
 enum flat_kind { FLAT_MEMORY, FLAT_HEAP, FLAT_DESCRIPTORS, FLAT_THREADS };
 
 struct look {
@@ -30,7 +30,7 @@ struct flat {
 bool flat_look(pid_t pid, struct look *look);
 void flat_add(struct flat *flat, const struct look *look); /* beyond LOOKS_MOST every other look is dropped */
 
-/* Compute the two means. Return false with too few looks. */
+/* Compute the two means. Return false with fewer than LOOKS_LEAST looks. */
 bool flat_means(const struct flat *flat, enum flat_kind kind, double *first, double *last);
 
 /* Return how much more the end may have. */

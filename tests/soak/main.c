@@ -23,6 +23,7 @@
 #define LINE_US WEIR_MINUTE
 #define LOOK_US WEIR_SECOND
 #define BACK_US WEIR_SECOND        /* on top of the time in which errors are excused */
+#define LONGER 6
 #define WARM_US (60 * WEIR_SECOND) /* memory is not flat before that; for a short run, a fifth of it */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -75,9 +76,12 @@ static void look(struct run *run)
 
 /* ---- The run ---- */
 
+/* On a busy machine a short run goes on, for at most LONGER times as long, until enough looks can tell growth. */
 static bool is_over(const struct run *run)
 {
-    return interrupted || now_us() - run->start_us >= run->wanted_us;
+    const int64_t ran_us = now_us() - run->start_us;
+    const bool tells = run->flats[0].n >= LOOKS_LEAST || ran_us >= LONGER * run->wanted_us;
+    return interrupted || (ran_us >= run->wanted_us && tells);
 }
 
 /* Take and judge records until that time, or until the run is over. `calm`: no fault is active. Return false with a
