@@ -1,18 +1,28 @@
 /* tls_front.c - a TLS front, by OpenSSL: one thread that accepts connections, and one per connection. */
 #include "tls_front.h"
 
+#include "wire.h"
+
 #include <netinet/in.h>
 #include <openssl/ssl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { GUESTS_MOST = 256, BUFFER_SIZE = 65536 };
+enum { GUESTS_MOST = 256, BUFFER_SIZE = 65536, MESSAGE_MOST = 2 * BUFFER_SIZE };
+
+/* A stream of messages: what has come of the next one. */
+struct messages {
+    char bytes[MESSAGE_MOST];
+    size_t len;
+    char kind; /* the first byte of the latest whole one */
+};
 
 struct guest {
     struct tls_front *front;
@@ -20,7 +30,9 @@ struct guest {
     int fd, server; /* closed when the front stops */
     SSL *openssl;
     BIO *came, *leaves;
-    bool is_last; /* the next answer is the last */
+    struct messages requests, answers;
+    int64_t unanswered; /* requests */
+    bool is_last;       /* the connection ends once all of them are answered */
 };
 
 struct tls_front {
@@ -74,6 +86,23 @@ static bool shake_hands(const struct guest *guest)
     return flush(guest);
 }
 
+/* Add to a stream. Return how many messages that completes; -1: not a message, or a too long one. */
+static int complete(struct messages *messages, const char *bytes, size_t len)
+{
+    int n = 0;
+    size_t at = 0;
+    ssize_t span = 0;
+    if (len > sizeof messages->bytes - messages->len)
+        return -1;
+    memcpy(messages->bytes + messages->len, bytes, len);
+    messages->len += len;
+    for (; (span = resp_span(messages->bytes + at, messages->len - at)) > 0; at += (size_t)span, n++)
+        messages->kind = messages->bytes[at];
+    messages->len -= at;
+    memmove(messages->bytes, messages->bytes + at, messages->len);
+    return span < 0 ? -1 : n;
+}
+
 /* Forward received requests to the server. */
 static bool carry_requests(struct guest *guest)
 {
@@ -81,26 +110,33 @@ static bool carry_requests(struct guest *guest)
     int len;
     while ((len = SSL_read(guest->openssl, bytes, sizeof bytes)) > 0) {
         const char *last = guest->front->wish->last;
-        guest->is_last = last != NULL && memmem(bytes, (size_t)len, last, strlen(last)) != NULL;
-        if (!send_all(guest->server, bytes, (size_t)len))
+        if (guest->unanswered == 0 && guest->requests.len == 0)
+            guest->is_last = false;
+        const int n = complete(&guest->requests, bytes, (size_t)len);
+        guest->is_last |= last != NULL && memmem(bytes, (size_t)len, last, strlen(last)) != NULL;
+        guest->unanswered += n;
+        if (n < 0 || !send_all(guest->server, bytes, (size_t)len))
             return false;
     }
     return SSL_get_error(guest->openssl, len) == SSL_ERROR_WANT_READ;
 }
 
 /* Return false after the last answer, or at the end of the stream. */
-static bool carry_answers(const struct guest *guest)
+static bool carry_answers(struct guest *guest)
 {
     char bytes[BUFFER_SIZE];
     const ssize_t len = recv(guest->server, bytes, sizeof bytes, 0);
     if (len <= 0 || SSL_write(guest->openssl, bytes, (int)len) != (int)len)
         return false;
-    const bool ends = guest->is_last && bytes[0] != '-';
+    const int n = complete(&guest->answers, bytes, (size_t)len);
+    guest->unanswered -= n;
+    /* a busy server may answer a connection's greeting before it reads the request that came with it */
+    const bool ends = guest->is_last && guest->unanswered == 0 && guest->answers.kind != '-';
     if (ends)
         SSL_shutdown(guest->openssl);
     if (ends)
         atomic_fetch_add(&guest->front->ended, 1);
-    return flush(guest) && !ends;
+    return flush(guest) && !ends && n >= 0;
 }
 
 static bool call_server(struct guest *guest)
