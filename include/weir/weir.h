@@ -73,15 +73,16 @@ typedef struct weir_handle weir_handle; /* a limit's key, prepared for repeated 
 
 enum weir_error {
     WEIR_OK = 0,
-    WEIR_EINVAL = -1, /* an argument, option or policy is outside its documented range */
-    WEIR_ENOMEM = -2, /* an allocation failed; nothing was changed */
-    WEIR_EFULL = -3,  /* the limiter already has WEIR_MAX_LIMITS limits, has had as many patterns, or
+    WEIR_EINVAL = -1,  /* an argument, option or policy is outside its documented range */
+    WEIR_ENOMEM = -2,  /* an allocation failed; nothing was changed */
+    WEIR_EFULL = -3,   /* the limiter already has WEIR_MAX_LIMITS limits, has had as many patterns, or
                        * WEIR_MAX_SUBMITTED requests wait */
-    WEIR_ETIME = -4,  /* the backend did not answer in time; it may or may not have taken the permits */
-    WEIR_EIO = -5,    /* a file cannot be read, or the backend cannot be reached or broke its protocol */
-    WEIR_ESTATE = -6, /* a stored state is not weir's: another program wrote it, or it has another type; or the file of
-                       * option `shared` is not usable */
-    WEIR_ECLOSED = -7 /* the limiter was closed while the call waited */
+    WEIR_ETIME = -4,   /* the backend did not answer in time; it may or may not have taken the permits */
+    WEIR_EIO = -5,     /* a file cannot be read, or the backend cannot be reached or broke its protocol */
+    WEIR_ESTATE = -6,  /* a stored state is not weir's: another program wrote it, or it has another type; or the file of
+                         * option `shared` is not usable */
+    WEIR_ECLOSED = -7, /* the limiter was closed while the call waited */
+    WEIR_ECANCELED = -8 /* weir_cancel() ended the wait */
 };
 
 /* Return the meaning of `error` in a few lower-case words. Never NULL; static storage; any thread. */
@@ -361,7 +362,11 @@ WEIR_API void weir_handle_free(weir_handle *handle);
 
 /* Take `cost` permits, waiting for them up to `max_wait_us` (0 or more) of real time. It also waits out delay_us, so an
  * allowed caller may go ahead immediately (delay_us is 0). Denies without waiting if the wait would exceed max_wait_us.
- * Waiting callers are served in no particular order. Errors as weir_try(); also WEIR_ECLOSED. */
+ *
+ * Callers of this process that wait for the same key are served in the order in which they came, together with
+ * submitted acquires (WEIR_OP_ACQUIRE). weir_try() and the other verbs do not stand in that line. The call also denies
+ * without waiting if the first of the line waits for longer than max_wait_us. Errors as weir_try(); also WEIR_ECLOSED.
+ */
 WEIR_API int weir_acquire(weir_limit *limit, struct weir_key key, int64_t cost, int64_t max_wait_us,
                           struct weir_decision *out);
 
@@ -482,31 +487,58 @@ enum weir_op_verb {
     WEIR_OP_RESERVE,
     WEIR_OP_SETTLE, /* request.cost is what was used: 0 to WEIR_MAX_PERMITS */
     WEIR_OP_REFUND,
-    WEIR_OP_CHARGE
+    WEIR_OP_CHARGE,
+    WEIR_OP_PEEK,
+    WEIR_OP_RESET,       /* request.cost means nothing */
+    WEIR_OP_TRY_ALL,     /* of `requests`; `request` means nothing, and each of them may have a time */
+    WEIR_OP_RESERVE_ALL, /* the same */
+    WEIR_OP_ACQUIRE      /* waits up to `max_wait_us`; weir_cancel() ends the wait */
 };
 
 /* A submitted request. Fields that the caller does not set must be 0. The caller owns it and must keep it in place
  * until weir_submit() has returned another value than 1, or `done` has run. */
 struct weir_op {
     struct weir_request request;
-    struct weir_decision decision; /* of WEIR_OP_TRY and WEIR_OP_RESERVE, otherwise undefined: written before `done`
-                                    * runs, or before weir_submit() returns WEIR_OK */
+    struct weir_decision decision; /* of verbs that decide, otherwise undefined: written before `done` runs, or before
+                                    * weir_submit() returns WEIR_OK */
     void (*done)(struct weir_op *op, int status);
     void *user; /* for the caller */
     enum weir_op_verb verb;
     struct weir_reservation reservation; /* WEIR_OP_RESERVE: written like the decision; WEIR_OP_SETTLE: read */
-    uint64_t opaque[8];                  /* for the library */
+
+    /* WEIR_OP_TRY_ALL, WEIR_OP_RESERVE_ALL: 1 to WEIR_MAX_ALL requests, and room for as many reservations. Both must
+     * stay in place as long as the op. */
+    const struct weir_request *requests;
+    struct weir_reservation *reservations;
+    size_t n;
+
+    int64_t max_wait_us; /* WEIR_OP_ACQUIRE: 0 or more */
+    uint64_t opaque[8];  /* for the library */
 };
 
 /* Start a request without ever blocking.
  *
- *     WEIR_OK    the decision is made; `done` will not run. Always so in local mode.
+ *     WEIR_OK    the decision is made; `done` will not run. Always so in local mode, except that a WEIR_OP_ACQUIRE may
+ *                have to wait for its permits.
  *     1          `done` will run once, within timeout_us. The key's bytes must stay in place until then. It runs
  *                in weir_dispatch() if weir_event_fd() has been called; otherwise on a thread of the limiter, or on one
  *                that is in a call to it, where it must not block. Its `status` is WEIR_OK or an error of the function
  *                that the verb stands for.
- *     negative   an error; `done` will not run. WEIR_EFULL if WEIR_MAX_SUBMITTED requests wait already. */
+ *     negative   an error; `done` will not run. WEIR_EFULL if WEIR_MAX_SUBMITTED requests wait already; WEIR_EIO if the
+ *                system has no thread for the verbs of the next paragraph.
+ *
+ * Peeks, resets, groups and tries of acquires are calls that a few threads of the limiter make, up to four at a time, in
+ * the order in which they were submitted. So `done` runs within timeout_us of the moment at which a thread begins with
+ * it. An acquire that waits for permits keeps no thread busy; its `done` runs within max_wait_us in addition. In local
+ * mode only waiting acquires need a thread, and only one. Requests that wait at the same time may be decided in any
+ * order, except that acquires of a key keep theirs. */
 WEIR_API int weir_submit(weir *w, struct weir_op *op);
+
+/* End the wait of a submitted WEIR_OP_ACQUIRE whose `done` has not run. Never blocks. WEIR_OK: `done` runs soon, as it
+ * always does, with WEIR_ECANCELED and without permits; or with the answer, if that came first. Permits of a leaky bucket
+ * that wait only for their delay_us are given back, as by weir_refund(). WEIR_EINVAL if the op has another verb;
+ * WEIR_ECLOSED. Do not call it while another thread may run `done` of the same op. */
+WEIR_API int weir_cancel(weir *w, struct weir_op *op);
 
 /* Return a file descriptor for the caller's event loop: it is readable while weir_dispatch() has requests to
  * complete. From the first call on, `done` runs nowhere else. Call it before the first weir_submit(). The limiter

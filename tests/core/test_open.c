@@ -621,9 +621,9 @@ TEST(what_is_refused_is_told_in_one_line_without_the_key, 30)
 
 TEST(every_error_has_words_of_its_own, 30)
 {
-    for (int a = WEIR_ECLOSED - 1; a <= WEIR_OK + 1; a++) {
+    for (int a = WEIR_ECANCELED - 1; a <= WEIR_OK + 1; a++) {
         ck_assert_str_ne(weir_strerror(a), "");
-        for (int b = WEIR_ECLOSED; b < a && a <= WEIR_OK; b++)
+        for (int b = WEIR_ECANCELED; b < a && a <= WEIR_OK; b++)
             ck_assert_str_ne(weir_strerror(a), weir_strerror(b));
     }
     ck_assert_str_eq(weir_version(), WEIR_VERSION);

@@ -769,6 +769,64 @@ static void submit_and_wait(weir *limiter, struct weir_op *op)
     ck_assert_int_eq(atomic_load(&completion.status), WEIR_OK);
 }
 
+CONTRACT_TEST(CONTRACT_COUNTS, peeks_resets_groups_and_acquires_can_be_submitted_too, 30)
+{
+    CLOSED_BY(scene_close) struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *wide = scene_define_text(&scene, "wide", "fixed_window limit=10 period=1h");
+    weir_limit *narrow = scene_define_text(&scene, "narrow", "fixed_window limit=4 period=1h");
+    const struct weir_request requests[] = { request_of(wide, "a", 3), request_of(narrow, "a", 4) };
+    struct weir_reservation reservations[2];
+    struct weir_op op = { .requests = requests, .n = 2, .verb = WEIR_OP_TRY_ALL };
+    submit_and_wait(scene.limiter, &op);
+    ck_assert(op.decision.allowed && op.decision.remaining == 0 && op.decision.bound_by == 1);
+    op.request = request_of(wide, "a", 1);
+    op.verb = WEIR_OP_PEEK;
+    submit_and_wait(scene.limiter, &op);
+    ck_assert(op.decision.allowed && op.decision.remaining == 7);
+    op.verb = WEIR_OP_TRY_ALL;
+    submit_and_wait(scene.limiter, &op);
+    ck_assert(!op.decision.allowed && op.decision.bound_by == 1);
+    ck_assert_int_eq(peeked(wide, "a", 1).remaining, 7); /* nothing of the group was charged */
+    op.request = request_of(narrow, "a", 0);             /* the cost means nothing */
+    op.verb = WEIR_OP_RESET;
+    submit_and_wait(scene.limiter, &op);
+    ck_assert_int_eq(peeked(narrow, "a", 1).remaining, 4);
+    op.verb = WEIR_OP_RESERVE_ALL;
+    op.reservations = reservations;
+    submit_and_wait(scene.limiter, &op);
+    ck_assert(op.decision.allowed && reservations[0].permits == 3 && reservations[1].permits == 4);
+    must_succeed(weir_settle(wide, weir_key_text("a"), &reservations[0], 1));
+    ck_assert_int_eq(peeked(wide, "a", 1).remaining, 6);
+    op.request = request_of(wide, "a", 6);
+    op.verb = WEIR_OP_ACQUIRE;
+    submit_and_wait(scene.limiter, &op);
+    ck_assert(op.decision.allowed && op.decision.remaining == 0);
+    submit_and_wait(scene.limiter, &op);
+    ck_assert(!op.decision.allowed && op.decision.retry_after_us > 0);
+
+    const struct weir_op good = op;
+    scene.log_allowed = true;
+    op.max_wait_us = -1;
+    ck_assert_int_eq(weir_submit(scene.limiter, &op), WEIR_EINVAL);
+    op = good;
+    op.done = NULL;
+    ck_assert_int_eq(weir_submit(scene.limiter, &op), WEIR_EINVAL);
+    op = good;
+    op.verb = WEIR_OP_RESERVE_ALL;
+    op.reservations = NULL;
+    ck_assert_int_eq(weir_submit(scene.limiter, &op), WEIR_EINVAL);
+    op.verb = WEIR_OP_TRY_ALL;
+    op.n = WEIR_MAX_ALL + 1;
+    ck_assert_int_eq(weir_submit(scene.limiter, &op), WEIR_EINVAL);
+    op.n = 2;
+    op.requests = NULL;
+    ck_assert_int_eq(weir_submit(scene.limiter, &op), WEIR_EINVAL);
+    ck_assert_int_eq(weir_cancel(scene.limiter, &op), WEIR_EINVAL);
+    ck_assert_int_eq(weir_cancel(scene.limiter, NULL), WEIR_EINVAL);
+    ck_assert_int_eq(weir_cancel(NULL, &op), WEIR_EINVAL);
+}
+
 CONTRACT_TEST(CONTRACT_COUNTS, what_is_not_a_take_can_be_submitted_too, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
@@ -807,7 +865,7 @@ CONTRACT_TEST(CONTRACT_COUNTS, what_is_not_a_take_can_be_submitted_too, 10)
     op.reservation.permits = -2;
     ck_assert_int_eq(weir_submit(scene.limiter, &op), WEIR_EINVAL);
     op = good;
-    op.verb = (enum weir_op_verb)5;
+    op.verb = (enum weir_op_verb)(WEIR_OP_ACQUIRE + 1);
     ck_assert_int_eq(weir_submit(scene.limiter, &op), WEIR_EINVAL);
     op = good;
     op.verb = WEIR_OP_CHARGE;

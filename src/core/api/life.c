@@ -1,6 +1,7 @@
 /* life.c - opens and closes a limiter, and reads its stats. */
 #include "core/api/life.h"
 
+#include "core/api/acquire.h"
 #include "core/api/limit_file.h"
 #include "core/follow/follow.h"
 #include "core/ground/cancel.h"
@@ -45,6 +46,7 @@ static void limiter_begin_in_child(struct weir *limiter) UNCHECKED
     inside_init(limiter);
     atomic_store_explicit(&limiter->answers.latest, NULL, memory_order_relaxed);
     lock_condition_init(&limiter->closing.begins);
+    errands_begin_in_child(limiter->errands);
     failure_begin_in_child(limiter);
     if (limiter->follow)
         follow_begin_in_child(limiter->follow);
@@ -59,6 +61,7 @@ static void limiter_forks(struct forks_watcher *watcher, enum forks_moment momen
             follow_hold(limiter->follow);
         lock_take(&limiter->mutex);
         lock_take(&limiter->closing.mutex);
+        lock_take(&limiter->errands->mutex);
         lock_take(&limiter->outage->settle.mutex);
         top_keys_hold(limiter->top_keys);
         return;
@@ -67,6 +70,7 @@ static void limiter_forks(struct forks_watcher *watcher, enum forks_moment momen
         limiter_begin_in_child(limiter);
     top_keys_go_on(limiter->top_keys);
     lock_give(&limiter->outage->settle.mutex);
+    lock_give(&limiter->errands->mutex);
     lock_give(&limiter->closing.mutex);
     lock_give(&limiter->mutex);
     if (limiter->follow)
@@ -78,6 +82,7 @@ static void limiter_free(struct weir *limiter)
     if (limiter->answers.event_fd >= 0)
         close(limiter->answers.event_fd);
     failure_free(limiter);
+    errands_free(limiter->errands);
     limits_free(limiter);
     follow_free(limiter);
     free(atomic_load(&limiter->ping));
@@ -177,6 +182,8 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
         error = follow_begin(limiter, options);
     if (!error)
         error = load_policy_file(limiter, options);
+    if (!error)
+        error = errands_init(limiter);
     if (!error && forks_ready() != 0)
         error = WEIR_ENOMEM;
     if (error) {
@@ -214,12 +221,14 @@ void weir_close(weir *limiter)
     limiter->closing.has_begun = true;
     pthread_cond_broadcast(&limiter->closing.begins);
     lock_give(&limiter->closing.mutex);
+    errands_shut(limiter, acquire_wake);
 
     inside_shut(limiter);
     if (backend->ops->shut)
         backend->ops->shut(backend);
 
     inside_await_none(limiter);
+    errands_join(limiter);
     weir_dispatch(limiter);
     backend->ops->destroy(backend);
     if (fallback)

@@ -1,23 +1,25 @@
 /* submit.c - requests of an event loop: submitted without blocking, answered later.
  *
  * While the backend has an op, op->done is op_answered(). It applies the failure policy and counts, as every verb does.
- * Then it runs the caller's `done`, or leaves it to weir_dispatch().
+ * Then the op is dispatched (dispatch.h).
  *
- * Answered ops wait for weir_dispatch() on a stack. It grows by one compare-and-swap and is taken as a whole, so no two
- * threads look at one op. The thread that finds the stack empty rings the event fd; weir_dispatch() drains the fd
- * before it takes the stack. An op that arrives later either finds the stack empty and rings, or is taken along.
+ * Peeks, resets and groups are calls that wait for the backend. They are errands, which a thread of the limiter carries
+ * out (errands.h). So is each try of a WEIR_OP_ACQUIRE (acquire.c).
  *
  * A request counts as one call inside the limiter until its `done` may run. With an event fd it is then on the stack,
  * and weir_close() dispatches what is there.
  */
+#include "core/api/acquire.h"
+#include "core/api/dispatch.h"
 #include "core/api/group.h"
 #include "core/api/reserve.h"
 #include "core/ground/cancel.h"
-#include "core/ground/wake_fd.h"
 #include "core/outage/settle.h"
 
-/* Words of an op. The first two belong to the core while the backend has the op; afterwards all do. */
-enum { OP_DONE, OP_LIMITER, OP_NEXT, OP_STATUS };
+#include <stdlib.h>
+
+/* Words of an op that belong to the core while the backend has the op. Afterwards all do, see dispatch.c. */
+enum { OP_DONE, OP_LIMITER };
 
 _Static_assert(sizeof(void (*)(struct weir_op *, int)) <= sizeof(uint64_t), "a function fits a word of the op");
 
@@ -30,76 +32,6 @@ static void op_restore(struct weir_op *op)
     op->request.limit = op->request.limit->of;
 }
 
-/* ---- To be dispatched ---- */
-
-static struct weir_op *op_next(const struct weir_op *op)
-{
-    return (struct weir_op *)(uintptr_t)op->opaque[OP_NEXT];
-}
-
-static void op_set_next(struct weir_op *op, struct weir_op *next)
-{
-    op->opaque[OP_NEXT] = (uint64_t)(uintptr_t)next;
-}
-
-static void op_push(struct weir *limiter, struct weir_op *op, int status)
-{
-    const int event_fd = atomic_load_explicit(&limiter->answers.event_fd, memory_order_relaxed);
-    struct weir_op *latest = atomic_load_explicit(&limiter->answers.latest, memory_order_relaxed);
-    op->opaque[OP_STATUS] = (uint64_t)(int64_t)status;
-    do
-        op_set_next(op, latest);
-    while (!atomic_compare_exchange_weak_explicit(&limiter->answers.latest, &latest, op, memory_order_release,
-                                                  memory_order_relaxed));
-    if (!latest)
-        wake_fd_ring(event_fd);
-}
-
-int weir_event_fd(weir *limiter)
-{
-    if (!limiter)
-        return WEIR_EINVAL;
-    int known = atomic_load_explicit(&limiter->answers.event_fd, memory_order_acquire);
-    if (known >= 0)
-        return known;
-    CANCEL_DISABLED;
-    int made = wake_fd_open();
-    if (made < 0) {
-        log_line(&limiter->log, WEIR_LOG_ERROR, "the system has no event fd to give");
-        return WEIR_EIO;
-    }
-    if (atomic_compare_exchange_strong(&limiter->answers.event_fd, &known, made))
-        return made;
-    close(made); /* another thread was faster */
-    return known;
-}
-
-int weir_dispatch(weir *limiter)
-{
-    const int event_fd = atomic_load_explicit(&limiter->answers.event_fd, memory_order_acquire);
-    if (event_fd < 0)
-        return 0;
-    CANCEL_DISABLED; /* ops that are off the stack and not done yet would be lost */
-    wake_fd_drain(event_fd);
-
-    struct weir_op *latest = atomic_exchange_explicit(&limiter->answers.latest, NULL, memory_order_acquire);
-    struct weir_op *first = NULL;
-    while (latest) {
-        struct weir_op *before = op_next(latest);
-        op_set_next(latest, first);
-        first = latest;
-        latest = before;
-    }
-    int count = 0;
-    while (first) { /* `done` may reuse or free its op: read the next one first */
-        struct weir_op *op = first;
-        first = op_next(op);
-        op->done(op, (int)(int64_t)op->opaque[OP_STATUS]);
-        count++;
-    }
-    return count;
-}
-
 /* ---- Answers ---- */
 
 /* Return what the op asks of the backend. It is the same each time until op_finish(). */
@@ -108,7 +40,12 @@ static struct weir_backend_request op_request(struct weir_op *op, int64_t now_us
     struct weir_backend_request request = take_request(&op->request, now_us);
     const int64_t beyond = op->request.cost - op->reservation.permits;
     switch (op->verb) {
-    case WEIR_OP_TRY: break;
+    case WEIR_OP_TRY:
+    case WEIR_OP_PEEK:
+    case WEIR_OP_RESET:
+    case WEIR_OP_TRY_ALL:
+    case WEIR_OP_RESERVE_ALL:
+    case WEIR_OP_ACQUIRE: break; /* all but the first are errands */
     case WEIR_OP_RESERVE: request.reservation = &op->reservation; break;
     case WEIR_OP_REFUND: request.verb = WEIR_REFUND; break;
     case WEIR_OP_CHARGE: request.verb = WEIR_CHARGE; break;
@@ -143,13 +80,7 @@ static void op_answered(struct weir_op *op, int status)
     status = failure_answer(limiter, status, &request, 1, false, &op->decision);
     op_finish(op, &request, status);
     op_restore(op);
-    if (atomic_load_explicit(&limiter->answers.event_fd, memory_order_relaxed) >= 0) {
-        op_push(limiter, op, status);
-    } else {
-        CANCEL_DISABLED; /* this thread may be in another call to the limiter */
-        op->done(op, status);
-    }
-    inside_leave(limiter, 1);
+    dispatch_op(limiter, op, status);
 }
 
 /* Submit an op whose `done` is op_answered(). Returns as ops->submit(). */
@@ -200,26 +131,58 @@ static int submit(struct weir *limiter, struct weir_op *op)
     return result;
 }
 
-/* Check an op. *is_nothing: there is nothing to settle. */
-static int check_op(const struct weir *limiter, struct weir_op *op, bool *is_nothing)
+/* ---- Checks ---- */
+
+static int check_settle(const struct weir *limiter, const struct weir_op *op)
 {
     struct weir_request request = op->request;
-    if ((unsigned)op->verb > WEIR_OP_CHARGE)
-        return refuse_range(limiter, "op->verb", (int64_t)op->verb, 0, WEIR_OP_CHARGE);
-    if (op->verb != WEIR_OP_TRY && request.now_us != 0)
-        return refuse_range(limiter, "op->request.now_us", request.now_us, 0, 0);
-    request.cost = op->verb == WEIR_OP_SETTLE ? 1 : request.cost;
+    request.cost = 1;
     int error = check_request(limiter, &request);
-    if (!error && op->verb == WEIR_OP_SETTLE) {
-        const int64_t permits = op->reservation.permits;
-        error = reservation_check(limiter, &op->reservation, op->request.cost);
-        *is_nothing = permits < 0 || permits == op->request.cost ||
-                      (permits > op->request.cost && op->reservation.at_us == 0);
-    }
+    return error ? error : reservation_check(limiter, &op->reservation, op->request.cost);
+}
+
+/* True if there is nothing to settle. */
+static bool settles_nothing(const struct weir_op *op)
+{
+    const int64_t permits = op->reservation.permits;
+    return op->verb == WEIR_OP_SETTLE &&
+           (permits < 0 || permits == op->request.cost || (permits > op->request.cost && op->reservation.at_us == 0));
+}
+
+static int check_group(const struct weir *limiter, const struct weir_op *op)
+{
+    if (!op->requests)
+        return refuse_null(limiter, "op->requests");
+    if (op->verb == WEIR_OP_RESERVE_ALL && !op->reservations)
+        return refuse_null(limiter, "op->reservations");
+    if (op->n < 1 || op->n > WEIR_MAX_ALL)
+        return refuse_range(limiter, "op->n", op->n > INT64_MAX ? INT64_MAX : (int64_t)op->n, 1, WEIR_MAX_ALL);
+    int error = WEIR_OK;
+    for (size_t i = 0; !error && i < op->n; i++)
+        error = check_request(limiter, &op->requests[i]);
     return error;
 }
 
-/* Carry an op out on this thread: the backend does not block. */
+static int check_op(const struct weir *limiter, const struct weir_op *op)
+{
+    if ((unsigned)op->verb > WEIR_OP_ACQUIRE)
+        return refuse_range(limiter, "op->verb", (int64_t)op->verb, 0, WEIR_OP_ACQUIRE);
+    if (op->verb == WEIR_OP_TRY_ALL || op->verb == WEIR_OP_RESERVE_ALL)
+        return check_group(limiter, op);
+    if (op->verb != WEIR_OP_TRY && op->request.now_us != 0)
+        return refuse_range(limiter, "op->request.now_us", op->request.now_us, 0, 0);
+    if (op->verb == WEIR_OP_SETTLE)
+        return check_settle(limiter, op);
+    if (op->verb == WEIR_OP_ACQUIRE && op->max_wait_us < 0)
+        return refuse_range(limiter, "op->max_wait_us", op->max_wait_us, 0, INT64_MAX);
+    struct weir_request request = op->request;
+    request.cost = op->verb == WEIR_OP_RESET ? 1 : request.cost;
+    return check_request(limiter, &request);
+}
+
+/* ---- Calls that wait ---- */
+
+/* Carry an op out on this thread, which may wait for the backend. */
 static int op_now(struct weir_op *op)
 {
     struct weir_request *request = &op->request;
@@ -229,9 +192,56 @@ static int op_now(struct weir_op *op)
     case WEIR_OP_SETTLE: return weir_settle(request->limit, request->key, &op->reservation, request->cost);
     case WEIR_OP_REFUND: return weir_refund(request->limit, request->key, request->cost);
     case WEIR_OP_CHARGE: return weir_charge(request->limit, request->key, request->cost);
-    case WEIR_OP_TRY: break;
+    case WEIR_OP_PEEK: return weir_peek(request->limit, request->key, request->cost, &op->decision);
+    case WEIR_OP_RESET: return weir_reset(request->limit, request->key);
+    case WEIR_OP_TRY_ALL: return weir_try_all(op->requests->limit->limiter, op->requests, op->n, &op->decision);
+    case WEIR_OP_RESERVE_ALL:
+        return weir_reserve_all(op->requests->limit->limiter, op->requests, op->n, &op->decision, op->reservations);
+    case WEIR_OP_TRY:
+    case WEIR_OP_ACQUIRE: break; /* an acquire has acquire_submit() */
     }
     return weir_try_at(request->limit, request->key, request->cost, request->now_us, &op->decision);
+}
+
+/* An op that a thread of the limiter carries out. */
+struct call {
+    struct errand errand; /* the first member */
+    struct weir_op *op;
+};
+
+static void call_run(struct weir *limiter, struct errand *errand)
+{
+    struct call *call = (struct call *)(void *)errand;
+    struct weir_op *op = call->op;
+    const int status = op_now(op);
+    lock_take(&limiter->errands->mutex);
+    errands_ended(limiter);
+    lock_give(&limiter->errands->mutex);
+    free(call);
+    dispatch_op(limiter, op, status);
+}
+
+static int call_submit(struct weir *limiter, struct weir_op *op)
+{
+    struct call *call = malloc(sizeof *call);
+    if (!call)
+        return WEIR_ENOMEM;
+    *call = (struct call){ .errand = { .run = call_run }, .op = op };
+    lock_take(&limiter->errands->mutex);
+    const int error = errands_admit(limiter);
+    if (!error)
+        errands_put(limiter, &call->errand, clock_monotonic_us());
+    lock_give(&limiter->errands->mutex);
+    if (error)
+        free(call);
+    return error ? error : 1;
+}
+
+/* True if the backend must not get it by submit(). */
+static bool op_is_call(const struct weir_op *op)
+{
+    return op->verb == WEIR_OP_PEEK || op->verb == WEIR_OP_RESET || op->verb == WEIR_OP_TRY_ALL ||
+           op->verb == WEIR_OP_RESERVE_ALL;
 }
 
 int weir_submit(weir *limiter, struct weir_op *op)
@@ -240,23 +250,25 @@ int weir_submit(weir *limiter, struct weir_op *op)
         return WEIR_EINVAL;
     if (!op)
         return refuse_null(limiter, "op");
-    bool is_nothing = false;
-    int error = check_op(limiter, op, &is_nothing);
-    if (error || is_nothing)
+    int error = check_op(limiter, op);
+    if (error || settles_nothing(op))
         return error;
-    if (!limiter->backend->ops->submit)
+    const bool waits = op->verb == WEIR_OP_ACQUIRE;
+    if (!waits && !limiter->backend->ops->submit)
         return op_now(op);
     if (!op->done)
         return refuse_null(limiter, "op->done");
+    if (waits)
+        return acquire_submit(limiter, op);
 
     /* Count two calls: this one, and the request until it is answered. */
-    CANCEL_DISABLED_IF(limiter->is_foreign);
+    CANCEL_DISABLED_IF(limiter->is_foreign || op_is_call(op));
     error = inside_enter(limiter, 2);
     if (error)
         return error;
     if (op->verb == WEIR_OP_RESERVE)
         op->reservation = RESERVATION_NONE;
-    int result = submit(limiter, op);
+    const int result = op_is_call(op) ? call_submit(limiter, op) : submit(limiter, op);
     inside_leave(limiter, result == 1 ? 1 : 2);
     return result;
 }

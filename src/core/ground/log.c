@@ -171,6 +171,7 @@ const char *weir_strerror(int error)
     case WEIR_EIO: return "a file or the backend cannot be reached or read";
     case WEIR_ESTATE: return "a stored state is not weir's";
     case WEIR_ECLOSED: return "the limiter was closed";
+    case WEIR_ECANCELED: return "the wait was cancelled";
     default: return "not an error of weir";
     }
 }

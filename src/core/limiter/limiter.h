@@ -6,7 +6,8 @@
  *     follow->peers_mutex        what is known of peers, and the share that is being put into force
  *     follow->mutex              the progress of everything that is followed
  *     limiter->mutex             the table of limits, their policies, and the replacement of plans
- *     limiter->closing.mutex     calls that sleep in weir_acquire(), and the limiter's end
+ *     limiter->closing.mutex     calls that sleep, and the limiter's end
+ *     errands->mutex             waiting for permits, and what the limiter's own threads have to do
  *     outage->settle.mutex       an outage's beginning and end, and what is owed from it
  *
  * A decision takes none of them unless permits are owed: it copies the limit's plan (plan_cell.h) and calls the
@@ -28,6 +29,7 @@
 #include "core/policy/plan_cell.h"
 #include "core/policy/share.h"
 
+struct errands;
 struct events;
 struct follow;
 struct outage;
@@ -91,13 +93,13 @@ struct inside {
     atomic_bool is_shut; /* (a) */
 };
 
-/* What weir_dispatch() is for, submit.c. (a) atomic */
+/* What weir_dispatch() is for, dispatch.c. (a) atomic */
 struct answers {
     _Atomic int event_fd;           /* (a) -1: there is none */
     struct weir_op *_Atomic latest; /* (a) with event_fd: a stack of ops whose `done` must run */
 };
 
-/* The end of calls that sleep in weir_acquire(). (w) mutex */
+/* The end of calls that sleep. (w) mutex */
 struct closing {
     struct lock mutex;
     pthread_cond_t begins; /* CLOCK_MONOTONIC */
@@ -137,6 +139,7 @@ struct weir {
     void *share_memory;              /* (m) the weights of all of them, and all but the first */
 
     struct closing closing;
+    struct errands *errands;   /* (c) core/api/errands.h */
     struct outage *outage;     /* (c) core/outage/outage.h */
     struct follow *follow;     /* (c) core/follow/follow.h; NULL if nothing is followed */
     struct top_keys *top_keys; /* (c) top_keys.h; NULL: not asked for */

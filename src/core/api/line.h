@@ -1,0 +1,52 @@
+/* line.h - the lines of callers that wait for permits: one for each key, first come first served.
+ *
+ * A waiter is a thread in weir_acquire() or a submitted WEIR_OP_ACQUIRE. It joins the line of its key before it asks
+ * for permits. While no waiter of a line has been denied, waiters may ask at the same time, provided that each asks for
+ * at least as much as those before it: then no later one can be admitted instead of an earlier one. After the first
+ * denial only the first of the line asks.
+ *
+ * A waiter belongs to its owner, who removes it before it goes. The mutex of struct errands guards all of this.
+ */
+#ifndef CORE_API_LINE_H
+#define CORE_API_LINE_H
+
+#include "core/limiter/limiter.h"
+
+#define LINE_BUCKETS 256 /* a power of two */
+
+struct line_waiter {
+    struct weir_limit *limit; /* not an override */
+    struct weir_key key;
+    uint64_t hash; /* of the key */
+    int64_t cost;
+    int64_t end_us; /* on CLOCK_MONOTONIC: when it gives up */
+    int64_t due_us; /* of a first one that was denied: when it asks again; else 0 */
+    bool is_first;
+    struct line_waiter *before, *next; /* in its line */
+
+    /* Of the whole line; only the first one's are valid. */
+    struct line_waiter *next_line; /* in the bucket */
+    struct line_waiter *last;
+    int64_t most;   /* the largest cost that was asked for */
+    bool is_held;   /* a waiter was denied, and waits */
+    bool is_closed; /* who joins must not ask before it is the first */
+};
+
+struct lines {
+    struct line_waiter *buckets[LINE_BUCKETS]; /* the first of each line */
+    _Atomic size_t count;                      /* of waiters; may be read without the mutex */
+};
+
+/* Join the line of its key. The first six fields are set. Return true if it may ask now. */
+bool line_join(struct lines *lines, struct line_waiter *waiter);
+
+/* Return the first waiter of a waiter's line, or NULL if there is no such line. The waiter may have left. */
+struct line_waiter *line_first(struct lines *lines, const struct line_waiter *waiter);
+
+/* A waiter has been denied. It waits for its turn and, if it is the first, until `due_us`. */
+void line_denied(struct lines *lines, struct line_waiter *waiter, int64_t due_us);
+
+/* Leave the line. Return the waiter that has become its first one thereby, or NULL. */
+struct line_waiter *line_leave(struct lines *lines, struct line_waiter *waiter);
+
+#endif

@@ -1,0 +1,118 @@
+/* test_redis_submit.c - submitted requests while Redis does not answer, and acquires that wait for permits in Redis. */
+#include "redis_place.h"
+
+#include "core/api/errands.h"
+
+#include <sched.h>
+
+enum { VERBS = WEIR_OP_ACQUIRE + 1, ROUNDS = 20, TIMEOUT_US = 30 * 1000 * 1000 };
+
+struct submitted {
+    struct weir_op op;
+    struct weir_reservation reservations[2];
+    struct weir_request requests[2];
+    atomic_int status; /* 1: not done */
+};
+
+static _Atomic int done_count;
+
+static void note_end(struct weir_op *op, int status)
+{
+    atomic_store(&((struct submitted *)(void *)op)->status, status);
+    atomic_fetch_add(&done_count, 1);
+}
+
+static void submitted_fill(struct submitted *submitted, weir_limit *limit, enum weir_op_verb verb)
+{
+    *submitted = (struct submitted){ .status = 1 };
+    submitted->op = (struct weir_op){ .request = { limit, weir_key_text("d"), 1, 0 }, /* of which no lease is known */
+                                      .verb = verb,
+                                      .done = note_end,
+                                      .reservation = { .permits = 2, .at_us = 1 },
+                                      .requests = submitted->requests,
+                                      .reservations = submitted->reservations,
+                                      .n = 2,
+                                      .max_wait_us = WEIR_MINUTE };
+    submitted->requests[0] = (struct weir_request){ limit, weir_key_text("b"), 1, 0 };
+    submitted->requests[1] = (struct weir_request){ limit, weir_key_text("c"), 1, 0 };
+}
+
+static void await_done(int count)
+{
+    while (atomic_load(&done_count) < count)
+        sched_yield();
+}
+
+static const enum weir_mode modes[] = { WEIR_DISTRIBUTED, WEIR_HYBRID };
+
+TEST_EACH(no_submitted_verb_waits_for_a_server_that_is_stopped, 2, 120)
+{
+    static struct submitted all[ROUNDS][VERBS];
+    PLACE(place, false, NULL);
+    struct weir_options options = place_options(&place, TIMEOUT_US);
+    options.mode = modes[_i];
+    LIMITER(limiter, &options);
+    weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
+    taken_by_redis(limit, "a", 1);
+    atomic_store(&done_count, 0);
+    redis_server_pause(&place.server);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int verb = 0; verb < VERBS; verb++) {
+            submitted_fill(&all[round][verb], limit, (enum weir_op_verb)verb);
+            ck_assert_int_eq(weir_submit(limiter, &all[round][verb].op), 1); /* before the server can answer */
+        }
+    }
+    ck_assert_int_eq(atomic_load(&done_count), 0);
+    redis_server_resume(&place.server);
+    await_done(ROUNDS * VERBS);
+    for (int round = 0; round < ROUNDS; round++)
+        for (int verb = 0; verb < VERBS; verb++)
+            ck_assert_int_eq(atomic_load(&all[round][verb].status), WEIR_OK);
+}
+
+TEST_EACH(acquires_wait_for_permits_in_redis_in_one_line, 2, 120)
+{
+    enum { ACQUIRES = 12 };
+    static struct submitted all[ACQUIRES];
+    PLACE(place, false, NULL);
+    struct weir_options options = place_options(&place, TIMEOUT_US);
+    options.mode = modes[_i];
+    LIMITER(limiter, &options);
+    weir_limit *limit = limit_of(limiter, "limit", "token_bucket limit=1 period=20ms burst=3");
+    atomic_store(&done_count, 0);
+    taken_by_redis(limit, "d", 3);
+    for (int i = 0; i < ACQUIRES; i++) {
+        submitted_fill(&all[i], limit, WEIR_OP_ACQUIRE);
+        all[i].op.request.cost = 3 - i % 3; /* smaller ones behind larger ones */
+        ck_assert_int_eq(weir_submit(limiter, &all[i].op), 1);
+    }
+    for (int i = 0; i < ACQUIRES; i++) {
+        while (atomic_load(&all[i].status) == 1)
+            sched_yield();
+        ck_assert_int_eq(atomic_load(&all[i].status), WEIR_OK);
+        ck_assert(all[i].op.decision.allowed);
+    }
+    await_done(ACQUIRES);
+    ck_assert_uint_eq(stats_of(limiter).allowed, ACQUIRES + 1);
+}
+
+TEST(a_limiter_on_a_stopped_server_ends_what_was_submitted, 120)
+{
+    static struct submitted all[VERBS];
+    PLACE(place, false, NULL);
+    const struct weir_options options = place_options(&place, TIMEOUT_US);
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
+    taken_by_redis(limit, "a", 1);
+    atomic_store(&done_count, 0);
+    redis_server_pause(&place.server);
+    for (int verb = 0; verb < VERBS; verb++) {
+        submitted_fill(&all[verb], limit, (enum weir_op_verb)verb);
+        ck_assert_int_eq(weir_submit(limiter, &all[verb].op), 1);
+    }
+    weir_close(limiter);
+    ck_assert_int_eq(atomic_load(&done_count), VERBS);
+    for (int verb = 0; verb < VERBS; verb++)
+        ck_assert_int_eq(atomic_load(&all[verb].status), WEIR_ECLOSED);
+    redis_server_resume(&place.server);
+}
