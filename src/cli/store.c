@@ -17,8 +17,9 @@
 #define REPLICAS_MAX 16 /* of redis_replicas */
 
 static const char *const mode_names[] = {
-    [WEIR_LOCAL] = "local", [WEIR_DISTRIBUTED] = "distributed", [WEIR_HYBRID] = "hybrid"
+    [WEIR_LOCAL] = "local", [WEIR_DISTRIBUTED] = "distributed", [WEIR_HYBRID] = "hybrid", [WEIR_MACHINE] = "machine"
 };
+enum { MODES_BY_NAME = WEIR_MACHINE }; /* --shared chooses the last one */
 static const char *const deal_names[] = {
     [DEAL_ROUND_ROBIN] = "round-robin", [DEAL_KEY] = "key", [DEAL_SKEWED] = "skewed"
 };
@@ -102,6 +103,7 @@ int store_read_option(struct store *store, const char *command, int code, const 
 {
     size_t mode;
     switch ((enum store_option)code) {
+    case STORE_SHARED: store->shared = value; break;
     case STORE_REDIS: store->redis_url = value; break;
     case STORE_PASSWORD_FILE: store->password_file = value; break;
     case STORE_PREFIX: store->prefix = value; break;
@@ -119,19 +121,24 @@ int store_read_option(struct store *store, const char *command, int code, const 
             return usage_error(command, "--percent-seed '%s' is not a whole number of 1 or more", value);
         break;
     case STORE_MODE:
-        mode = name_find(mode_names, COUNT_OF(mode_names), value);
-        if (mode == COUNT_OF(mode_names))
+        mode = name_find(mode_names, MODES_BY_NAME, value);
+        if (mode == MODES_BY_NAME)
             return usage_error(command, "--mode '%s' is not one of local, distributed, hybrid", value);
         store->mode = (enum weir_mode)mode;
+        store->has_mode = true;
         break;
     default: return read_hybrid_option(store, command, code, value);
     }
     return EXIT_OK;
 }
 
-int store_check(const struct store *store, const char *command)
+int store_check(struct store *store, const char *command)
 {
-    if (store->mode != WEIR_LOCAL && !store->redis_url)
+    if (store->shared && store->has_mode)
+        return usage_error(command, "--shared is a mode of its own: leave out --mode");
+    if (store->shared)
+        store->mode = WEIR_MACHINE;
+    if (store_has_redis(store) && !store->redis_url)
         return usage_error(command, "--mode %s needs --redis URL", store_mode_name(store));
     const char *redis_option = store->redis_url       ? "--redis"
                                : store->password_file ? "--redis-password-file"
@@ -141,7 +148,7 @@ int store_check(const struct store *store, const char *command)
                                : store->prefix        ? "--redis-prefix"
                                : store->has_replicas  ? "--redis-replicas"
                                                       : NULL;
-    if (store->mode == WEIR_LOCAL && redis_option)
+    if (!store_has_redis(store) && redis_option)
         return usage_error(command, "%s belongs to --mode distributed or hybrid", redis_option);
     if (store->mode != WEIR_HYBRID && store->hybrid_option)
         return usage_error(command, "%s belongs to --mode hybrid", store->hybrid_option);
@@ -171,9 +178,10 @@ void store_options(const struct store *store, struct weir_options *options)
 {
     options->log = store_log;
     options->percent_seed = (uint64_t)store->percent_seed;
-    if (store->mode == WEIR_LOCAL)
-        return;
     options->mode = store->mode;
+    options->shared = store->shared;
+    if (!store_has_redis(store))
+        return;
     options->redis_url = store->redis_url;
     options->redis_password_file = store->password_file;
     options->redis_prefix = store->prefix;
@@ -197,7 +205,7 @@ int store_reach(const struct store *store)
     struct weir_decision decision;
     weir *limiter;
     weir_limit *limit;
-    if (store->mode == WEIR_LOCAL)
+    if (!store_has_redis(store))
         return EXIT_OK;
     store_options(store, &options);
     int error = weir_open(&options, &limiter);

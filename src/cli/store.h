@@ -1,4 +1,5 @@
-/* store.h - where a command keeps its counts: in this process, or in Redis (--mode distributed, --mode hybrid).
+/* store.h - where a command keeps its counts: in this process, in a file that processes of this machine share
+ * (--shared), or in Redis (--mode distributed, --mode hybrid).
  *
  * A request to Redis is answered by Redis or fails. If the command fell back to this process, its answer would be about
  * something else than the user asked. No password is ever printed.
@@ -13,6 +14,7 @@
 /* getopt_long()'s codes for the options of a store. Commands number their own options from 256. */
 enum store_option {
     STORE_MODE = 1024,
+    STORE_SHARED,
     STORE_REDIS,
     STORE_PASSWORD_FILE,
     STORE_PREFIX,
@@ -36,7 +38,12 @@ enum store_option {
         "redis-key-file", required_argument, NULL, STORE_KEY_FILE        \
     }
 
-/* The help on them. */
+/* The help on a shared file. */
+#define STORE_SHARED_HELP                                                                       \
+    "      --shared FILE      count in this file, together with other processes of this machine\n" \
+    "                         that use it; a name without / is a file in /dev/shm\n"
+
+/* The help on TLS. */
 #define STORE_TLS_HELP                                                                                 \
     "      --redis-ca-file FILE    authorities for the server's certificate (default: the system's)\n" \
     "      --redis-cert-file FILE  this client's certificate\n"                                        \
@@ -59,6 +66,8 @@ enum deal {
 
 struct store {
     enum weir_mode mode;
+    bool has_mode;
+    const char *shared; /* mode WEIR_MACHINE only, which this option chooses */
     const char *redis_url, *password_file;
     const char *ca_file, *cert_file, *key_file; /* for TLS; NULL: the system's authorities, no certificate */
     const char *prefix;                         /* of the keys in Redis; NULL: the library's default */
@@ -79,9 +88,15 @@ struct store {
 int store_read_option(struct store *store, const char *command, int code, const char *value);
 
 /* Check after the last option whether they fit together. Return EXIT_OK, or EXIT_ERROR after a complaint. */
-int store_check(const struct store *store, const char *command);
+int store_check(struct store *store, const char *command);
 
-/* Return "local", "distributed" or "hybrid"; "round-robin", "key" or "skewed". */
+/* True if the counts are in Redis. */
+static inline bool store_has_redis(const struct store *store)
+{
+    return store->mode == WEIR_DISTRIBUTED || store->mode == WEIR_HYBRID;
+}
+
+/* Return "local", "distributed", "hybrid" or "machine"; "round-robin", "key" or "skewed". */
 const char *store_mode_name(const struct store *store);
 const char *store_deal_name(const struct store *store);
 

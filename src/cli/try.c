@@ -25,7 +25,7 @@ const char TRY_HELP[] =
     "      --cost N           how many permits the request takes (default: 1)\n"
     "      --json             print the decision as one JSON object\n"
     "      --stats            also print the limiter's counters in the Prometheus text format\n"
-    "      --mode MODE        local (default), distributed or hybrid\n"
+    "      --mode MODE        local (default), distributed or hybrid\n" STORE_SHARED_HELP
     "      --redis URL        redis[s]://[user@]host[:port][/db], unix://[user@]/path[?db=N],\n"
     "                         redis[s]-sentinel://[user@]host[:port][,host[:port]...]/service[?db=N] or\n"
     "                         redis[s]-cluster://[user@]host[:port][,host[:port]...]\n"
@@ -85,6 +85,7 @@ static int try_read_options(struct attempt *attempt, int argc, char **argv, bool
         { "json", no_argument, NULL, JSON },
         { "stats", no_argument, NULL, STATS },
         { "mode", required_argument, NULL, STORE_MODE },
+        { "shared", required_argument, NULL, STORE_SHARED },
         { "redis", required_argument, NULL, STORE_REDIS },
         { "redis-password-file", required_argument, NULL, STORE_PASSWORD_FILE },
         { "redis-prefix", required_argument, NULL, STORE_PREFIX },

@@ -32,12 +32,25 @@ weir *nginx_open(struct nginx_main *main, const struct weir_options *options, co
     return limiter;
 }
 
+/* True if weir decides in memory, so that no request waits. */
+static bool is_immediate(const struct weir_options *options)
+{
+    return options->mode == WEIR_LOCAL || options->mode == WEIR_MACHINE;
+}
+
 /* Open a limiter and close it again, so that `nginx -t` and a reload find what is wrong. */
 static ngx_int_t check(ngx_conf_t *cf, struct nginx_main *main)
 {
     struct weir_options options = main->options;
     const struct nginx_use *fault;
     options.quiet = true;
+    if (options.mode == WEIR_MACHINE && !options.shared) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "weir: weir_mode machine needs weir_options { shared FILE; }");
+        return NGX_ERROR;
+    }
+    options.shared = NULL; /* the workers make the file: it must belong to their user */
+    if (options.mode == WEIR_MACHINE && options.max_keys == 0)
+        options.max_keys = 1;
     weir *limiter = nginx_open(main, &options, &fault);
     if (limiter) {
         weir_close(limiter);
@@ -76,7 +89,7 @@ static ngx_int_t configured(ngx_conf_t *cf)
         return NGX_ERROR;
     main->is_used = true;
     ngx_str_t pool = ngx_string("default");
-    if (main->options.mode == WEIR_LOCAL)
+    if (is_immediate(&main->options))
         return NGX_OK;
     main->threads = ngx_thread_pool_add(cf, &pool);
     return main->threads ? NGX_OK : NGX_ERROR;
@@ -141,11 +154,13 @@ static ngx_int_t start_worker(ngx_cycle_t *cycle)
     struct nginx_main *main = used_main(cycle);
     if (!main || (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE))
         return NGX_OK;
-    const int64_t workers = (int64_t)count_workers(cycle);
     struct weir_options options = main->options;
     options.log = log_line;
-    options.instances = (options.instances ? options.instances : 1) * workers;
-    options.rank = options.rank * workers + (int64_t)ngx_worker;
+    if (options.mode != WEIR_MACHINE) { /* there the workers count as one */
+        const int64_t workers = (int64_t)count_workers(cycle);
+        options.instances = (options.instances ? options.instances : 1) * workers;
+        options.rank = options.rank * workers + (int64_t)ngx_worker;
+    }
     const struct nginx_use *fault;
     main->limiter = nginx_open(main, &options, &fault);
     if (!main->limiter) { /* nginx would give up a worker that fails here: requests get an error instead */
@@ -153,11 +168,13 @@ static ngx_int_t start_worker(ngx_cycle_t *cycle)
                       fault ? "a limit is missing" : weir_last_message());
         return NGX_OK;
     }
-    if (options.mode != WEIR_LOCAL && watch_answers(cycle, main) != NGX_OK)
+    if (!is_immediate(&options) && watch_answers(cycle, main) != NGX_OK)
         return NGX_ERROR;
     if (options.mode == WEIR_LOCAL && options.instances > 1 && ngx_worker == 0)
         ngx_log_error(NGX_LOG_NOTICE, cycle->log, 0,
-                      "weir: in local mode each worker counts separately, by 1/%L of every limit", options.instances);
+                      "weir: in local mode each worker counts separately, by 1/%L of every limit; with weir_mode machine"
+                      " they count together",
+                      options.instances);
     if (main->metrics)
         metrics_start(cycle, main);
     return NGX_OK;

@@ -20,7 +20,7 @@ struct option {
     const char *const *choices; /* OPTION_CHOICE: the names of the enum's values, in their order, then NULL */
 };
 
-static const char *const mode_choices[] = { "local", "distributed", "hybrid", NULL };
+static const char *const mode_choices[] = { "local", "distributed", "hybrid", "machine", NULL };
 static const char *const failure_choices[] = { "local", "open", "closed", "error", NULL };
 static const char *const full_choices[] = { "deny", "allow", "share", NULL };
 
@@ -61,6 +61,7 @@ static const struct option option_table[] = {
     OPTION(instances, OPTION_COUNT),
     OPTION(rank, OPTION_COUNT),
     OPTION(percent_seed, OPTION_SEED),
+    OPTION(shared, OPTION_TEXT),
 };
 
 /* Store an integer; a negative one is how nginx's parsers say "malformed". */
@@ -88,7 +89,7 @@ static const char *set_choice(int *field, const char *const *choices, const char
     }
     return choices == failure_choices ? "local, open, closed or error"
            : choices == full_choices  ? "deny, allow or share"
-                                      : "local, distributed or hybrid";
+                                      : "local, machine, distributed or hybrid";
 }
 
 static const char *set_seed(uint64_t *field, const char *value)
@@ -181,7 +182,7 @@ char *nginx_read_mode(ngx_conf_t *cf, ngx_command_t *command, void *conf)
         return "is duplicate";
     main->has_mode = true;
     if (set_choice(&mode, mode_choices, (const char *)words[1].data)) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "weir_mode must be local, distributed or hybrid, not \"%V\"",
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "weir_mode must be local, machine, distributed or hybrid, not \"%V\"",
                            &words[1]);
         return NGX_CONF_ERROR;
     }

@@ -321,6 +321,20 @@ is "$total $(grep -c '^# TYPE weir_allowed_total' body)" '10 1'
 verdict 'the page of metrics has the counters of all workers' $?
 stop_nginx
 
+counts=/dev/shm/weir-nginx-$$
+machine="weir_mode machine; weir_options { shared ${counts##*/}; max_keys 1000; } $limits"
+start_nginx "$machine" 'weir cost key=$arg_k;' 2
+is "$(gets 14 '/?k=a' | tr ' ' '\n' | grep -c 200)" 10
+verdict 'workers count together in machine mode' $?
+stop_nginx
+start_nginx "$machine" 'weir cost key=$arg_k;' 2
+is "$(get '/?k=a') $(get '/?k=b')" '429 200'
+verdict 'a restart keeps the counts of machine mode' $?
+stop_nginx
+rm -f "$counts"
+refuses 'machine mode without a file is refused' 'weir_mode machine needs weir_options { shared FILE; }' \
+    'weir_mode machine; weir_limit a fixed_window limit=1 period=1s;' 'weir a key=$uri;'
+
 # ---- Redis ----
 
 # shellcheck source=tests/nginx/redis.sh

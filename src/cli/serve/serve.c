@@ -231,7 +231,7 @@ static int serve_start(struct serve *serve)
         result = open_limiter(serve);
     if (result != EXIT_OK)
         return result;
-    if (serve->settings.store.mode != WEIR_LOCAL) {
+    if (store_has_redis(&serve->settings.store)) {
         serve->answers = (struct watch){ answers_ready, weir_event_fd(server->limiter) };
         if (!watch_add(server, &serve->answers)) {
             complain("cannot start: the system has no descriptors left");

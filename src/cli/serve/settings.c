@@ -51,7 +51,7 @@ const char SERVE_HELP[] =
     "      --metrics HOST:PORT\n"
     "                         serve the counters to Prometheus servers, by HTTP at /metrics\n"
     "      --on-failure HOW   local (default), open, closed or error: the answer while Redis is away\n"
-    "      --mode MODE        local (default), distributed or hybrid\n"
+    "      --mode MODE        local (default), distributed or hybrid\n" STORE_SHARED_HELP
     "      --redis URL        where Redis is, as for weir try\n"
     "      --redis-password-file FILE\n"
     "                         a file whose first line is the password; without it, the environment variable\n"
@@ -149,6 +149,7 @@ static const struct option options[] = {
     { "metrics", required_argument, NULL, METRICS },
     { "on-failure", required_argument, NULL, ON_FAILURE },
     { "mode", required_argument, NULL, STORE_MODE },
+    { "shared", required_argument, NULL, STORE_SHARED },
     { "redis", required_argument, NULL, STORE_REDIS },
     { "redis-password-file", required_argument, NULL, STORE_PASSWORD_FILE },
     { "redis-prefix", required_argument, NULL, STORE_PREFIX },
@@ -291,7 +292,7 @@ void settings_compare(const struct settings *running, const struct settings *rea
     bool is_equal = is_same(running->policies, read->policies) && running->max_keys == read->max_keys &&
                     running->top_keys == read->top_keys && running->on_failure == read->on_failure &&
                     running->address_count == read->address_count && !running->tls_cert == !read->tls_cert &&
-                    a->mode == b->mode && is_same(a->redis_url, b->redis_url) &&
+                    a->mode == b->mode && is_same(a->shared, b->shared) && is_same(a->redis_url, b->redis_url) &&
                     is_same(a->password_file, b->password_file) && is_same(a->ca_file, b->ca_file) &&
                     is_same(a->cert_file, b->cert_file) && is_same(a->key_file, b->key_file) &&
                     is_same(a->prefix, b->prefix) && a->replicas == b->replicas && a->instances == b->instances &&

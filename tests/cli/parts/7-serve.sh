@@ -11,6 +11,8 @@ misuse "--metrics '9100'" serve --metrics 9100
 misuse "--on-failure 'panic'" serve --on-failure panic
 misuse '--tls-cert and --tls-key need each other' serve --tls-cert x.pem
 misuse '--mode distributed needs --redis URL' serve --mode distributed
+misuse '--shared is a mode of its own' serve --mode local --shared x
+misuse "--redis belongs to --mode distributed or hybrid" serve --shared x --redis redis://localhost
 misuse "--unix ''" serve --unix ''
 printf 'max-keys 10\nmax-klients 10\n' >bad.conf
 run 1 serve --unix s.sock --config bad.conf && has err "bad.conf:2: there is no option 'max-klients' here"
@@ -86,6 +88,14 @@ if command -v redis-cli >/dev/null; then
     verdict 'serve follows its policy file, and used permits stay used' $?
     serve_stop && [ ! -e s.sock ] && [ ! -s err ]
     verdict 'serve ends with 0 on SIGTERM and removes its socket' $?
+
+    printf 'login = fixed_window limit=3 period=1h\n' >counted.conf
+    serve_start -f counted.conf --shared ./counts --max-keys 100 && [ "$(told weir.try login a | cut -d' ' -f1)" = 1 ] &&
+        run 0 try -f counted.conf --key a --shared ./counts && serve_stop &&
+        serve_start -f counted.conf --shared ./counts --max-keys 100 && [ "$(told weir.try login a | cut -d' ' -f1-3)" = '1 3 0' ] &&
+        run 1 try -f counted.conf --key a --shared ./counts && [ ! -s err ]
+    verdict 'serve counts in a shared file with others, across restarts' $?
+    serve_stop
 
     serve_start && kill -KILL "$served"
     { wait "$served" || :; } 2>/dev/null
