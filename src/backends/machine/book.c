@@ -80,7 +80,7 @@ void page_fill(struct page *page, const struct weir_limit *limit, const struct w
 bool state_is_sound(const struct weir_plan *plan, int64_t top, int64_t last_anchor, const int64_t *state)
 {
     if (plan->algorithm != WEIR_SLIDING_WINDOW)
-        return (uint64_t)state[0] <= (uint64_t)top && (uint64_t)state[1] <= (uint64_t)last_anchor;
+        return state_is_small(top, last_anchor, state);
     if ((uint64_t)state[0] > (uint64_t)last_anchor)
         return false;
     uint64_t sum = 0;

@@ -82,6 +82,12 @@ uint64_t book_forget(struct book *book, const uint8_t *marks);
 void page_fill(struct page *page, const struct weir_limit *limit, const struct weir_plan *plan,
                const struct weir_plan *former);
 
+/* True if a state of two words can be one that its plan has led to. */
+static inline bool state_is_small(int64_t top, int64_t last_anchor, const int64_t *state)
+{
+    return (uint64_t)state[0] <= (uint64_t)top && (uint64_t)state[1] <= (uint64_t)last_anchor;
+}
+
 /* True if a state can be one that the plan has led to: the algorithms may then read it. */
 bool state_is_sound(const struct weir_plan *plan, int64_t top, int64_t last_anchor, const int64_t *state);
 

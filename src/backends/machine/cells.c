@@ -62,9 +62,21 @@ bool walk_write(struct walk *walk, const int64_t *from, size_t words)
 /* Return the word of a key's bytes from `at` on, padded with zeros. */
 static uint64_t key_word(struct weir_key key, size_t at)
 {
+    const unsigned char *bytes = (const unsigned char *)key.data + at;
     uint64_t word = 0;
-    memcpy(&word, (const unsigned char *)key.data + at, key.len - at < 8 ? key.len - at : 8);
+    if (__builtin_expect(key.len - at >= sizeof word, 1))
+        memcpy(&word, bytes, sizeof word);
+    else
+        memcpy(&word, bytes, key.len - at);
     return word;
+}
+
+bool cell_has_key(const struct machine_stripe *stripe, uint64_t at, struct weir_key key)
+{
+    uint64_t differs = 0;
+    for (size_t i = 0; i < key.len; i += 8)
+        differs |= stripe_load(stripe, at++) ^ key_word(key, i);
+    return differs == 0;
 }
 
 bool walk_write_key(struct walk *walk, struct weir_key key)

@@ -153,8 +153,9 @@ bool walk_change(struct walk *walk, struct change *change, const int64_t *words,
 bool walk_write(struct walk *walk, const int64_t *from, size_t words);
 bool walk_write_key(struct walk *walk, struct weir_key key);
 
-/* True if the next words are the key. */
+/* True if the next words are the key; or those from `at` on, which are in one cell. */
 bool walk_has_key(struct walk *walk, struct weir_key key);
+bool cell_has_key(const struct machine_stripe *stripe, uint64_t at, struct weir_key key);
 
 /* ---- Changes ---- */
 

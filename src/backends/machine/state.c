@@ -165,9 +165,14 @@ int visit_decide(struct visit *visit, struct weir_decision *out)
     if (page->own_words != 2)
         return decide_large(visit, out);
     const uint64_t at = cell_at(&visit->machine->shape, visit->first) + MACHINE_CELL_HEAD;
-    int64_t state[2];
-    const int error = visit_read(visit, state);
-    if (error || !state_decide_request(&page->text.plan, state, request->now_us, request->verb, request, out))
+    int64_t state[2] = { (int64_t)stripe_load(visit->stripe, at), (int64_t)stripe_load(visit->stripe, at + 1) };
+    const int error = __builtin_expect(state_is_small(page->top, page->last_anchor, state), 1)
+                          ? WEIR_OK
+                          : visit_read(visit, state);
+    const bool is_plain = request->verb <= WEIR_PEEK && request->ahead == 0 && !request->reservation;
+    if (error || !(__builtin_expect(is_plain, 1)
+                       ? state_decide(&page->text.plan, state, request->now_us, request->cost, request->verb, out)
+                       : state_decide_request(&page->text.plan, state, request->now_us, request->verb, request, out)))
         return error;
     if (out->reset_after_us == 0)
         return visit_remove(visit);

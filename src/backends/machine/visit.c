@@ -8,8 +8,18 @@ static void stripe_damaged(struct machine_stripe *stripe)
     atomic_fetch_add_explicit(&stripe->damages, 1, memory_order_relaxed);
 }
 
+/* True if a key of several cells is the request's. */
+__attribute__((noinline)) static bool visit_has_long_key(const struct visit *visit, uint32_t first,
+                                                         const struct page *page, int *error)
+{
+    struct walk walk = walk_begin(visit->stripe, &visit->machine->shape, first);
+    if (!walk_skip(&walk, page->words))
+        *error = WEIR_ESTATE;
+    return !*error && walk_has_key(&walk, visit->request->key);
+}
+
 /* True if the key in `first` is the request's; the rule that its cell names is then in *visit. */
-static bool visit_is_at(struct visit *visit, uint32_t first, uint64_t what, int *error)
+static inline bool visit_is_at(struct visit *visit, uint32_t first, uint64_t what, int *error)
 {
     const struct weir_backend_request *request = visit->request;
     const uint32_t number = cell_rule(what);
@@ -21,10 +31,10 @@ static bool visit_is_at(struct visit *visit, uint32_t first, uint64_t what, int 
     }
     if (page != visit->plan && (page->text.limit.k0 != limit->k0 || page->text.limit.k1 != limit->k1))
         return false;
-    struct walk walk = walk_begin(visit->stripe, &visit->machine->shape, first);
-    if (!walk_skip(&walk, page->words))
-        *error = WEIR_ESTATE;
-    if (*error || !walk_has_key(&walk, request->key))
+    const uint64_t at = cell_at(&visit->machine->shape, first) + MACHINE_CELL_HEAD + page->words;
+    const bool is_here = cells_for(page->words, visit->len) == 1 ? cell_has_key(visit->stripe, at, request->key)
+                                                                 : visit_has_long_key(visit, first, page, error);
+    if (!is_here)
         return false;
     visit->first = first;
     visit->rule = number;

@@ -90,10 +90,10 @@ if command -v redis-cli >/dev/null; then
     verdict 'serve ends with 0 on SIGTERM and removes its socket' $?
 
     printf 'login = fixed_window limit=3 period=1h\n' >counted.conf
-    serve_start -f counted.conf --shared ./counts --max-keys 100 && [ "$(told weir.try login a | cut -d' ' -f1)" = 1 ] &&
-        run 0 try -f counted.conf --key a --shared ./counts && serve_stop &&
-        serve_start -f counted.conf --shared ./counts --max-keys 100 && [ "$(told weir.try login a | cut -d' ' -f1-3)" = '1 3 0' ] &&
-        run 1 try -f counted.conf --key a --shared ./counts && [ ! -s err ]
+    serve_start -f counted.conf --shared ./machine.file --max-keys 100 && [ "$(told weir.try login a | cut -d' ' -f1)" = 1 ] &&
+        run 0 try -f counted.conf --key a --shared ./machine.file && serve_stop &&
+        serve_start -f counted.conf --shared ./machine.file --max-keys 100 && [ "$(told weir.try login a | cut -d' ' -f1-3)" = '1 3 0' ] &&
+        run 1 try -f counted.conf --key a --shared ./machine.file && [ ! -s err ]
     verdict 'serve counts in a shared file with others, across restarts' $?
     serve_stop
 
