@@ -134,7 +134,7 @@ run 2 replay -p "$once" --cost 3 && has err "no field '3'"
 verdict 'a cost column of an access log is an error' $?
 decides 'a field of an access log can be the cost' 000 --cost size
 printf 'Mar 27 13:06:56 host sshd[1291]: Server listening\n' >in
-run 1 replay -p "$once" && has err 'stdin:1:' '--format' && [ ! -s out ]
+run 1 replay -p "$once" && has err 'stdin: no format that weir knows fits its first lines' '--format' && [ ! -s out ]
 verdict 'a file that is neither log nor CSV is an error' $?
 
 # 300 requests of 30 clients: one second apart, and enough rows to judge a format by

@@ -169,6 +169,17 @@ verdict 'a key that the input lacks is an error' $?
 run 2 replay -p 'cost=who: fixed_window limit=9 period=1h' --time-unit s && has err "no field 'who'"
 verdict 'so is a cost' $?
 
+# Lines as container runtimes write them
+for i in 1 2 3 4 5 6; do
+    echo "2026-11-10T06:00:0$i.12345678Z stdout F 192.0.2.$((i % 2)) - - [10/Nov/2026:06:00:0$i +0000] \"GET / HTTP/1.1\" 200 7"
+done >runtime.log
+run 0 replay -p 'fixed_window limit=2 period=1h' runtime.log && has said 'common behind container runtime; 6 of 6 rows fit' &&
+    grep -qE '^distinct keys +2 ' out && grep -qE '^denied +2 ' out
+verdict 'a log of a container runtime is found' $?
+for i in 1 2 3; do echo "1762754400.$i 5 192.0.2.1 TCP_MISS/200 7 GET http://example.org/ -"; done >unknown.log
+run 1 replay -p 'fixed_window limit=2 period=1h' unknown.log && has err 'unknown.log: no format that weir knows fits'
+verdict 'a log of no known format is refused with what to do' $?
+
 # Limits side by side
 run 0 replay --time-unit s --compare -p 'key=user: fixed_window limit=3 period=1h' -p 'b key=ip: fixed_window limit=1 period=1h' \
     -p 'key=user cost=tokens: fixed_window limit=100 period=1h' &&

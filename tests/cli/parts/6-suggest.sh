@@ -55,7 +55,7 @@ run 0 replay --json --time-unit s --time 1 --key 2 --cost 3 -p "$policy" && has 
 verdict 'costs count' $?
 cp requests in
 printf 'bad\n' >bad
-run 1 suggest bad && has err 'in no format' && [ ! -s out ]
+run 1 suggest bad && has err 'bad: no format that weir knows fits' && [ ! -s out ]
 verdict 'an input that cannot be read is an error of suggest, too' $?
 : >no_rows
 run 1 suggest no_rows && has err 'no requests'

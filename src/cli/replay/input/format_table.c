@@ -51,6 +51,7 @@ const struct table_prefix FORMAT_PREFIXES[] = {
     { "syslog of RFC 5424", "<$priority>1 $iso $word $word $word $word $word " },
     { "syslog with a full date", "$iso $word $tag: " },
     { "container", "$word | " },
+    { "container runtime", "$iso stdout $word " },
     { NULL, NULL },
 };
 

@@ -95,9 +95,10 @@ static int reader_guess(struct reader *reader, struct sample *sample)
         snprintf(load->next_format, sizeof load->next_format, "%s", guess.next);
     if (reader->kind != READER_NONE)
         return EXIT_OK;
-    complain("%s:%lld: the lines from here on are in no format that weir knows; describe it with --log-format, or set "
-             "--format to csv, json, %s",
-             reader->name, (long long)reader->lines.number, FORMAT_NAMES);
+    complain(
+        "%s: no format that weir knows fits its first lines; describe it with --log-format, or set --format to csv, "
+        "json, %s",
+        reader->name, FORMAT_NAMES);
     return EXIT_FAILED;
 }
 
