@@ -32,11 +32,14 @@ foreach(folder IN ITEMS wire flight engine cluster inspect)
   may_include(backends/redis/${folder} ${redis} backends/shared ${core_to_limiter})
 endforeach()
 may_include(backends/redis ${redis} backends/shared ${core_to_limiter})
-may_include(backends backends/memory backends/machine backends/redis backends/hybrid backends/consul backends/follow ${core_to_follow}
+# The control socket answers by the functions that every program may call.
+may_include(control ${core})
+may_include(backends control backends/memory backends/machine backends/redis backends/hybrid backends/consul backends/follow ${core_to_follow}
             core/api)
 
 # The program is a program like any other: the public headers and its own.
-may_include(cli cli/replay cli/replay/input)
+may_include(cli cli/live cli/replay cli/replay/input)
+may_include(cli/live cli)
 may_include(cli/serve cli)
 may_include(cli/page cli)
 may_include(cli/replay cli cli/page cli/replay/input)

@@ -186,6 +186,12 @@ struct weir_options {
                        * See weir_top_keys_read() */
     bool top_keys_in_clear; /* true: also keep the first WEIR_TOP_KEY_SIZE bytes of these keys, not only hashes */
 
+    /* Path of a Unix socket, of 107 bytes at most, on which `weir stats`, `weir top`, `weir watch`, `weir peek`, `weir
+     * reset` and `weir reload` ask this limiter. It has mode 0600: only this process's user, and root, can connect. It
+     * is there from weir_open() until weir_close(); one that a dead process left behind is replaced. A separate thread
+     * of low priority serves up to 16 clients, for 5 seconds each. Default NULL: none. */
+    const char *control_socket;
+
     uint64_t
         percent_seed; /* chooses the keys for which a limit with percent=N is enforced: by a hash of the limit's name
                             * and the key. Give all instances the same one; keep it secret if clients may not find out

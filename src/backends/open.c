@@ -3,6 +3,7 @@
 #include "backends/hybrid/hybrid.h"
 #include "backends/machine/machine.h"
 #include "backends/memory/memory.h"
+#include "control/control.h"
 #include "core/api/life.h"
 #include "core/follow/follow.h"
 #include "core/ground/cancel.h"
@@ -94,6 +95,20 @@ static int open_over(const struct weir_options *options, struct weir_backend *ba
     return error;
 }
 
+/* The same with a control socket, if the options ask for it. */
+static int open_controlled(const struct weir_options *options, struct weir_backend *backend, weir **out)
+{
+    struct control *control = NULL;
+    int error = options->control_socket ? control_open(options, &control) : WEIR_OK;
+    if (!error)
+        error = open_over(options, backend, out);
+    if (control && error)
+        control_close(control);
+    else if (control)
+        control_start(control, *out);
+    return error;
+}
+
 static int open_distributed(const struct weir_options *options, struct weir_backend **out)
 {
 #ifdef WEIR_REDIS
@@ -158,7 +173,7 @@ static int open_own(const struct weir_options *options, weir **out)
     error = open_mode(read, &backend);
     if (error)
         return error;
-    error = open_over(read, backend, out);
+    error = open_controlled(read, backend, out);
     if (error)
         backend->ops->destroy(backend);
     return error;
@@ -193,7 +208,7 @@ static int open_foreign(const struct weir_options *options, struct weir_backend 
                  sizeof *ops);
         return WEIR_EINVAL;
     }
-    return open_over(read, backend, out);
+    return open_controlled(read, backend, out);
 }
 
 int weir_open_backend(const struct weir_options *options, struct weir_backend *backend, weir **out)

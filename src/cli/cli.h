@@ -23,9 +23,13 @@ int command_serve(int argc, char **argv);
 int command_peek(int argc, char **argv);
 int command_keys(int argc, char **argv);
 int command_reset(int argc, char **argv);
+int command_stats(int argc, char **argv);
+int command_top(int argc, char **argv);
+int command_watch(int argc, char **argv);
+int command_reload(int argc, char **argv);
 
 extern const char REPLAY_HELP[], SUGGEST_HELP[], CHECK_HELP[], TRY_HELP[], SERVE_HELP[], PEEK_HELP[], KEYS_HELP[],
-    RESET_HELP[];
+    RESET_HELP[], STATS_HELP[], TOP_HELP[], WATCH_HELP[], RELOAD_HELP[];
 
 /* Print a line to stderr: "weir: " and the message. */
 __attribute__((format(printf, 1, 2))) void complain(const char *format, ...);

@@ -7,6 +7,7 @@
 
 #include "cli/cli.h"
 #include "cli/json.h"
+#include "cli/live/live.h"
 #include "cli/store.h"
 #include "cli/times.h"
 
@@ -19,16 +20,18 @@
     "                    WEIR_REDIS_PASSWORD\n" STORE_TLS_HELP "      --redis-prefix PREFIX\n"            \
     "                    the beginning of all keys in Redis (default: weir:)\n"
 
+#define SOCKET_HELP "      --socket PATH the control socket of a running process, instead of Redis\n"
+
 #define STATUS_HELP                                                                                       \
     "Exit status: 0 done, 1 Redis cannot be used, or the value is not weir's, 2 wrong usage, or a file\n" \
     "cannot be read.\n"
 
 const char PEEK_HELP[] =
-    "Usage: weir peek --redis URL LIMIT KEY\n"
+    "Usage: weir peek {--redis URL | --socket PATH} LIMIT KEY\n"
     "\n"
     "Show the state of one key of a limit in Redis, and take nothing. No policy file is needed: each state holds the\n"
-    "plan that it was written under.\n"
-    "\n" REDIS_HELP "      --json        print one JSON object\n"
+    "plan that it was written under. With --socket, ask a running process.\n"
+    "\n" REDIS_HELP SOCKET_HELP "      --json        print one JSON object\n"
     "  -h, --help        print this text\n"
     "\n" STATUS_HELP;
 
@@ -49,20 +52,21 @@ const char KEYS_HELP[] =
     "\n" STATUS_HELP;
 
 const char RESET_HELP[] =
-    "Usage: weir reset --redis URL LIMIT KEY\n"
+    "Usage: weir reset {--redis URL | --socket PATH} LIMIT KEY\n"
     "\n"
     "Forget one key of a limit in Redis: all of its permits are there again. Instances in hybrid mode keep permits\n"
-    "that they have leased already, and notice the reset within 2 seconds.\n"
-    "\n" REDIS_HELP "      --json        print one JSON object\n"
+    "that they have leased already, and notice the reset within 2 seconds. With --socket, ask a running process.\n"
+    "\n" REDIS_HELP SOCKET_HELP "      --json        print one JSON object\n"
     "  -h, --help        print this text\n"
     "\n" STATUS_HELP;
 
-enum option_code { JSON = 256, LIMIT, MATCH, DENIED, MOST };
+enum option_code { JSON = 256, LIMIT, MATCH, DENIED, MOST, SOCKET };
 
 struct inspection {
     const char *command;
     struct store store;
     const char *limit, *match; /* of weir keys; NULL: any */
+    const char *socket;        /* of a running process; NULL: Redis */
     int64_t most, shown;
     bool json, denied, wants_help;
 };
@@ -78,6 +82,7 @@ static int read_option(struct inspection *inspection, int code, const char *valu
     case JSON: inspection->json = true; break;
     case LIMIT: inspection->limit = value; break;
     case MATCH: inspection->match = value; break;
+    case SOCKET: inspection->socket = value; break;
     case DENIED: inspection->denied = true; break;
     case MOST:
         if (!span_number(span_of(value), &inspection->most) || inspection->most < 1)
@@ -96,6 +101,7 @@ static int read_options(struct inspection *inspection, int argc, char **argv, in
         { "redis-password-file", required_argument, NULL, STORE_PASSWORD_FILE },
         { "redis-prefix", required_argument, NULL, STORE_PREFIX },
         STORE_TLS_OPTIONS,
+        { "socket", required_argument, NULL, SOCKET },
         { "json", no_argument, NULL, JSON },
         { "help", no_argument, NULL, 'h' },
         { NULL, 0, NULL, 0 },
@@ -128,8 +134,10 @@ static int read_options(struct inspection *inspection, int argc, char **argv, in
         return usage_error(command, "unexpected argument '%s'", argv[optind + words]);
     if (argc - optind < words)
         return usage_error(command, "a LIMIT and a KEY are needed");
-    if (!inspection->store.redis_url)
-        return usage_error(command, "--redis URL is needed");
+    if (inspection->socket && inspection->store.redis_url)
+        return usage_error(command, "--socket and --redis exclude each other");
+    if (!inspection->store.redis_url && !inspection->socket)
+        return usage_error(command, words ? "--redis URL or --socket PATH is needed" : "--redis URL is needed");
     if (words && (strlen(argv[optind + 1]) < 1 || strlen(argv[optind + 1]) > WEIR_MAX_KEY_LEN))
         return usage_error(command, "KEY has %zu bytes, and 1 to %d are allowed", strlen(argv[optind + 1]),
                            WEIR_MAX_KEY_LEN);
@@ -277,7 +285,8 @@ static int conclude(int error)
     return error == WEIR_OK ? EXIT_OK : error == WEIR_EINVAL ? EXIT_ERROR : EXIT_FAILED;
 }
 
-/* Read the command line, on which `words` arguments follow the options, connect, and do the command's work. */
+/* Read the command line, on which `words` arguments follow the options, connect, and do the command's work. With
+ * --socket there is no inspector. */
 static int run(struct inspection *inspection, int argc, char **argv, int words, const char *help,
                int (*act)(struct inspection *inspection, weir_inspector *inspector, char **words))
 {
@@ -285,6 +294,10 @@ static int run(struct inspection *inspection, int argc, char **argv, int words, 
     if (code == EXIT_OK && inspection->wants_help) {
         fputs(help, stdout);
         return output_finish(EXIT_OK, EXIT_ERROR);
+    }
+    if (code == EXIT_OK && inspection->socket) {
+        code = act(inspection, NULL, argv + optind);
+        return code == EXIT_ERROR ? code : output_finish(code, EXIT_FAILED);
     }
     weir_inspector *inspector = code == EXIT_OK ? connect_to(inspection, &code) : NULL;
     if (!inspector)
@@ -297,6 +310,8 @@ static int run(struct inspection *inspection, int argc, char **argv, int words, 
 static int peek(struct inspection *inspection, weir_inspector *inspector, char **words)
 {
     struct weir_inspected key = { .size = sizeof key };
+    if (inspection->socket)
+        return live_peek(inspection->socket, words[0], words[1], inspection->json);
     const int code = conclude(weir_inspect_key(inspector, words[0], weir_key_text(words[1]), &key));
     if (code != EXIT_OK)
         return code;
@@ -332,6 +347,8 @@ int command_keys(int argc, char **argv)
 static int reset(struct inspection *inspection, weir_inspector *inspector, char **words)
 {
     bool existed = false;
+    if (inspection->socket)
+        return live_reset(inspection->socket, words[0], words[1], inspection->json);
     const int code = conclude(weir_inspect_reset(inspector, words[0], weir_key_text(words[1]), &existed));
     if (code == EXIT_OK && inspection->json)
         printf("{\"existed\":%s}\n", existed ? "true" : "false");

@@ -14,7 +14,7 @@ static const char MAIN_HELP[] =
     "Usage: weir COMMAND [ARGUMENTS]\n"
     "\n"
     "weir limits rates. This program tries limits out before you use them in service, serves them, and shows and\n"
-    "clears what they hold in Redis.\n"
+    "clears what they hold in Redis or in a running process.\n"
     "\n"
     "Commands:\n"
     "  replay   replay a log against limits: which requests would have been denied?\n"
@@ -22,9 +22,13 @@ static const char MAIN_HELP[] =
     "  check    validate policy files, and check that Redis can be used\n"
     "  try      make one decision and return it as the exit status\n"
     "  serve    serve limits to programs in any language that has a Redis client\n"
-    "  peek     show the state of one key in Redis\n"
+    "  peek     show the state of one key, in Redis or in a running process\n"
     "  keys     list keys in Redis that have permits in use\n"
-    "  reset    forget one key in Redis\n"
+    "  reset    forget one key, in Redis or in a running process\n"
+    "  stats    print what each limit of a running process has answered\n"
+    "  top      print the keys that a running process denies most\n"
+    "  watch    show what a running process decides, once a second\n"
+    "  reload   have a running process read its policy file again\n"
     "  version  print the version\n"
     "  help     print this text, or a command's help: weir help replay\n"
     "\n"
@@ -48,6 +52,8 @@ static const struct command {
     { "check", command_check, CHECK_HELP },       { "try", command_try, TRY_HELP },
     { "serve", command_serve, SERVE_HELP },       { "peek", command_peek, PEEK_HELP },
     { "keys", command_keys, KEYS_HELP },          { "reset", command_reset, RESET_HELP },
+    { "stats", command_stats, STATS_HELP },       { "top", command_top, TOP_HELP },
+    { "watch", command_watch, WATCH_HELP },       { "reload", command_reload, RELOAD_HELP },
     { "version", command_version, VERSION_HELP }, { "help", command_help, MAIN_HELP },
 };
 

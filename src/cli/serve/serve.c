@@ -106,6 +106,7 @@ static int open_limiter(struct serve *serve)
     options.on_failure = settings->on_failure;
     options.max_keys = settings->max_keys;
     options.top_keys = settings->top_keys;
+    options.control_socket = settings->control;
     options.top_keys_in_clear = true; /* clients of this server name the keys themselves */
     serve->server.counts_top_keys = settings->top_keys > 0;
     options.policy_file = settings->policies;

@@ -48,6 +48,7 @@ const char SERVE_HELP[] =
     "      --max-clients N    connections at a time (default: 10000)\n"
     "      --max-keys N       keys in memory (default: 1000000)\n"
     "      --top-keys N       count the N keys that are denied most, for WEIR.TOP: 1 to 1024 (default: none)\n"
+    "      --control PATH     a Unix socket for weir stats, weir top, weir watch, weir peek, weir reset and weir reload\n"
     "      --metrics HOST:PORT\n"
     "                         serve the counters to Prometheus servers, by HTTP at /metrics\n"
     "      --on-failure HOW   local (default), open, closed or error: the answer while Redis is away\n"
@@ -75,6 +76,7 @@ enum option_code {
     MAX_CLIENTS,
     MAX_KEYS,
     TOP_KEYS,
+    CONTROL,
     METRICS,
     ON_FAILURE,
     TLS_CERT,
@@ -128,6 +130,7 @@ static int settings_read_option(struct settings *settings, int code, const char 
     case TLS_CA: settings->tls_ca = value; return EXIT_OK;
     case MAX_CLIENTS: return read_number("--max-clients", value, CLIENTS_MAX, &settings->max_clients);
     case MAX_KEYS: return read_number("--max-keys", value, INT64_C(1) << 31, &settings->max_keys);
+    case CONTROL: settings->control = value; return EXIT_OK;
     case TOP_KEYS: return read_number("--top-keys", value, WEIR_MAX_TOP_KEYS, &settings->top_keys);
     case ON_FAILURE: return read_on_failure(settings, value);
     default: return store_read_option(&settings->store, "serve", code, value);
@@ -146,6 +149,7 @@ static const struct option options[] = {
     { "max-clients", required_argument, NULL, MAX_CLIENTS },
     { "max-keys", required_argument, NULL, MAX_KEYS },
     { "top-keys", required_argument, NULL, TOP_KEYS },
+    { "control", required_argument, NULL, CONTROL },
     { "metrics", required_argument, NULL, METRICS },
     { "on-failure", required_argument, NULL, ON_FAILURE },
     { "mode", required_argument, NULL, STORE_MODE },
@@ -290,14 +294,14 @@ void settings_compare(const struct settings *running, const struct settings *rea
 {
     const struct store *a = &running->store, *b = &read->store;
     bool is_equal = is_same(running->policies, read->policies) && running->max_keys == read->max_keys &&
-                    running->top_keys == read->top_keys && running->on_failure == read->on_failure &&
-                    running->address_count == read->address_count && !running->tls_cert == !read->tls_cert &&
-                    a->mode == b->mode && is_same(a->shared, b->shared) && is_same(a->redis_url, b->redis_url) &&
-                    is_same(a->password_file, b->password_file) && is_same(a->ca_file, b->ca_file) &&
-                    is_same(a->cert_file, b->cert_file) && is_same(a->key_file, b->key_file) &&
-                    is_same(a->prefix, b->prefix) && a->replicas == b->replicas && a->instances == b->instances &&
-                    a->lease_life_us == b->lease_life_us && a->lease_excess == b->lease_excess &&
-                    a->lease_max == b->lease_max && a->strict == b->strict &&
+                    running->top_keys == read->top_keys && is_same(running->control, read->control) &&
+                    running->on_failure == read->on_failure && running->address_count == read->address_count &&
+                    !running->tls_cert == !read->tls_cert && a->mode == b->mode && is_same(a->shared, b->shared) &&
+                    is_same(a->redis_url, b->redis_url) && is_same(a->password_file, b->password_file) &&
+                    is_same(a->ca_file, b->ca_file) && is_same(a->cert_file, b->cert_file) &&
+                    is_same(a->key_file, b->key_file) && is_same(a->prefix, b->prefix) && a->replicas == b->replicas &&
+                    a->instances == b->instances && a->lease_life_us == b->lease_life_us &&
+                    a->lease_excess == b->lease_excess && a->lease_max == b->lease_max && a->strict == b->strict &&
                     a->percent_seed == b->percent_seed;
     for (size_t i = 0; is_equal && i < running->address_count; i++)
         is_equal = is_same(running->addresses[i].text, read->addresses[i].text) &&

@@ -14,7 +14,7 @@ struct address {
 
 struct settings {
     struct store store;
-    const char *policies, *password_file, *tls_cert, *tls_key, *tls_ca;
+    const char *policies, *password_file, *tls_cert, *tls_key, *tls_ca, *control;
     int64_t max_clients, max_keys, top_keys;
     enum weir_on_failure on_failure;
     struct address addresses[LISTEN_MAX];

@@ -212,6 +212,8 @@ void weir_close(weir *limiter)
     if (!limiter)
         return;
     CANCEL_DISABLED;
+    if (limiter->control)
+        limiter->end_control(limiter->control);
     struct weir_backend *backend = limiter->backend;
     struct weir_backend *fallback = limiter->fallback;
     watch_forks(limiter, forks_forget);

@@ -29,6 +29,7 @@
 #include "core/policy/plan_cell.h"
 #include "core/policy/share.h"
 
+struct control;
 struct errands;
 struct events;
 struct follow;
@@ -144,6 +145,8 @@ struct weir {
     struct follow *follow;     /* (c) core/follow/follow.h; NULL if nothing is followed */
     struct top_keys *top_keys; /* (c) top_keys.h; NULL: not asked for */
     struct events *events;     /* (c) events.h; NULL: no hook */
+    struct control *control; /* (c) src/control/control.h; NULL: no socket */
+    void (*end_control)(struct control *control);
     struct forks_watcher forks;
     struct stats stats;
 };

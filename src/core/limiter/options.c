@@ -7,6 +7,8 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #define DEFAULT_MAX_KEYS INT64_C(1000000)
 #define DEFAULT_BYTES_PER_KEY 256
@@ -171,6 +173,15 @@ static int mode_read(struct weir_options *read, const struct log *log)
     return options_range(log, "redis_replicas", read->redis_replicas, 0, REDIS_REPLICAS_MAX);
 }
 
+static int control_read(const struct weir_options *read, const struct log *log)
+{
+    const size_t most = sizeof((struct sockaddr_un *)NULL)->sun_path - 1;
+    const size_t len = read->control_socket ? strlen(read->control_socket) : 1;
+    if (len >= 1 && len <= most)
+        return WEIR_OK;
+    return options_refuse(log, "option control_socket must be a path of 1 to %zu bytes, not %zu", most, len);
+}
+
 /* Read the bounds of memory and of the time of a call. */
 static int bounds_read(struct weir_options *read, const struct log *log)
 {
@@ -209,6 +220,8 @@ int options_read(const struct weir_options *options, struct weir_options *out)
         error = leases_read(&read, &log);
     if (!error)
         error = bounds_read(&read, &log);
+    if (!error)
+        error = control_read(&read, &log);
     if (error)
         return error;
 

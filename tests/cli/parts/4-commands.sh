@@ -206,7 +206,7 @@ if command -v bash >/dev/null; then
         PATH=$(dirname "$weir"):$PATH bash -c '. "$0" && COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) && _weir && echo "${COMPREPLY[*]}"' \
             "$here/../../src/cli/completion/weir.bash" weir "$@"
     }
-    [ "$(completed re)" = 'replay reset' ] && [ "$(completed help su)" = suggest ] && [ "$(completed keys --de)" = --denied ] &&
+    [ "$(completed re)" = 'replay reset reload' ] && [ "$(completed help su)" = suggest ] && [ "$(completed keys --de)" = --denied ] &&
         [ "$(completed peek --redis-pa)" = --redis-password-file ] && [ -z "$(completed nothing --x)" ] &&
         [ -z "$(completed check lim)" ]
     verdict 'bash completes commands and options' $?

@@ -1,0 +1,315 @@
+/* live.c - weir stats, weir top and weir reload, and weir peek and weir reset at a control socket. */
+#include "cli/live/live.h"
+
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <weir/weir.h>
+
+#include "cli/cli.h"
+#include "cli/json.h"
+#include "cli/times.h"
+
+#define STATUS_HELP \
+    "Exit status: 0 done, 1 nothing answers at the socket, or it answers with an error, 2 wrong usage.\n"
+#define SOCKET_HELP                                                                                         \
+    "      --socket PATH the control socket of the process: weir_options.control_socket, or --control of\n" \
+    "                    weir serve\n"
+#define END_HELP "  -h, --help        print this text\n\n" STATUS_HELP
+
+const char STATS_HELP[] = "Usage: weir stats --socket PATH\n"
+                          "\n"
+                          "Print what each limit of a running process has answered.\n"
+                          "\n" SOCKET_HELP "      --json        print one JSON object\n" END_HELP;
+
+const char TOP_HELP[] = "Usage: weir top --socket PATH [--keys N]\n"
+                        "\n"
+                        "Print the keys that a running process denies most. It must have the option top_keys.\n"
+                        "\n" SOCKET_HELP "      --keys N      how many (default: 10)\n"
+                        "      --json        print one JSON object\n" END_HELP;
+
+const char RELOAD_HELP[] = "Usage: weir reload --socket PATH\n"
+                           "\n"
+                           "Have a running process read its policy file again, now. A file with a bad line changes\n"
+                           "nothing, and the reason is printed.\n"
+                           "\n" SOCKET_HELP "      --json        print one JSON object\n" END_HELP;
+
+/* ---- Options ---- */
+
+enum option_code { SOCKET = 256, JSON, KEYS, TURNS };
+
+static int read_count(const struct live_options *options, const char *name, const char *value, int64_t most,
+                      int64_t *out)
+{
+    if (span_number(span_of(value), out) && *out <= most)
+        return EXIT_OK;
+    return usage_error(options->command, "%s '%s' is not a whole number from 0 to %lld", name, value, (long long)most);
+}
+
+int live_options_read(struct live_options *options, int argc, char **argv, bool has_keys, bool has_turns)
+{
+    struct option known[8];
+    size_t n = 0;
+    known[n++] = (struct option){ "socket", required_argument, NULL, SOCKET };
+    known[n++] = (struct option){ "json", no_argument, NULL, JSON };
+    known[n++] = (struct option){ "help", no_argument, NULL, 'h' };
+    if (has_keys)
+        known[n++] = (struct option){ "keys", required_argument, NULL, KEYS };
+    if (has_turns)
+        known[n++] = (struct option){ "turns", required_argument, NULL, TURNS };
+    known[n] = (struct option){ NULL, 0, NULL, 0 };
+    int code, result = EXIT_OK;
+    opterr = 0;
+    options->keys = options->turns = -1;
+    while (result == EXIT_OK && (code = getopt_long(argc, argv, ":h", known, NULL)) != -1) {
+        switch (code) {
+        case 'h': options->wants_help = true; break;
+        case SOCKET: options->socket = optarg; break;
+        case JSON: options->json = true; break;
+        case KEYS: result = read_count(options, "--keys", optarg, WEIR_MAX_TOP_KEYS, &options->keys); break;
+        case TURNS: result = read_count(options, "--turns", optarg, INT64_MAX, &options->turns); break;
+        default: return option_error(options->command, code, argv);
+        }
+    }
+    if (result != EXIT_OK || options->wants_help)
+        return result;
+    if (optind < argc)
+        return usage_error(options->command, "unexpected argument '%s'", argv[optind]);
+    if (!options->socket)
+        return usage_error(options->command, "--socket PATH is needed");
+    return EXIT_OK;
+}
+
+/* ---- JSON ---- */
+
+static bool is_among(struct span name, const char *const *texts)
+{
+    while (*texts && !span_is(name, *texts))
+        texts++;
+    return *texts;
+}
+
+void live_json(const char *line, const char *const *texts)
+{
+    const char *at = strchr(line, ' ');
+    const char *comma = "";
+    putchar('{');
+    while (at) {
+        const struct span name = { at + 1, strcspn(at + 1, "=") };
+        const char *value = name.data + name.len + 1;
+        const bool is_rest = span_is(name, "policy"); /* has blanks */
+        const size_t len = is_rest ? strlen(value) : strcspn(value, " ");
+        printf("%s\"%.*s\":", comma, (int)name.len, name.data);
+        if (is_among(name, texts))
+            json_string((struct span){ value, len });
+        else
+            printf("%.*s", (int)len, value);
+        comma = ",";
+        at = value[len] ? value + len : NULL;
+    }
+    putchar('}');
+}
+
+static const char *const limit_texts[] = { "name", "policy", NULL };
+static const char *const state_texts[] = { "policy", NULL };
+static const char *const no_texts[] = { NULL };
+
+/* ---- weir stats ---- */
+
+static void print_stats_json(const struct live_answer *answer)
+{
+    const char *comma = "";
+    fputs("{\"limiter\":", stdout);
+    live_json(live_next(answer, NULL, "limiter"), no_texts);
+    fputs(",\"limits\":[", stdout);
+    for (const char *line = NULL; (line = live_next(answer, line, "limit"));) {
+        fputs(comma, stdout);
+        live_json(line, limit_texts);
+        comma = ",";
+    }
+    puts("]}");
+}
+
+static void print_stats(const struct live_answer *answer)
+{
+    const char *all = live_next(answer, NULL, "limiter");
+    printf("%12s %12s %12s %12s %12s  limit\n", "allowed", "denied", "would deny", "near", "fallback");
+    for (const char *line = NULL; (line = live_next(answer, line, "limit"));) {
+        const struct span name = live_field(line, "name");
+        printf("%12" PRIu64 " %12" PRIu64 " %12" PRIu64 " %12" PRIu64 " %12" PRIu64 "  %.*s = %s\n",
+               live_number(line, "allowed"), live_number(line, "denied"), live_number(line, "would_deny"),
+               live_number(line, "near"), live_number(line, "fallback"), (int)name.len, name.data,
+               live_rest(line, "policy"));
+    }
+    printf("%" PRIu64 " keys in %" PRIu64 " bytes, %" PRIu64 " outages, %" PRIu64 " errors, %" PRIu64
+           " answers for want of room\n",
+           live_number(all, "keys"), live_number(all, "bytes"), live_number(all, "outages"), live_number(all, "errors"),
+           live_number(all, "full"));
+}
+
+/* Read a command line, print help if it asks for that, and otherwise do the command's work. */
+static int run(struct live_options *options, int argc, char **argv, bool has_keys, const char *help,
+               int (*act)(const struct live_options *options))
+{
+    int code = live_options_read(options, argc, argv, has_keys, false);
+    if (code != EXIT_OK)
+        return code;
+    if (options->wants_help) {
+        fputs(help, stdout);
+        return output_finish(EXIT_OK, EXIT_ERROR);
+    }
+    return output_finish(act(options), EXIT_FAILED);
+}
+
+static int stats(const struct live_options *options)
+{
+    struct live_answer answer;
+    int code = live_ask(options->socket, "stats", NULL, &answer);
+    if (code == EXIT_OK && !live_next(&answer, NULL, "limiter")) {
+        complain("the answer at %s is not a limiter's", options->socket);
+        code = EXIT_FAILED;
+    }
+    if (code == EXIT_OK)
+        (options->json ? print_stats_json : print_stats)(&answer);
+    live_free(&answer);
+    return code;
+}
+
+int command_stats(int argc, char **argv)
+{
+    struct live_options options = { .command = "stats" };
+    return run(&options, argc, argv, false, STATS_HELP, stats);
+}
+
+/* ---- weir top ---- */
+
+static void print_top_key(const char *line, bool json, bool is_first)
+{
+    char text[256], shown[400], bytes[400];
+    const struct span limit = live_field(line, "limit"), hash = live_field(line, "hash");
+    struct span key = live_field(line, "key");
+    const uint64_t len = live_number(line, "len");
+    if (key.len >= sizeof text)
+        key.len = 0;
+    key = live_decode(text, key);
+    if (json) {
+        printf("%s{\"limit\":", is_first ? "" : ",");
+        json_string(limit);
+        printf(",\"denied\":%" PRIu64 ",\"error\":%" PRIu64 ",\"hash\":\"%.*s\",\"key\":", live_number(line, "denied"),
+               live_number(line, "error"), (int)hash.len, hash.data);
+        if (len > 0)
+            json_string(key);
+        else
+            fputs("null", stdout);
+        printf(",\"is_cut\":%s}", len > key.len ? "true" : "false");
+        return;
+    }
+    span_show(key, shown, sizeof shown);
+    snprintf(bytes, sizeof bytes, "#%.*s", (int)hash.len, hash.data);
+    printf("%12" PRIu64 " %12" PRIu64 "  %.*s/%s%s\n", live_number(line, "denied"), live_number(line, "error"),
+           (int)limit.len, limit.data, len > 0 ? shown : bytes, len > key.len ? "..." : "");
+}
+
+static int top(const struct live_options *options)
+{
+    struct live_answer answer;
+    char request[32];
+    snprintf(request, sizeof request, "top %lld", (long long)(options->keys < 0 ? 10 : options->keys));
+    const int code = live_ask(options->socket, request, NULL, &answer);
+    if (code == EXIT_OK) {
+        bool is_first = true;
+        if (options->json)
+            fputs("{\"keys\":[", stdout);
+        else
+            printf("%12s %12s  limit/key, or # and the key's hash\n", "denied", "at most over");
+        for (const char *line = NULL; (line = live_next(&answer, line, "key")); is_first = false)
+            print_top_key(line, options->json, is_first);
+        if (options->json)
+            puts("]}");
+    }
+    live_free(&answer);
+    return code;
+}
+
+int command_top(int argc, char **argv)
+{
+    struct live_options options = { .command = "top" };
+    return run(&options, argc, argv, true, TOP_HELP, top);
+}
+
+/* ---- weir reload ---- */
+
+static int reload(const struct live_options *options)
+{
+    struct live_answer answer;
+    const int code = live_ask(options->socket, "reload", NULL, &answer);
+    if (code == EXIT_OK)
+        puts(options->json ? "{\"reloaded\":true}" : "the policies are in force");
+    live_free(&answer);
+    return code;
+}
+
+int command_reload(int argc, char **argv)
+{
+    struct live_options options = { .command = "reload" };
+    return run(&options, argc, argv, false, RELOAD_HELP, reload);
+}
+
+/* ---- weir peek and weir reset ---- */
+
+/* Ask about a key; the limit's name must be one word. */
+static int ask_key(const char *path, const char *verb, const char *limit, const char *key, struct live_answer *out)
+{
+    char request[WEIR_MAX_NAME_LEN + 16];
+    *out = (struct live_answer){ .text = NULL };
+    if (strlen(limit) < 1 || strlen(limit) > WEIR_MAX_NAME_LEN || strpbrk(limit, " \n")) {
+        complain("'%s' is not the name of a limit", limit);
+        return EXIT_ERROR;
+    }
+    snprintf(request, sizeof request, "%s %s", verb, limit);
+    return live_ask(path, request, key, out);
+}
+
+static void print_state(const char *line, const char *limit, const char *key)
+{
+    char shown[600], idle[TIME_TEXT_SIZE], retry[TIME_TEXT_SIZE];
+    span_show(span_of(key), shown, sizeof shown);
+    duration_print((int64_t)live_number(line, "reset_after_us"), idle);
+    printf("limit      %s\nkey        %s\npolicy     %s\nremaining  %" PRIu64 " of %" PRIu64 " permits\na request  ",
+           limit, shown, live_rest(line, "policy"), live_number(line, "remaining"), live_number(line, "limit"));
+    duration_print((int64_t)live_number(line, "retry_after_us"), retry);
+    if (live_field(line, "retry_after_us").data[0] == '-')
+        puts("never allowed: this instance's share of the limit is 0");
+    else if (span_is(live_field(line, "allowed"), "false"))
+        printf("denied for %s\n", retry);
+    else
+        puts(span_is(live_field(line, "would_deny"), "true") ? "allowed; an enforced limit would deny it" : "allowed");
+    printf("idle       in %s\n", idle);
+}
+
+int live_peek(const char *path, const char *limit, const char *key, bool json)
+{
+    struct live_answer answer;
+    const int code = ask_key(path, "peek", limit, key, &answer);
+    const char *line = code == EXIT_OK ? live_next(&answer, NULL, "state") : NULL;
+    if (line && json) {
+        live_json(line, state_texts);
+        putchar('\n');
+    } else if (line) {
+        print_state(line, limit, key);
+    }
+    live_free(&answer);
+    return code;
+}
+
+int live_reset(const char *path, const char *limit, const char *key, bool json)
+{
+    struct live_answer answer;
+    const int code = ask_key(path, "reset", limit, key, &answer);
+    if (code == EXIT_OK)
+        puts(json ? "{\"reset\":true}" : "the key is forgotten");
+    live_free(&answer);
+    return code;
+}

@@ -1,0 +1,60 @@
+# weir stats, top, watch, reload, peek and reset at the control socket of a process. What the socket answers to others is
+# in tests/control.
+# shellcheck shell=sh disable=SC2154 # run.sh reads this and sets the variables used here
+
+for command in stats top watch reload; do
+    misuse '--socket PATH is needed' $command
+    misuse "'word'" $command --socket c.sock word
+    run 1 $command --socket none.sock && has err 'cannot ask at none.sock' && [ ! -s out ]
+    verdict "$command says that nothing is at the socket" $?
+done
+misuse "--keys '1025'" top --socket c.sock --keys 1025
+misuse "--turns 'x'" watch --socket c.sock --turns x
+misuse 'exclude each other' peek --socket c.sock --redis redis://localhost login a
+misuse '--redis URL or --socket PATH is needed' reset login a
+
+printf 'login = fixed_window limit=3 period=1h\nlogin/vip* = fixed_window limit=9 period=1h\n' >live.conf
+serve_start -f live.conf --control c.sock --top-keys 5
+[ "$(stat -c %a c.sock)" = 600 ]
+verdict 'the control socket is only for the user of the process' $?
+run 0 stats --socket c.sock && has out 'login = fixed_window limit=3 period=1h' 'login/vip* = ' '0 keys in '
+verdict 'stats prints a line for each limit and override' $?
+run 0 stats --json --socket c.sock && has out '{"limiter":{"allowed":0,' '"limits":[{"name":"login","allowed":0,' \
+    '"policy":"fixed_window limit=3 period=1h"}'
+verdict 'stats prints JSON' $?
+run 0 peek --socket c.sock login 'a key with 100%' && has out 'key        a key with 100%' 'remaining  3 of 3 permits' \
+    'a request  allowed'
+verdict 'peek shows a key of a running process' $?
+run 0 peek --json --socket c.sock login vip-7 &&
+    is out '{"limit":9,"remaining":9,"allowed":true,"would_deny":false,"retry_after_us":0,"reset_after_us":0,"policy":"fixed_window limit=9 period=1h"}'
+verdict 'peek prints JSON, and knows overrides' $?
+run 1 peek --socket c.sock none a && has err 'the limiter has no such limit'
+verdict 'peek says that there is no such limit' $?
+run 0 reset --socket c.sock login a && is out 'the key is forgotten' && run 0 reset --json --socket c.sock login a &&
+    is out '{"reset":true}'
+verdict 'reset forgets a key of a running process' $?
+run 0 top --socket c.sock && has out 'at most over' && run 0 top --json --socket c.sock && is out '{"keys":[]}'
+verdict 'top prints the keys that are denied most' $?
+run 0 watch --socket c.sock --turns 1 && has out 'Z login allowed 0/s denied 0/s would deny 0/s near 0/s' &&
+    run 0 watch --json --socket c.sock --turns 1 --keys 0 && has out '"limits":[{"name":"login","allowed_per_s":0,'
+verdict 'watch prints a line for each limit when there is no terminal' $?
+printf 'login = fixed_window limit=4 period=1h\n' >live.conf
+run 0 reload --socket c.sock && is out 'the policies are in force' && run 0 stats --socket c.sock &&
+    has out 'login = fixed_window limit=4 period=1h' && ! has out 'vip' 2>/dev/null
+verdict 'reload puts the policy file into force' $?
+printf 'login = fixed_window limit=4\n' >live.conf
+run 1 reload --socket c.sock && has err 'live.conf:1: ' && run 0 stats --socket c.sock && has out 'limit=4 period=1h'
+verdict 'reload says which line is bad, and changes nothing' $?
+kill "$served"
+wait "$served"
+[ ! -e c.sock ]
+verdict 'the control socket goes with the process' $?
+
+serve_start --control c.sock
+run 1 top --socket c.sock && has err 'it needs the option top_keys' && run 1 reload --socket c.sock &&
+    has err 'has no policy_file' && run 0 watch --socket c.sock --turns 0 --keys 0
+verdict 'top and reload say what the process lacks' $?
+run 1 serve --unix other.sock --control c.sock && has err 'cannot listen at control_socket c.sock: Address already in use'
+verdict 'a second process cannot take the socket' $?
+kill "$served"
+wait "$served"
