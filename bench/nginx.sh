@@ -11,10 +11,12 @@ usage: sh bench/nginx.sh
 Measures nginx with one worker on one processor, loaded by wrk with 32 connections on another: without a limit, with
 limit_req, and with weir in each mode, in turns, five rounds of 2 seconds each. There are 4,096 keys with a limit of
 6,000 a minute each; none is ever denied. All options of weir have their defaults.
-Prints the medians of requests a second and of the processor time that a request costs the worker over no limit.
+Prints the medians of requests a second and of the processor time that a request costs the worker over no limit. Then
+the 99th percentile of latency in distributed mode while Redis answers, in the second in which it stops, and after that,
+with a timeout of 50 ms, beside that of local mode; medians of five rounds.
 
 Installs wrk, redis-tools and what the build needs through apt, if it may; downloads nginx with tests/tools/nginx.sh.
-The servers listen in a temporary folder and on a free port of 127.0.0.1, and end with the script. Takes 2 minutes.
+The servers listen in a temporary folder and on a free port of 127.0.0.1, and end with the script. Takes 3 minutes.
 TEXT
     [ "$1" = --help ] || exit 2
     exit 0
@@ -127,6 +129,26 @@ for _ in 1 2 3 4 5; do
         stop_nginx
     done
 done
+# p99 NAME SECONDS: append the 99th percentile of latency in milliseconds to the results of NAME.
+p99() {
+    taskset -c 1 wrk -t1 -c32 "-d$2s" --latency -s "$scratch/keys.lua" "http://127.0.0.1:$port/" >"$scratch/wrk"
+    awk '$1 == "99%" { x = $2 + 0; print $2 ~ /us$/ ? x / 1000 : $2 ~ /ms$/ ? x : x * 1000 }' "$scratch/wrk" \
+        >>"$scratch/p99.$1"
+}
+
+say "measuring: 5 rounds of an outage of Redis"
+for _ in 1 2 3 4 5; do
+    start local "$limit" "$use"
+    p99 local 2
+    stop_nginx
+    start outage "weir_mode distributed; weir_redis $url; weir_options { timeout 50ms; on_failure local; } $limit" "$use"
+    p99 answers 2
+    kill -STOP "$server_pid"
+    p99 stops 1
+    p99 stopped 2
+    kill -CONT "$server_pid"
+    stop_nginx
+done
 processor=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
 echo "processor: $processor; load at the end: $(cut -d' ' -f1 /proc/loadavg)"
 printf '%-12s %12s %22s %22s\n' limit requests/s 'worker us/request' 'over no limit, us'
@@ -135,3 +157,13 @@ for name in none limit_req local hybrid distributed; do
     awk -v name=$name -v rate="$(median "$scratch/result.$name" 1)" -v cost="$(median "$scratch/result.$name" 2)" \
         -v base="$base" 'BEGIN { printf "%-12s %12.0f %22.2f %22.2f\n", name, rate, cost, cost - base }'
 done
+echo
+printf '%-34s %12s\n' '' 'p99, ms'
+while read -r name what; do
+    printf '%-34s %12.2f\n' "$what" "$(median "$scratch/p99.$name" 1)"
+done <<END
+local local mode
+answers distributed mode
+stops the second in which Redis stops
+stopped the seconds after that
+END

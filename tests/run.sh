@@ -68,7 +68,7 @@ fi
 
 # shellcheck disable=SC2086 # lists of words
 need_packages $build_packages $redis_packages $consul_packages g++ check scdoc mandoc gnuplot-nox openssl zstd redis-tools \
-    libuv1-dev liblua5.1-0-dev libpcre2-dev curl python3-redis node-redis
+    libuv1-dev liblua5.1-0-dev libpcre2-dev curl haproxy python3-redis node-redis
 if [ "$mode" = packages ]; then
     exit 0
 fi

@@ -171,6 +171,13 @@ static char *read_charge(ngx_conf_t *cf, ngx_command_t *command, void *conf)
     return add_use(cf, &location->charges, true);
 }
 
+static char *read_after_auth(ngx_conf_t *cf, ngx_command_t *command, void *conf)
+{
+    struct nginx_main *main = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
+    main->decides_late = true;
+    return ngx_conf_set_flag_slot(cf, command, conf);
+}
+
 static char *read_metrics(ngx_conf_t *cf, ngx_command_t *command, void *conf)
 {
     (void)command;
@@ -193,6 +200,7 @@ void *nginx_make_location(ngx_conf_t *cf)
     location->headers = NGX_CONF_UNSET_UINT;
     location->log_level = NGX_CONF_UNSET_UINT;
     location->dry_run = NGX_CONF_UNSET;
+    location->after_auth = NGX_CONF_UNSET;
     return location;
 }
 
@@ -209,6 +217,7 @@ char *nginx_merge_location(ngx_conf_t *cf, void *parent, void *child)
     ngx_conf_merge_uint_value(inner->headers, outer->headers, WEIR_HTTP_RETRY_AFTER);
     ngx_conf_merge_uint_value(inner->log_level, outer->log_level, NGX_LOG_ERR);
     ngx_conf_merge_value(inner->dry_run, outer->dry_run, 0);
+    ngx_conf_merge_value(inner->after_auth, outer->after_auth, 0);
     return NGX_CONF_OK;
 }
 
@@ -249,6 +258,8 @@ ngx_command_t nginx_commands[] = {
       offsetof(struct nginx_location, log_level), log_levels },
     { ngx_string("weir_dry_run"), ANYWHERE | NGX_CONF_FLAG, ngx_conf_set_flag_slot, NGX_HTTP_LOC_CONF_OFFSET,
       offsetof(struct nginx_location, dry_run), NULL },
+    { ngx_string("weir_after_auth"), ANYWHERE | NGX_CONF_FLAG, read_after_auth, NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(struct nginx_location, after_auth), NULL },
     { ngx_string("weir_metrics"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, read_metrics, NGX_HTTP_LOC_CONF_OFFSET, 0,
       NULL },
     ngx_null_command,

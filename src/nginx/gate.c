@@ -112,7 +112,8 @@ static ngx_int_t call_apply(ngx_http_request_t *request, struct nginx_call *call
     return delay_us > 0 ? request_delay(request, delay_us) : NGX_DECLINED;
 }
 
-ngx_int_t nginx_gate(ngx_http_request_t *request)
+/* Decide a request in one of the two phases. */
+static ngx_int_t gate_decide(ngx_http_request_t *request, bool is_late)
 {
     const struct nginx_location *location = ngx_http_get_module_loc_conf(request, ngx_http_weir_module);
     if (request != request->main) /* a subrequest belongs to its main request, which has been decided */
@@ -122,7 +123,7 @@ ngx_int_t nginx_gate(ngx_http_request_t *request)
         return call->state == CALL_APPLIED    ? NGX_DECLINED
                : call->state == CALL_ANSWERED ? call_apply(request, call)
                                               : NGX_AGAIN;
-    if (!location->uses)
+    if (!location->uses || (bool)location->after_auth != is_late)
         return NGX_DECLINED;
     ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(request->pool, 0);
     if (!cleanup)
@@ -136,6 +137,16 @@ ngx_int_t nginx_gate(ngx_http_request_t *request)
     cleanup->data = call;
     ngx_http_set_ctx(request, call, ngx_http_weir_module);
     return call_decide(call) ? call_apply(request, call) : request_suspend(request, ngx_http_request_empty_handler);
+}
+
+ngx_int_t nginx_gate(ngx_http_request_t *request)
+{
+    return gate_decide(request, false);
+}
+
+ngx_int_t nginx_late_gate(ngx_http_request_t *request)
+{
+    return gate_decide(request, true);
 }
 
 ngx_int_t nginx_charge_phase(ngx_http_request_t *request)

@@ -3,6 +3,8 @@
 
 #include <poll.h>
 
+#define SHARED_KEYS 100000 /* max_keys of a limiter for all workers, unless the configuration says otherwise: 8 MB */
+
 /* ---- The limiter ---- */
 
 weir *nginx_open(struct nginx_main *main, const struct weir_options *options, const struct nginx_use **fault)
@@ -85,6 +87,7 @@ static ngx_int_t configured(ngx_conf_t *cf)
         return NGX_OK; /* http {} does not use the module */
     if (check(cf, main) != NGX_OK ||
         (main->decides && add_handler(cf, NGX_HTTP_PREACCESS_PHASE, nginx_gate) != NGX_OK) ||
+        (main->decides_late && add_handler(cf, NGX_HTTP_PRECONTENT_PHASE, nginx_late_gate) != NGX_OK) ||
         (main->charges && add_handler(cf, NGX_HTTP_LOG_PHASE, nginx_charge_phase) != NGX_OK))
         return NGX_ERROR;
     main->is_used = true;
@@ -143,9 +146,37 @@ static ngx_int_t watch_answers(ngx_cycle_t *cycle, struct nginx_main *main)
     return ngx_add_event(main->events->read, NGX_READ_EVENT, 0);
 }
 
+static void close_shared(void *data)
+{
+    struct nginx_main *main = data;
+    weir_close(main->limiter);
+    main->limiter = NULL;
+}
+
+/* Open the limiter in which all workers count in local mode. They get it by fork(). If that fails, each worker opens one of
+ * its own: an error would end nginx, also in a reload. */
+static void open_shared(ngx_cycle_t *cycle, struct nginx_main *main)
+{
+    struct weir_options options = main->options;
+    const struct nginx_use *fault;
+    ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(cycle->pool, 0);
+    options.mode = WEIR_MACHINE;
+    options.max_keys = options.max_keys ? options.max_keys : SHARED_KEYS;
+    options.log = log_line;
+    main->limiter = cleanup ? nginx_open(main, &options, &fault) : NULL;
+    if (!main->limiter) {
+        ngx_log_error(NGX_LOG_ERR, cycle->log, 0, "weir: workers cannot count together: %s", weir_last_message());
+        return;
+    }
+    cleanup->handler = close_shared;
+    cleanup->data = main;
+}
+
 static ngx_int_t made_cycle(ngx_cycle_t *cycle)
 {
     struct nginx_main *main = used_main(cycle);
+    if (main && main->options.mode == WEIR_LOCAL && count_workers(cycle) > 1 && !ngx_test_config)
+        open_shared(cycle, main);
     return main && main->shows_metrics ? metrics_make(cycle, main, count_workers(cycle)) : NGX_OK;
 }
 
@@ -154,6 +185,11 @@ static ngx_int_t start_worker(ngx_cycle_t *cycle)
     struct nginx_main *main = used_main(cycle);
     if (!main || (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE))
         return NGX_OK;
+    if (main->limiter) { /* the master's */
+        if (main->metrics)
+            metrics_start(cycle, main);
+        return NGX_OK;
+    }
     struct weir_options options = main->options;
     options.log = log_line;
     if (options.mode != WEIR_MACHINE) { /* there the workers count as one */

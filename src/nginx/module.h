@@ -2,7 +2,7 @@
  *
  *     directives.c  reads the configuration.
  *     options.c     reads its block weir_options.
- *     module.c      opens a limiter in each worker and closes it; describes the module to nginx.
+ *     module.c      opens a limiter in each worker, or one for all, and closes it; describes the module to nginx.
  *     gate.c        lets requests pass or wait, or denies them.
  *     call.c        asks the limiter for one request.
  *     answer.c      writes header fields, variables and log lines.
@@ -50,12 +50,13 @@ struct nginx_main {
     bool has_mode, has_options;
     bool is_used;               /* http {} has a directive that needs a limiter */
     bool decides;               /* a location has `weir` */
+    bool decides_late;          /* a location has "weir_after_auth on" */
     bool charges;               /* a location has `weir_charge` */
     bool shows_metrics;         /* a location has `weir_metrics` */
     ngx_thread_pool_t *threads; /* decides groups in the modes over Redis */
     struct nginx_metrics *metrics;
 
-    weir *limiter;            /* NULL: it could not be opened, and requests that need it fail */
+    weir *limiter; /* of this worker, or of all; NULL: it could not be opened, and requests that need it fail */
     ngx_connection_t *events; /* of weir_event_fd(); NULL in local mode */
     size_t waiting;           /* calls that wait for an answer */
     bool is_closing;          /* answers no longer resume requests */
@@ -70,6 +71,7 @@ struct nginx_location {
     ngx_uint_t headers;   /* enum weir_http_which, 0: none */
     ngx_uint_t log_level;
     ngx_flag_t dry_run;
+    ngx_flag_t after_auth; /* decide when access has been granted, so that keys may use what that has set */
 };
 
 extern ngx_module_t ngx_http_weir_module;
@@ -145,6 +147,7 @@ void call_end(struct nginx_call *call);
 /* ---- gate.c ---- */
 
 ngx_int_t nginx_gate(ngx_http_request_t *request);         /* handler of the phase preaccess */
+ngx_int_t nginx_late_gate(ngx_http_request_t *request);    /* of the phase precontent, for weir_after_auth */
 ngx_int_t nginx_charge_phase(ngx_http_request_t *request); /* and of the phase log */
 
 /* Return the request's call, NULL without one. */

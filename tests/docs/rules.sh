@@ -14,6 +14,7 @@
 #     install   ```sh, only cmake and apt-get install            install.sh: runs it with a folder in place of /
 #     consumer  ```cmake                                         install.sh: builds and runs a project with it
 #     nginx     ```nginx                                         tests/nginx/run.sh: nginx accepts it
+#     haproxy   ```haproxy                                       examples/haproxy.sh: HAProxy limits requests by it
 #     drawing   ```text or indented, in docs/design/              none
 # shellcheck shell=sh disable=SC2154 # the sourcing script sets them
 
@@ -67,6 +68,8 @@ rule_of() (
         echo consumer
     elif [ -e "$it.nginx" ]; then
         echo nginx
+    elif [ -e "$it.haproxy" ]; then
+        echo haproxy
     elif [ -e "$it.indented" ]; then
         if all_lines '^ACL SETUSER ' "$it.indented"; then
             echo rights

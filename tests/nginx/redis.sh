@@ -149,4 +149,3 @@ for choice in local/200 closed/429 error/503 open/200; do
     verdict "on_failure ${choice%/*} answers while Redis is gone, and Redis afterwards" $?
     stop_nginx
 done
-stop_server

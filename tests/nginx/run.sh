@@ -43,7 +43,7 @@ verdict() { # NAME STATUS
 write_conf() {
     cat >nginx.conf <<END
 load_module $module;
-daemon off;
+daemon ${daemon-off};
 user $(id -un) $(id -gn);
 worker_processes ${3-1};
 worker_shutdown_timeout 20s;
@@ -270,6 +270,20 @@ perl -MIO::Socket::UNIX -e '
     $s->flush; print grep { /^HTTP/ } <$s>' | cut -d' ' -f2 | paste -sd' ' >out
 is "$(cat out)" '200 200 200 429 200'
 verdict 'pipelined requests are limited one by one' $?
+curl -s --unix-socket http.sock -w '%{http_code} %{num_connects}\n' -o body -o body -o body -o body \
+    'http://x/?k=q' 'http://x/?k=q' 'http://x/?k=q' 'http://x/?k=q' >out
+is "$(paste -sd' ' out)" '200 1 200 0 200 0 429 0'
+verdict 'requests of one kept connection are limited one by one' $?
+perl -MIO::Socket::UNIX -e '
+    my $s = IO::Socket::UNIX->new(Peer => "http.sock") or die;
+    $s->autoflush(1);
+    for my $byte (split //, "GET /?k=r HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n") {
+        print $s $byte;
+        select undef, undef, undef, 0.005;
+    }
+    print grep { /^HTTP/ } <$s>' | cut -d' ' -f2 >out
+is "$(cat out) $(gets 3 '/?k=r')" '200 200 200 429'
+verdict 'a request that comes byte by byte is counted once' $?
 
 # hold COUNT PATH: begin that many slow downloads and wait until they have begun; their pids are in $held.
 hold() {
@@ -308,9 +322,8 @@ shares=
 for worker in $workers; do
     shares="$shares $(with_one_worker_stopped "$worker" 7 '/?k=a')"
 done
-logged 'in local mode each worker counts separately, by 1/2 of every limit' &&
-    is "$(echo "$workers" | wc -w)$shares" '2 5 5' && is "$(gets 10 '/?k=a' | tr ' ' '\n' | grep -c 200)" 0
-verdict 'workers share a limit in local mode' $?
+is "$(echo "$workers" | wc -w)$shares" '2 7 3' && is "$(gets 10 '/?k=a' | tr ' ' '\n' | grep -c 200)" 0
+verdict 'all workers count together in local mode' $?
 for _ in $(seq 100); do
     get /metrics >status
     total=$(sed -n 's/^weir_allowed_total{.*} //p' body | awk '{ sum += $1 } END { print sum }')
@@ -319,6 +332,9 @@ for _ in $(seq 100); do
 done
 is "$total $(grep -c '^# TYPE weir_allowed_total' body)" '10 1'
 verdict 'the page of metrics has the counters of all workers' $?
+kill -KILL "${workers%% *}"
+logged 'exited on signal 9' && is "$(gets 12 '/?k=b' | tr ' ' '\n' | grep -c 200) $(gets 2 '/?k=a')" '10 429 429'
+verdict 'workers go on counting together when one of them crashes' $?
 stop_nginx
 
 counts=/dev/shm/weir-nginx-$$
@@ -339,5 +355,9 @@ refuses 'machine mode without a file is refused' 'weir_mode machine needs weir_o
 
 # shellcheck source=tests/nginx/redis.sh
 . "$here/redis.sh"
+# shellcheck source=tests/nginx/life.sh
+. "$here/life.sh"
+# shellcheck source=tests/nginx/auth.sh
+. "$here/auth.sh"
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
