@@ -2,6 +2,7 @@
 #include "serve_session.h"
 
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -53,6 +54,37 @@ TEST(a_client_with_too_many_waiting_requests_goes_on_when_they_are_answered, 30)
             replies++;
     }
     ck_assert_int_eq(replies, REQUESTS);
+}
+
+TEST(looks_groups_and_resets_that_wait_hold_up_no_other_client, 60)
+{
+    static const char commands[] = "WEIR.PEEK login a\r\nWEIR.TRYALL login a 1 login b 1\r\nWEIR.RESET login a\r\n"
+                                   "CL.THROTTLE a 1 1 1 0\r\nPING b\r\n";
+    SESSION(session, true);
+    fake_hold(&session.fake, false);
+    session_say(&session, commands, sizeof commands - 1);
+    struct client *client = session.server.clients;
+    ck_assert_str_eq(session_heard(&session), "");
+    ck_assert_uint_eq(client->waiting_count, 5);
+    const int first = session.fd;
+    session_connect(&session);
+    assert_answers(&session, "PING\r\n", "+PONG\r\n");
+    close(session.fd);
+    session.fd = first;
+    session_turn(&session);
+    fake_let_go(&session.fake);
+    while (client->waiting_count > 0) {
+        struct pollfd answers = { .fd = weir_event_fd(session.scene.limiter), .events = POLLIN };
+        ck_assert_int_eq(poll(&answers, 1, 60000), 1);
+        weir_dispatch(session.scene.limiter);
+        session_serve(&session);
+    }
+    const char *got = session_heard(&session);
+    ck_assert_int_eq(strncmp(got, "*8\r\n:1\r\n", 8), 0);
+    const char *reset = strstr(got, "+OK\r\n*5\r\n:0\r\n");
+    ck_assert_ptr_nonnull(reset);
+    ck_assert_ptr_nonnull(strstr(got + 1, "*8\r\n:1\r\n"));
+    ck_assert_str_eq(got + strlen(got) - 7, "$1\r\nb\r\n");
 }
 
 TEST(requests_that_wait_at_the_end_are_answered_and_freed, 10)

@@ -28,8 +28,9 @@ struct watch {
 
 /* How to put a decision. */
 enum answer {
-    ANSWER_TRY,     /* allowed, limit, remaining, retry_after_us, reset_after_us, delay_us, would_deny, bound_by */
-    ANSWER_THROTTLE /* limited, limit, remaining, retry_after, reset_after, in seconds */
+    ANSWER_TRY,      /* allowed, limit, remaining, retry_after_us, reset_after_us, delay_us, would_deny, bound_by */
+    ANSWER_THROTTLE, /* limited, limit, remaining, retry_after, reset_after, in seconds */
+    ANSWER_LOOK      /* the same of a look, which is always allowed */
 };
 
 struct waiting {
@@ -39,9 +40,9 @@ struct waiting {
     enum answer answer;
     struct throttle_set *set; /* of a CL.THROTTLE; NULL: another command */
     bool is_ready;
-    size_t bytes;       /* counted in client->waiting_bytes */
-    struct output text; /* once it is ready */
-    char key[];
+    size_t bytes;                   /* counted in client->waiting_bytes */
+    struct output text;             /* once it is ready */
+    struct weir_request requests[]; /* op.n of them; the keys are behind them */
 };
 
 struct client {

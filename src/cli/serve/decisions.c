@@ -28,10 +28,11 @@ static void put_integers(struct output *output, const struct weir_decision *deci
 
 static void put_decision(struct output *output, const struct weir_decision *decision, enum answer answer)
 {
-    if (answer == ANSWER_THROTTLE) {
-        const bool waits = !decision->allowed && decision->retry_after_us != WEIR_NEVER;
+    if (answer != ANSWER_TRY) {
+        const bool limited = !decision->allowed && answer != ANSWER_LOOK;
+        const bool waits = limited && decision->retry_after_us != WEIR_NEVER;
         output_array(output, 5);
-        output_integer(output, !decision->allowed);
+        output_integer(output, limited);
         output_integer(output, decision->limit);
         output_integer(output, decision->remaining);
         output_integer(output, waits ? throttle_seconds(decision->retry_after_us) : -1);
@@ -42,26 +43,20 @@ static void put_decision(struct output *output, const struct weir_decision *deci
     put_integers(output, decision);
 }
 
-static void put_answer(struct output *output, int status, const struct weir_decision *decision, enum answer answer)
-{
-    if (status == WEIR_OK)
-        put_decision(output, decision, answer);
-    else
-        output_error(output, "%s %s", status == WEIR_ETIME ? "TIMEOUT" : "ERR", weir_strerror(status));
-}
-
 /* Put the answer to an op. */
 static void put_op(struct output *output, int status, const struct weir_op *op, enum answer answer)
 {
-    if (status != WEIR_OK || op->verb == WEIR_OP_TRY) {
-        put_answer(output, status, &op->decision, answer);
+    if (status != WEIR_OK) {
+        output_error(output, "%s %s", status == WEIR_ETIME ? "TIMEOUT" : "ERR", weir_strerror(status));
     } else if (op->verb == WEIR_OP_RESERVE) {
         output_array(output, DECISION_INTEGERS + 2);
         put_integers(output, &op->decision);
         output_integer(output, op->reservation.permits);
         output_integer(output, op->reservation.at_us);
-    } else {
+    } else if (op->verb == WEIR_OP_SETTLE || op->verb == WEIR_OP_CHARGE || op->verb == WEIR_OP_RESET) {
         output_simple(output, "OK");
+    } else {
+        put_decision(output, &op->decision, answer);
     }
 }
 
@@ -121,21 +116,39 @@ void client_collect(struct client *client)
     }
 }
 
+/* Return a reply that may wait, with copies of the op, its requests and their keys; NULL: no memory. */
+static struct waiting *waiting_make(const struct weir_op *op)
+{
+    size_t bytes = op->n * sizeof *op->requests + (op->n == 0 ? op->request.key.len : 0);
+    for (size_t i = 0; i < op->n; i++)
+        bytes += op->requests[i].key.len;
+    struct waiting *waiting = calloc(1, sizeof *waiting + bytes);
+    if (!waiting)
+        return NULL;
+    char *key = (char *)(waiting->requests + op->n);
+    waiting->bytes = bytes;
+    waiting->op = *op;
+    waiting->op.requests = waiting->requests;
+    for (size_t i = 0; i < op->n; i++) {
+        waiting->requests[i] = op->requests[i];
+        waiting->requests[i].key.data = memcpy(key, op->requests[i].key.data, op->requests[i].key.len);
+        key += op->requests[i].key.len;
+    }
+    if (op->n == 0)
+        waiting->op.request.key.data = memcpy(key, op->request.key.data, op->request.key.len);
+    return waiting;
+}
+
 /* Make a request without blocking: the reply may wait for Redis. `set`: of a CL.THROTTLE, or NULL. */
 static void request_make(struct client *client, const struct weir_op *op, enum answer answer, struct throttle_set *set)
 {
-    const struct weir_key key = op->request.key;
-    struct waiting *waiting = calloc(1, sizeof *waiting + key.len);
+    struct waiting *waiting = waiting_make(op);
     if (!waiting) {
         output_error(client_reply(client), "ERR out of memory");
         return;
     }
-    memcpy(waiting->key, key.data, key.len);
     waiting->client = client;
     waiting->answer = answer;
-    waiting->op = *op;
-    waiting->bytes = key.len;
-    waiting->op.request.key.data = waiting->key;
     waiting->op.done = request_done;
     waiting->op.user = waiting;
     const int result = weir_submit(client->server->limiter, &waiting->op);
@@ -231,21 +244,16 @@ void run_try(struct client *client, const struct resp_command *command)
         request_make(client, &(struct weir_op){ .request = request }, ANSWER_TRY, NULL);
 }
 
-/* A peek and a group have no asynchronous form: they hold up the server for as long as Redis takes, or timeout_us. */
 void run_peek(struct client *client, const struct resp_command *command)
 {
     struct weir_request request;
-    struct weir_decision decision;
-    if (!read_request(client, command, 1, &request))
-        return;
-    const int status = weir_peek(request.limit, request.key, request.cost, &decision);
-    put_answer(client_reply(client), status, &decision, ANSWER_TRY);
+    if (read_request(client, command, 1, &request))
+        request_make(client, &(struct weir_op){ .request = request, .verb = WEIR_OP_PEEK }, ANSWER_TRY, NULL);
 }
 
 void run_try_all(struct client *client, const struct resp_command *command)
 {
     struct weir_request requests[WEIR_MAX_ALL];
-    struct weir_decision decision;
     const size_t n = (command->count - 1) / 3;
     if ((command->count - 1) % 3 != 0 || n > WEIR_MAX_ALL) {
         output_error(client_reply(client), "ERR WEIR.TRYALL takes 1 to %d times: limit key cost", WEIR_MAX_ALL);
@@ -254,20 +262,14 @@ void run_try_all(struct client *client, const struct resp_command *command)
     for (size_t i = 0; i < n; i++)
         if (!read_request(client, command, 1 + 3 * i, &requests[i]))
             return;
-    const int status = weir_try_all(client->server->limiter, requests, n, &decision);
-    put_answer(client_reply(client), status, &decision, ANSWER_TRY);
+    request_make(client, &(struct weir_op){ .requests = requests, .n = n, .verb = WEIR_OP_TRY_ALL }, ANSWER_TRY, NULL);
 }
 
 void run_reset(struct client *client, const struct resp_command *command)
 {
     struct weir_request request;
-    if (!read_request(client, command, 1, &request))
-        return;
-    const int status = weir_reset(request.limit, request.key);
-    if (status)
-        put_answer(client_reply(client), status, NULL, ANSWER_TRY);
-    else
-        output_simple(client_reply(client), "OK");
+    if (read_request(client, command, 1, &request))
+        request_make(client, &(struct weir_op){ .request = request, .verb = WEIR_OP_RESET }, ANSWER_TRY, NULL);
 }
 
 void run_charge(struct client *client, const struct resp_command *command)
@@ -335,16 +337,10 @@ void run_throttle(struct client *client, const struct resp_command *command)
         output_error(client_reply(client), "ERR %s", fault.text);
         return;
     }
-    if (numbers[3] != 0) {
-        const struct weir_request request = { .limit = set->limit,
-                                              .key = weir_key(key.data, key.len),
-                                              .cost = numbers[3] };
-        request_make(client, &(struct weir_op){ .request = request }, ANSWER_THROTTLE, set);
-        return;
-    }
-    struct weir_decision decision;
-    const int status = weir_peek(set->limit, weir_key(key.data, key.len), 1, &decision);
-    if (status == WEIR_OK)
-        decision.allowed = true; /* taking nothing is always allowed */
-    put_answer(client_reply(client), status, &decision, ANSWER_THROTTLE);
+    const bool looks = numbers[3] == 0;
+    const struct weir_request request = { .limit = set->limit,
+                                          .key = weir_key(key.data, key.len),
+                                          .cost = looks ? 1 : numbers[3] };
+    request_make(client, &(struct weir_op){ .request = request, .verb = looks ? WEIR_OP_PEEK : WEIR_OP_TRY },
+                 looks ? ANSWER_LOOK : ANSWER_THROTTLE, set);
 }

@@ -1,7 +1,6 @@
 /* serve.c - weir serve: a limiter for programs in any language, which speak to it as to Redis.
  *
- * One thread serves all clients. It never waits for Redis with a take: weir_submit() and weir_dispatch() do that. A
- * group, a peek and a reset have no asynchronous form and may hold it up for timeout_us.
+ * One thread serves all clients. It never waits for Redis: weir_submit() and weir_dispatch() do that.
  */
 #include <errno.h>
 #include <signal.h>
