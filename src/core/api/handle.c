@@ -62,7 +62,7 @@ int weir_handle_try(weir_handle *handle, int64_t cost, int64_t now_us, struct we
         return error;
     if (!out)
         return refuse_null(limiter, "out");
-    if (__builtin_expect(limiter->take != NULL, 1))
+    if (__builtin_expect(may_ask_take(limit), 1))
         return ask_take(limit, handle->key, handle->hash, cost, now_us, &handle->hint, out);
     return handle_try_otherwise(handle, cost, now_us, out);
 }

@@ -55,7 +55,7 @@ __attribute__((always_inline)) static inline int ask(struct weir_limit *limit, s
                                                      int64_t now_us, enum weir_verb verb, struct weir_decision *out)
 {
     const uint64_t hash = key_hash(limit, key);
-    if (verb == WEIR_TAKE && __builtin_expect(limit->limiter->take != NULL, 1))
+    if (verb == WEIR_TAKE && __builtin_expect(may_ask_take(limit), 1))
         return ask_take(limit, key, hash, cost, now_us, NULL, out);
     return ask_otherwise(limit, key, hash, cost, now_us, verb, out);
 }

@@ -102,7 +102,13 @@ static inline int ask_plain(struct weir_limit *limit, struct weir_key key, uint6
 int ask_take_rarely(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
                     int taken, struct weir_decision *out);
 
-/* Do what ask_plain() does for WEIR_TAKE, for a backend with take(). */
+/* True if ask_take() is the shortest way: the limit's plan suits a backend with take(). */
+static inline bool may_ask_take(const struct weir_limit *limit)
+{
+    return limit->limiter->take && atomic_load_explicit(&limit->is_greedy, memory_order_relaxed);
+}
+
+/* Do what ask_plain() does for WEIR_TAKE, where may_ask_take() is true. */
 static inline int ask_take(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
                            struct weir_backend_hint *hint, struct weir_decision *out)
 {

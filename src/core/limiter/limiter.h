@@ -67,11 +67,12 @@ struct weir_limit {
     struct overrides
         *_Atomic overrides;         /* (a) readers; (m) writers; NULL if there never were any; an override's is NULL */
     uint32_t id;                    /* (c) below WEIR_MAX_LIMITS; an override has its limit's */
-    enum plan_part part;            /* (m) */
+    _Atomic bool is_greedy;         /* (a) its plan is a token bucket with greedy refill: a guess, for the way to go */
     struct weir_limit *of;          /* (c) the limit that this override belongs to; a limit points to itself */
     struct plan_cell plan;          /* (a) readers; (m) writers; the backend decides by it */
     struct override *override;      /* (c) NULL if this is the limit itself */
     _Atomic int32_t shadow;         /* (a) percent of its keys for which it denies nothing, shadow.h */
+    enum plan_part part;            /* (m) */
     uint64_t version;               /* (m) a limit's: of the plan written last, its own or an override's */
     bool is_defined;                /* (m) a limit's: a policy has been in force; otherwise it only has overrides */
     bool is_changed;                /* (m) the policy in force has no plan yet */

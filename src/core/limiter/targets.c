@@ -73,6 +73,13 @@ struct weir_limit *limits_next_changed(const struct weir *limiter, const struct 
     return next;
 }
 
+/* Note which way the limit's requests go. Relaxed: each way decides right by any plan. */
+static void note_kind(struct weir_limit *target, const struct weir_plan *plan)
+{
+    const bool is_greedy = plan->algorithm == WEIR_TOKEN_BUCKET && plan->refill == WEIR_GREEDY;
+    atomic_store_explicit(&target->is_greedy, is_greedy, memory_order_relaxed);
+}
+
 /* True if the fallback may know keys under another plan. Keys of an override that comes into force were its limit's. */
 static bool is_other_plan(struct weir_limit *target, const struct weir_plan *plan)
 {
@@ -97,6 +104,7 @@ static bool write_plans(const struct weir *limiter, struct weir_limit *target) R
     const bool changes = is_other_plan(target, &plans.local_plan);
     const uint64_t version = ++target->of->version;
     atomic_store_explicit(&target->shadow, policy_shadow(&target->policy), memory_order_relaxed);
+    note_kind(target, &plans.plan);
     plan_cell_write(&target->plan, &plans.plan, version);
     plan_cell_write(&target->local_plan, &plans.local_plan, version);
     target->is_changed = false;
