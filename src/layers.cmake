@@ -34,7 +34,7 @@ endforeach()
 may_include(backends/redis ${redis} backends/shared ${core_to_limiter})
 # The control socket answers by the functions that every program may call.
 may_include(control ${core})
-may_include(backends control backends/memory backends/machine backends/redis backends/hybrid backends/consul backends/follow ${core_to_follow}
+may_include(backends control backends/memory backends/machine backends/redis backends/redis/inspect backends/shared backends/hybrid backends/consul backends/follow ${core_to_follow}
             core/api)
 
 # The program is a program like any other: the public headers and its own.

@@ -1,4 +1,5 @@
-/* inspect.h - looks at the keys that weir keeps in Redis, without their policies, and clears them. Included by weir.h.
+/* inspect.h - looks at the keys that weir keeps in Redis or in a shared file, without their policies, and clears them.
+ * Included by weir.h.
  *
  *     weir_inspector *inspector;
  *     if (weir_inspect_open(&options, &inspector) != WEIR_OK)
@@ -12,6 +13,9 @@
  *
  * In distributed mode, Redis knows all that a limit knows. In hybrid mode, permits that an instance has leased
  * count as used, also while they are still unspent. Local mode keeps nothing in Redis.
+ *
+ * In mode WEIR_MACHINE the inspector opens the file that the option `shared` names, which must exist. It cannot list keys:
+ * weir_inspect_keys() returns WEIR_EINVAL.
  */
 #ifndef WEIR_INSPECT_H
 #define WEIR_INSPECT_H
@@ -48,7 +52,7 @@ struct weir_inspected {
     struct weir_inspected_state state, former;
 };
 
-/* Connect to the Redis that the options name. `mode` must not be WEIR_LOCAL. These other options count: redis_url,
+/* Connect to the Redis that the options name, or open the shared file. `mode` must not be WEIR_LOCAL. These other options count: redis_url,
  * redis_prefix, the passwords, redis_ca_file and the rest about TLS, timeout_us (of each answer), log, user and quiet.
  *
  * The user of Redis needs the rights +getrange and +time; for weir_inspect_keys() also +scan, and for

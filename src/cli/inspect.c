@@ -22,16 +22,19 @@
 
 #define SOCKET_HELP "      --socket PATH the control socket of a running process, instead of Redis\n"
 
+#define SHARED_HELP "      --shared FILE a shared file, instead of Redis; a name without / is in /dev/shm\n"
+
 #define STATUS_HELP                                                                                       \
     "Exit status: 0 done, 1 Redis cannot be used, or the value is not weir's, 2 wrong usage, or a file\n" \
     "cannot be read.\n"
 
 const char PEEK_HELP[] =
-    "Usage: weir peek {--redis URL | --socket PATH} LIMIT KEY\n"
+    "Usage: weir peek {--redis URL | --socket PATH | --shared FILE} LIMIT KEY\n"
     "\n"
     "Show the state of one key of a limit in Redis, and take nothing. No policy file is needed: each state holds the\n"
-    "plan that it was written under. With --socket, ask a running process.\n"
-    "\n" REDIS_HELP SOCKET_HELP "      --json        print one JSON object\n"
+    "plan that it was written under. With --socket, ask a running process; with --shared, look into the file in which\n"
+    "processes of this machine count.\n"
+    "\n" REDIS_HELP SOCKET_HELP SHARED_HELP "      --json        print one JSON object\n"
     "  -h, --help        print this text\n"
     "\n" STATUS_HELP;
 
@@ -52,11 +55,12 @@ const char KEYS_HELP[] =
     "\n" STATUS_HELP;
 
 const char RESET_HELP[] =
-    "Usage: weir reset {--redis URL | --socket PATH} LIMIT KEY\n"
+    "Usage: weir reset {--redis URL | --socket PATH | --shared FILE} LIMIT KEY\n"
     "\n"
     "Forget one key of a limit in Redis: all of its permits are there again. Instances in hybrid mode keep permits\n"
-    "that they have leased already, and notice the reset within 2 seconds. With --socket, ask a running process.\n"
-    "\n" REDIS_HELP SOCKET_HELP "      --json        print one JSON object\n"
+    "that they have leased already, and notice the reset within 2 seconds. With --socket, ask a running process; with\n"
+    "--shared, forget the key in the file in which processes of this machine count.\n"
+    "\n" REDIS_HELP SOCKET_HELP SHARED_HELP "      --json        print one JSON object\n"
     "  -h, --help        print this text\n"
     "\n" STATUS_HELP;
 
@@ -97,6 +101,7 @@ static int read_option(struct inspection *inspection, int code, const char *valu
 static int read_options(struct inspection *inspection, int argc, char **argv, int words)
 {
     static const struct option options[] = {
+        { "shared", required_argument, NULL, STORE_SHARED },
         { "redis", required_argument, NULL, STORE_REDIS },
         { "redis-password-file", required_argument, NULL, STORE_PASSWORD_FILE },
         { "redis-prefix", required_argument, NULL, STORE_PREFIX },
@@ -134,10 +139,13 @@ static int read_options(struct inspection *inspection, int argc, char **argv, in
         return usage_error(command, "unexpected argument '%s'", argv[optind + words]);
     if (argc - optind < words)
         return usage_error(command, "a LIMIT and a KEY are needed");
-    if (inspection->socket && inspection->store.redis_url)
-        return usage_error(command, "--socket and --redis exclude each other");
-    if (!inspection->store.redis_url && !inspection->socket)
-        return usage_error(command, words ? "--redis URL or --socket PATH is needed" : "--redis URL is needed");
+    if (!!inspection->socket + !!inspection->store.redis_url + !!inspection->store.shared > 1)
+        return usage_error(command, "--redis, --socket and --shared exclude each other");
+    if (inspection->store.shared)
+        inspection->store.mode = WEIR_MACHINE;
+    else if (!inspection->store.redis_url && !inspection->socket)
+        return usage_error(command,
+                           words ? "--redis URL, --socket PATH or --shared FILE is needed" : "--redis URL is needed");
     if (words && (strlen(argv[optind + 1]) < 1 || strlen(argv[optind + 1]) > WEIR_MAX_KEY_LEN))
         return usage_error(command, "KEY has %zu bytes, and 1 to %d are allowed", strlen(argv[optind + 1]),
                            WEIR_MAX_KEY_LEN);

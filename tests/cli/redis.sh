@@ -227,7 +227,7 @@ verdict 'the value of another program is told apart and stays' $?
 run 1 keys --redis "$url" && has err 'NOPERM' 'scan' && run 1 peek --redis "unix://operator:marker-no@$socket" login x &&
     has err 'WRONGPASS' && ! grep -q marker err && run 1 peek --redis "unix://$scratch/none" login x && has err 'No such file'
 verdict 'peek and keys say why Redis cannot be used' $?
-run 2 peek login x && has err '--redis URL is needed' && run 2 peek --redis "$operator" login && has err 'a LIMIT and a KEY' &&
+run 2 peek login x && has err 'is needed' && run 2 peek --redis "$operator" login && has err 'a LIMIT and a KEY' &&
     run 2 keys --redis "$operator" x && has err "unexpected argument 'x'" && run 2 keys --redis "$operator" --most 0 &&
     has err '--most' && run 2 peek --redis "$operator" --redis-ca-file x login k && has err 'redis_ca_file is for' &&
     run 2 check --redis rediss://127.0.0.1:1 --redis-ca-file missing.pem && has err "redis_ca_file" &&

@@ -84,7 +84,7 @@ TEST(any_state_is_read_by_its_stamp_alone_with_a_policy_that_would_have_made_it,
         read.limit = plan.limit; /* of a level it is not stored */
         read.period_us = plan.period_us;
         must(memcmp(&read, &plan, sizeof read) == 0, "it is the plan");
-        const struct weir_policy policy = redis_policy_of(&plan);
+        const struct weir_policy policy = plan_policy(&plan);
         must(policy.limit > 0 && plan_make(&policy, &share_whole, &again, none) == WEIR_OK, "there is a policy");
         must(same_rate(&plan, &again) && again.size == plan.size && again.algorithm == plan.algorithm &&
                  again.refill == plan.refill,

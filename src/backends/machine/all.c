@@ -6,6 +6,7 @@
 #include "backends/machine/visit.h"
 
 #include "core/ground/arith.h"
+#include "core/limiter/limiter.h"
 
 enum all_room { ALL_HAS_ROOM, ALL_FULL, ALL_DENIED };
 
@@ -86,6 +87,7 @@ static int all_visit(struct all *all, size_t i, struct weir_backend_request *req
     *request = all_request(all, i);
     *visit = (struct visit){ .machine = all->machine,
                              .stripe = machine_stripe_of(all->machine, request->hash),
+                             .limit = &request->limit->secret,
                              .request = request,
                              .now_us = request->now_us,
                              .len = request->key.len,

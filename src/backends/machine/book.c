@@ -243,6 +243,12 @@ static struct binding *book_binding(struct book *book, const struct weir_limit *
     return binding;
 }
 
+/* True if the limit has not been renamed since. Nothing else uses a limit during that. */
+static inline bool binding_holds(const struct binding *binding, const struct weir_limit *limit)
+{
+    return atomic_load_explicit(&binding->secret, memory_order_relaxed) == limit->secret.k0;
+}
+
 static struct binding *book_bind(struct book *book, const struct weir_limit *limit) REQUIRES(book->mutex)
 {
     struct binding *binding = book_binding(book, limit);
@@ -263,6 +269,10 @@ __attribute__((noinline)) static uint32_t book_number_anew(struct book *book,
     book_catch_up(book);
     *turn = atomic_load_explicit(&book->turn, memory_order_relaxed);
     struct binding *binding = book_bind(book, request->limit);
+    if (binding && !binding_holds(binding, request->limit)) {
+        atomic_store_explicit(&binding->bound, 0, memory_order_relaxed);
+        atomic_store_explicit(&binding->secret, request->limit->secret.k0, memory_order_relaxed);
+    }
     const uint64_t version = weir_request_plan(request, &plan);
     page_fill(&page, request->limit, &plan, NULL);
     const uint32_t number = book_enter(book, &page.text);
@@ -276,7 +286,7 @@ uint32_t book_number(struct book *book, const struct weir_backend_request *reque
 {
     *turn = atomic_load_explicit(&book->turn, memory_order_acquire);
     const struct binding *binding = book_binding(book, request->limit);
-    if (__builtin_expect(binding != NULL, 1)) {
+    if (__builtin_expect(binding && binding_holds(binding, request->limit), 1)) {
         const uint64_t bound = atomic_load_explicit(&binding->bound, memory_order_acquire);
         if (__builtin_expect(bound >> BOOK_NUMBER_BITS >= request->plan_version, 1)) /* a late request decides by it */
             return (uint32_t)bound & ((1 << BOOK_NUMBER_BITS) - 1);

@@ -37,7 +37,8 @@ struct page {
 struct binding {
     const struct weir_limit *limit;
     struct binding *next;
-    _Atomic uint64_t bound; /* the number, and the version of the plan above BOOK_NUMBER_BITS; 0: none */
+    _Atomic uint64_t secret; /* half of the limit's, which changes when the limit is renamed */
+    _Atomic uint64_t bound;  /* the number, and the version of the plan above BOOK_NUMBER_BITS; 0: none */
 };
 
 /* (m) mutex, (a) atomic, (c) constant */

@@ -145,6 +145,7 @@ static int decide_locked(struct machine *machine, const struct weir_backend_requ
     struct machine_stripe *stripe = machine_stripe_of(machine, request->hash);
     struct visit visit = { .machine = machine,
                            .stripe = stripe,
+                           .limit = &request->limit->secret,
                            .request = request,
                            .now_us = request->now_us,
                            .len = request->key.len,

@@ -262,7 +262,7 @@ static int file_enter(struct machine_file *file, const char *path, int64_t max_k
 {
     int error = file_check_rights(file->fd, path, why);
     file->is_alone = file_is_unused(file->fd);
-    if (!error && file->is_alone && file_is_new(file->fd))
+    if (!error && max_keys > 0 && file->is_alone && file_is_new(file->fd))
         error = file_make(file->fd, path, max_keys, &file->facts, why);
     if (!error)
         error = file_check(file->fd, path, &file->facts, why);
@@ -292,7 +292,7 @@ int file_open(const char *shared, int64_t max_keys, struct machine_file *out, st
     const int len = snprintf(path, sizeof path, "%s%s", is_name ? NAMES_FOLDER : "", shared ? shared : "memory");
     if (len >= (int)sizeof path || (shared && !*shared))
         return file_refuse(why, WEIR_EINVAL, "option shared must be a path of 1 to %zu bytes", sizeof path - 1);
-    out->fd = shared ? open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600)
+    out->fd = shared ? open(path, O_RDWR | (max_keys > 0 ? O_CREAT : 0) | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600)
                      : memfd_create("weir", MFD_CLOEXEC);
     if (out->fd < 0)
         return file_refuse(why, WEIR_EIO, "shared: %s cannot be opened (%s)", path, strerror(errno));

@@ -22,6 +22,7 @@ struct machine_file {
 };
 
 /* Open or make the file. `shared` is a path, a name in /dev/shm, or NULL for memory that only children of fork() share.
+ * With max_keys 0 the file must exist.
  * WEIR_OK, or an error with a sentence in `why`. With is_alone the caller must look through the file before it calls
  * file_entered(), which lets other processes in; without it, too. */
 int file_open(const char *shared, int64_t max_keys, struct machine_file *out, struct message why);

@@ -143,7 +143,7 @@ int machine_open(const struct weir_options *options, struct weir_backend **out)
         return error;
     }
     machine_tell(machine);
-    if (machine->file.facts.max_keys != (uint64_t)options->max_keys)
+    if (options->max_keys > 0 && machine->file.facts.max_keys != (uint64_t)options->max_keys)
         log_line(&machine->log, WEIR_LOG_INFO,
                  "shared: the file was made for %" PRIu64 " keys, which holds; option max_keys is %" PRId64,
                  machine->file.facts.max_keys, options->max_keys);

@@ -8,4 +8,7 @@
  * error with a line in the log. Children of fork() go on counting in it. */
 int machine_open(const struct weir_options *options, struct weir_backend **out);
 
+/* Do weir_inspect_open() with checked options of mode WEIR_MACHINE. The file must exist. */
+int machine_inspect_open(const struct weir_options *options, weir_inspector **out);
+
 #endif

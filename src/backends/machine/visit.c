@@ -1,8 +1,6 @@
 /* visit.c - finds, reads, writes, adds and removes a key, under its stripe's lock. */
 #include "backends/machine/visit.h"
 
-#include "core/limiter/limiter.h"
-
 static void stripe_damaged(struct machine_stripe *stripe)
 {
     atomic_fetch_add_explicit(&stripe->damages, 1, memory_order_relaxed);
@@ -24,7 +22,7 @@ static inline bool visit_is_at(struct visit *visit, uint32_t first, uint64_t wha
     const struct weir_backend_request *request = visit->request;
     const uint32_t number = cell_rule(what);
     const struct page *page = number == visit->number ? visit->plan : book_page(&visit->machine->book, number);
-    const struct hash_secret *limit = &request->limit->secret;
+    const struct hash_secret *limit = visit->limit;
     if (!page) {
         *error = WEIR_ESTATE;
         return false;

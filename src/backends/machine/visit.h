@@ -62,10 +62,11 @@ struct visit {
     uint32_t first, before; /* the key's first cell, and that of the key before it in the bucket; 0: none */
     uint32_t rule;          /* the key's */
     const struct page *page;
-    const struct weir_backend_request *request; /* NULL: a sweep, which has no use for these */
-    uint32_t number;                            /* the request's rule */
-    const struct page *plan;                    /* its page */
-    bool is_overflow;                           /* the request is for the key that keys without room share */
+    const struct hash_secret *limit; /* of the limit's hashes. NULL: a sweep, which has no use for these */
+    const struct weir_backend_request *request;
+    uint32_t number;         /* the request's rule */
+    const struct page *plan; /* its page */
+    bool is_overflow;        /* the request is for the key that keys without room share */
 };
 
 static inline struct machine_stripe *machine_stripe(const struct machine *machine, uint64_t number)

@@ -97,6 +97,14 @@ static inline uint64_t siphash13(const struct hash_secret *secret, const void *d
     return s.v0 ^ s.v1 ^ s.v2 ^ s.v3;
 }
 
+/* Return the secret of a limit of this name, made of the limiter's. */
+static inline struct hash_secret hash_secret_of(const struct hash_secret *limiter, const char *name)
+{
+    const struct hash_secret swapped = { limiter->k1, limiter->k0 };
+    const size_t len = strlen(name);
+    return (struct hash_secret){ siphash13(limiter, name, len), siphash13(&swapped, name, len) };
+}
+
 /* Draw a secret from the system's random source: 0, or -1 if there is none. May block early at boot. */
 int hash_secret_draw(struct hash_secret *out);
 

@@ -20,11 +20,8 @@ static struct weir_limit *limit_alloc(struct weir *limiter, const char *name)
 /* Give a limit its name, and the secret that belongs to it. */
 static void limit_call(struct weir_limit *limit, const char *name)
 {
-    const struct hash_secret *secret = &limit->limiter->secret, swapped = { secret->k1, secret->k0 };
-    const size_t len = strlen(name);
-    memcpy(limit->name, name, len + 1);
-    limit->secret.k0 = siphash13(secret, name, len);
-    limit->secret.k1 = siphash13(&swapped, name, len);
+    memcpy(limit->name, name, strlen(name) + 1);
+    limit->secret = hash_secret_of(&limit->limiter->secret, name);
 }
 
 static struct weir_limit *limit_make(struct weir *limiter, const char *name)

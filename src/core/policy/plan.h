@@ -44,6 +44,9 @@ void plan_hold_back(struct weir_plan *plan, int64_t permits);
 /* Return what became of the part, for a plan of plan_make(). */
 enum plan_part plan_part(const struct weir_policy *policy, const struct share *share);
 
+/* Return a policy whose plan has this plan's algorithm, rate and size; limit 0: there is none that weir accepts. */
+struct weir_policy plan_policy(const struct weir_plan *plan);
+
 /* Return the field that says how much a key may hold; refusals of plan_make() are about it. */
 enum policy_field_id plan_size_field(const struct weir_policy *policy);
 

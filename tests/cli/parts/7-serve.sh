@@ -93,7 +93,11 @@ if command -v redis-cli >/dev/null; then
     serve_start -f counted.conf --shared ./machine.file --max-keys 100 && [ "$(told weir.try login a | cut -d' ' -f1)" = 1 ] &&
         run 0 try -f counted.conf --key a --shared ./machine.file && serve_stop &&
         serve_start -f counted.conf --shared ./machine.file --max-keys 100 && [ "$(told weir.try login a | cut -d' ' -f1-3)" = '1 3 0' ] &&
-        run 1 try -f counted.conf --key a --shared ./machine.file && [ ! -s err ]
+        run 1 try -f counted.conf --key a --shared ./machine.file && [ ! -s err ] &&
+        run 0 peek --shared ./machine.file login a && has out 'used       3 of 3 permits' && has out 'limit=3 period=1h' &&
+        run 0 reset --shared ./machine.file login a && has out 'the key is forgotten' &&
+        run 0 peek --shared ./machine.file login a && has out 'used       nothing' &&
+        run 1 peek --shared ./nowhere login a && has err 'cannot be opened' && [ ! -e nowhere ]
     verdict 'serve counts in a shared file with others, across restarts' $?
     serve_stop
 

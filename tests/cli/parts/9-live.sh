@@ -11,7 +11,8 @@ done
 misuse "--keys '1025'" top --socket c.sock --keys 1025
 misuse "--turns 'x'" watch --socket c.sock --turns x
 misuse 'exclude each other' peek --socket c.sock --redis redis://localhost login a
-misuse '--redis URL or --socket PATH is needed' reset login a
+misuse '--redis URL, --socket PATH or --shared FILE is needed' reset login a
+misuse 'exclude each other' peek --socket c.sock --shared counts login a
 
 printf 'login = fixed_window limit=3 period=1h\nlogin/vip* = fixed_window limit=9 period=1h\n' >live.conf
 serve_start -f live.conf --control c.sock --top-keys 5

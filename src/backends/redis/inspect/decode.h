@@ -17,7 +17,4 @@ bool redis_value_decode(const unsigned char *bytes, size_t len, int64_t now_us, 
 bool redis_name_decode(const char *name, size_t len, const char *prefix, unsigned char room[REDIS_KEY_WHOLE],
                        struct weir_inspected *out);
 
-/* Return a policy whose plan has this plan's algorithm, rate and size; limit 0: there is none that weir accepts. */
-struct weir_policy redis_policy_of(const struct weir_plan *plan);
-
 #endif

@@ -1,7 +1,5 @@
-/* inspect.c - the API of an inspector, which looks at the keys in Redis and clears them. */
+/* inspect.c - the inspector of Redis, which looks at the keys there and clears them. */
 #include "backends/redis/inspect/inspector.h"
-#include "core/ground/cancel.h"
-#include "core/limiter/options.h"
 #include "core/policy/policy.h"
 
 #include <stdio.h>
@@ -44,22 +42,13 @@ static int inspect_conclude(struct weir_inspector *inspector, int error)
         if (inspector->why[0])
             log_line(&inspector->log, WEIR_LOG_ERROR, "%s", inspector->why);
     }
-    return log_conclude(error);
-}
-
-static void inspect_begin(struct weir_inspector *inspector)
-{
-    log_forget();
-    inspector->why[0] = '\0';
+    return error;
 }
 
 static int inspect_open(const struct weir_options *options, struct weir_inspector *inspector)
 {
     const struct message why = inspect_why(inspector);
     snprintf(inspector->prefix, sizeof inspector->prefix, "%s", options->redis_prefix);
-    if (options->mode != WEIR_DISTRIBUTED && options->mode != WEIR_HYBRID)
-        return message_refuse(why, "option mode is %s: only keys in Redis can be inspected",
-                              options->mode == WEIR_LOCAL ? "WEIR_LOCAL" : "WEIR_MACHINE");
     int error = redis_target_read(options, &inspector->target, why);
     if (!error)
         error = redis_target_secure(options, &inspector->target, why);
@@ -74,40 +63,8 @@ static int inspect_open(const struct weir_options *options, struct weir_inspecto
     return inspector->map ? inspect_read_map(inspector) : inspect_open_slot(inspector, 0);
 }
 
-int weir_inspect_open(const struct weir_options *options, weir_inspector **out)
+static void inspect_close(weir_inspector *inspector)
 {
-    CANCEL_DISABLED;
-    struct weir_options read;
-    log_forget();
-    int error = options_read(options, &read);
-    if (error)
-        return log_conclude(error);
-    struct weir_inspector *inspector = out ? calloc(1, sizeof *inspector) : NULL;
-    if (!inspector) {
-        const struct log log = { read.log, read.user };
-        if (!out)
-            log_line(&log, WEIR_LOG_ERROR, "out must not be NULL");
-        return log_conclude(out ? WEIR_ENOMEM : WEIR_EINVAL);
-    }
-    inspector->log = (struct log){ read.log, read.user };
-    error = redis_talk_init(&inspector->talk, &inspector->target, read.timeout_us);
-    if (error) {
-        free(inspector);
-        return log_conclude(error);
-    }
-    error = inspect_conclude(inspector, inspect_open(&read, inspector));
-    if (error)
-        weir_inspect_close(inspector);
-    else
-        *out = inspector;
-    return error;
-}
-
-void weir_inspect_close(weir_inspector *inspector)
-{
-    CANCEL_DISABLED;
-    if (!inspector)
-        return;
     redis_talk_free(&inspector->talk);
     redis_target_free(&inspector->target);
     redis_bytes_free(&inspector->names);
@@ -115,31 +72,49 @@ void weir_inspect_close(weir_inspector *inspector)
     free(inspector);
 }
 
-int weir_inspect_key(weir_inspector *inspector, const char *limit, struct weir_key key, struct weir_inspected *out)
+static int inspect_key_begun(weir_inspector *inspector, const char *limit, struct weir_key key,
+                             struct weir_inspected *out)
 {
-    CANCEL_DISABLED;
-    if (!inspector || !out)
-        return WEIR_EINVAL;
-    inspect_begin(inspector);
+    inspector->why[0] = '\0';
     return inspect_conclude(inspector, inspect_key(inspector, limit, key, out));
 }
 
-int weir_inspect_keys(weir_inspector *inspector, const char *limit, const char *pattern,
-                      int (*visit)(void *user, const struct weir_inspected *key), void *user)
+static int inspect_walk_begun(weir_inspector *inspector, const char *limit, const char *pattern,
+                              int (*visit)(void *user, const struct weir_inspected *key), void *user)
 {
-    CANCEL_DISABLED;
-    if (!inspector)
-        return WEIR_EINVAL;
-    inspect_begin(inspector);
+    inspector->why[0] = '\0';
     return inspect_conclude(inspector, inspect_walk(inspector, limit, pattern, visit, user));
 }
 
-int weir_inspect_reset(weir_inspector *inspector, const char *limit, struct weir_key key, bool *existed)
+static int inspect_reset_begun(weir_inspector *inspector, const char *limit, struct weir_key key, bool *existed)
 {
-    CANCEL_DISABLED;
-    bool ignored;
+    inspector->why[0] = '\0';
+    return inspect_conclude(inspector, inspect_reset(inspector, limit, key, existed));
+}
+
+static const struct inspect_kind inspect_redis = {
+    .close = inspect_close,
+    .key = inspect_key_begun,
+    .keys = inspect_walk_begun,
+    .reset = inspect_reset_begun,
+};
+
+int redis_inspect_open(const struct weir_options *options, weir_inspector **out)
+{
+    struct weir_inspector *inspector = calloc(1, sizeof *inspector);
     if (!inspector)
-        return WEIR_EINVAL;
-    inspect_begin(inspector);
-    return inspect_conclude(inspector, inspect_reset(inspector, limit, key, existed ? existed : &ignored));
+        return WEIR_ENOMEM;
+    inspector->kind = &inspect_redis;
+    inspector->log = (struct log){ options->log, options->user };
+    int error = redis_talk_init(&inspector->talk, &inspector->target, options->timeout_us);
+    if (error) {
+        free(inspector);
+        return error;
+    }
+    error = inspect_conclude(inspector, inspect_open(options, inspector));
+    if (error)
+        inspect_close(inspector);
+    else
+        *out = inspector;
+    return error;
 }

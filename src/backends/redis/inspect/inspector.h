@@ -15,11 +15,13 @@
 #include "backends/redis/cluster/map.h"
 #include "backends/redis/inspect/decode.h"
 #include "backends/redis/inspect/talk.h"
+#include "backends/shared/inspect_kind.h"
 
 #define INSPECT_WHY_SIZE 384
 #define INSPECT_CURSOR_SIZE 24
 
 struct weir_inspector {
+    const struct inspect_kind *kind;   /* (c) */
     struct log log;                    /* (c) */
     char prefix[REDIS_PREFIX_MAX + 1]; /* (c) */
     struct redis_target target;        /* (c) */
@@ -37,6 +39,11 @@ static inline struct message inspect_why(struct weir_inspector *inspector)
 {
     return (struct message){ inspector->why, sizeof inspector->why };
 }
+
+/* ---- inspect.c ---- */
+
+/* Do weir_inspect_open() with checked options of a mode over Redis. */
+int redis_inspect_open(const struct weir_options *options, weir_inspector **out);
 
 /* ---- reach.c ---- */
 
