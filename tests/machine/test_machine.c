@@ -13,6 +13,7 @@ static int open_machine(const struct weir_options *options, weir **out)
     struct weir_options own = *options;
     own.mode = WEIR_MACHINE;
     own.max_keys = own.max_keys ? own.max_keys : 100000;
+    own.timeout_us = WEIR_HOUR; /* a thread that is preempted with a lock may get no processor for long */
     return weir_open(&own, out);
 }
 
