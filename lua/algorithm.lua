@@ -16,7 +16,7 @@ local function ALGORITHM(stamp, state, now, cost, moved, all, into, since)
   if not sane then
     return nil
   end
-  local used, anchor, known, twice, spare = 0, nil, false, 1
+  local used, anchor, known, spare = 0, nil, false
   --@paste ALGORITHM read
   if not ours then
     return nil

@@ -62,7 +62,7 @@ if not read then at = 1 end
 for i = 1, keys do
   local key = KEYS[i]
   --@include find.lua
-  local used, anchor, known, twice, beside, spare = 0, nil, false, 1
+  local used, anchor, known, beside, spare, spent = 0, nil, false
   if state then
     --@paste ALGORITHM know
   end

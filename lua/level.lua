@@ -15,11 +15,11 @@
 --              of the anchor; fresh, the anchor of a fresh state.
 --     room     in: time. Out: what `know` and `store` need once a call.
 --     know     in: state (a value), used 0. Out: known, true if it is a state under `stamp` without a former one; perhaps
---              used and anchor as stored; twice, 2 if they are doubled, otherwise 1.
+--              used and anchor as stored. If its key has room, spare and spent are the stored anchor and used.
 --     check    out: sane, true if the stamp is a valid plan. The stamp of a stored state has been checked before.
---     read     in: state (nil: foreign, false: none), known, twice, moved. Out: ours; used and anchor at now; moved, true
---              if the clock has stepped back by more than the slack, so that the anchor was moved; spare, which `store`
---              compares to see whether the stored time to live is still right.
+--     read     in: state (nil: foreign, false: none), known, moved. Out: ours; used and anchor at now; moved, true if the
+--              clock has stepped back by more than the slack, so that the anchor was moved; for windows and intervals
+--              spare, which `store` compares to see whether the stored time to live is still right.
 --     back     in: cost, since, added (the permits admitted so far). Out: cost, without the permits that have come back
 --              since then.
 --     fill     in: permits, those in use. Out: fill, the microseconds until nothing of a full state is used, or of this
@@ -36,9 +36,7 @@ local most, unit, grain, fresh = size * q, q, tick, tick == 1 and now or (now - 
 local top = (FILL_MAX - FILL_MAX % tick) / tick * p
 if top > EXACT_MAX then top = EXACT_MAX end
 --@part room
-local room, double = most / p / 4 + 1000000 / tick
-room = room - room % 1 + 1
-local roomy = not time and 2 * most <= EXACT_MAX and 2 * p <= EXACT_MAX
+local double, roomy, room = nil, not time and 2 * most <= EXACT_MAX and 2 * p <= EXACT_MAX
 --@part know
 if #state == 36 then
   local own
@@ -46,7 +44,10 @@ if #state == 36 then
   known = own == stamp
   if not known and roomy then
     double = double or pack('<BI7I7I3I4', tag, 2 * p, 2 * q, tick, size)
-    if own == double and used % 2 == 0 then known, twice = true, 2 end
+    if own == double and used % 2 == 0 then
+      known, used, spare = true, used / 2, anchor
+      spent = used
+    end
   end
 else
   known = sub(state, 1, #stamp) == stamp
@@ -61,11 +62,6 @@ if not state then
 else
   ours = #state == 36
   if not ours then anchor = fresh elseif not known then used, anchor = parse('<I7I7', state, 23) end
-  if twice == 2 then
-    used = used / 2
-    spare = anchor + used / p
-    spare = spare - spare % room
-  end
   local start = anchor * tick
   ours = ours and most > 0 and used > 0 and used <= top and start <= EXACT_MAX
   if start > now then
@@ -94,9 +90,13 @@ left = used / p
 left = (left + -left % 1) * tick + (anchor * tick - now)
 --@part store
 if roomy and not moved and not beside and 2 * used <= EXACT_MAX then
-  local ends = anchor + used / p
+  if not room then
+    room = most / p / 4 + 1000000 / tick
+    room = room - room % 1 + 1
+  end
+  local ends, ended = anchor + used / p, spare and spare + spent / p
   ends = ends - ends % room
-  if ends == spare then
+  if ended and ended - ended % room == ends then
     offset, bytes = '22', pack('<I7I7', 2 * used, anchor)
   else
     bytes = pack('<BI7I7I3I4I7I7', tag, 2 * p, 2 * q, tick, size, 2 * used, anchor)

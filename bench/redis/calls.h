@@ -9,7 +9,7 @@
 #include "measure/keys.h"
 #include "measure/subject.h"
 
-#define CALL_KEYS_MAX 64
+#define CALL_KEYS_MAX 256
 #define SHA1_LEN 40
 
 /* Both kinds of script decide by a bucket that admits all requests of a benchmark. Its keys live for at least a quarter
