@@ -77,6 +77,20 @@ test_drawing() {
     :
 }
 
+# Each line has the form of one that weir watch prints, and its words are in the source.
+test_recording() {
+    time='[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z'
+    row=' +[0-9]+ +[0-9]+ +[0-9]+ +[0-9]+  [^ ]+ = [a-z_]+ .*|  *[0-9]+  [^ ]+/.*'
+    head='allowed/s +denied/s would deny/s +near/s  limit|denied  denied most'
+    line='[^ ]+ allowed [0-9]+/s denied [0-9]+/s would deny [0-9]+/s near [0-9]+/s|denied most:( [^ ]+/[^ ]+ [0-9]+)+'
+    if grep -vE "^(|$time  [0-9]+ keys, [0-9]+ outages|$row| +($head)|$time ($line))\$" "$block.console" >&2; then
+        fail "weir watch prints no such lines"
+    fi
+    for words in 'allowed/s' 'would deny/s' 'near/s' '  denied most' ' denied most:' ' keys, '; do
+        grep -qF -e "$words" "$source/src/cli/live/watch.c" || fail "weir watch does not print: $words"
+    done
+}
+
 # A limiter opens with these options. Nothing listens at the addresses that it is given.
 test_options() {
     {

@@ -15,6 +15,7 @@
 #     consumer  ```cmake                                         install.sh: builds and runs a project with it
 #     nginx     ```nginx                                         tests/nginx/run.sh: nginx accepts it
 #     haproxy   ```haproxy                                       examples/haproxy.sh: HAProxy limits requests by it
+#     recording ```console, what `weir watch` shows              readme.sh: these are its lines and its words
 #     drawing   ```text or indented, in docs/design/              none
 # shellcheck shell=sh disable=SC2154 # the sourcing script sets them
 
@@ -70,6 +71,8 @@ rule_of() (
         echo nginx
     elif [ -e "$it.haproxy" ]; then
         echo haproxy
+    elif [ -e "$it.console" ]; then
+        echo recording
     elif [ -e "$it.indented" ]; then
         if all_lines '^ACL SETUSER ' "$it.indented"; then
             echo rights
