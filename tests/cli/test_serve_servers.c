@@ -51,8 +51,10 @@ static void serve_start(struct serve *serve, const char *redis)
     ck_assert_ptr_nonnull(file);
     fprintf(file, "api = fixed_window limit=%d period=1h\n", LIMIT);
     ck_assert_int_eq(fclose(file), 0);
-    char *words[] = { WEIR_PROGRAM,  "serve",   "-f",          "limits", "--unix", "sock", redis ? "--mode" : NULL,
-                      "distributed", "--redis", (char *)redis, NULL };
+    char *words[] = {
+        WEIR_PROGRAM,  "serve",   "-f",          "limits",       "--unix", "sock", redis ? "--mode" : NULL,
+        "distributed", "--redis", (char *)redis, "--on-failure", "error",  NULL
+    };
     ck_assert_msg(daemon_run(&serve->daemon, words, NULL, serve_is_ready, serve) == 0, "%s", serve->daemon.error);
 }
 
@@ -121,11 +123,13 @@ struct fleet {
     atomic_int next;     /* the number of the next client */
     atomic_int admitted; /* by all clients */
     atomic_int moves;    /* connections that broke */
+    atomic_int errors;   /* replies that were errors: on a busy machine Redis may answer too late */
     atomic_bool killed;
 };
 
-/* Take permits until one is denied; while half of them are left, look only, until a server has been killed. Go on with the next server when a connection breaks: what was under way then may have
- * been charged, and is not counted. */
+/* Take permits until one is denied; while half of them are left, look only, until a server has been killed. Go on with the
+ * next server when a connection breaks: what was under way then may have been charged, and is not counted. Nor is what is
+ * answered with an error. */
 static void *client_run(void *argument)
 {
     struct fleet *fleet = argument;
@@ -144,7 +148,12 @@ static void *client_run(void *argument)
         }
         if (!reply)
             continue;
-        must(reply->type == REDIS_REPLY_ARRAY, "a decision, not an error");
+        if (reply->type != REDIS_REPLY_ARRAY) {
+            must(reply->type == REDIS_REPLY_ERROR, "a decision or an error");
+            atomic_fetch_add(&fleet->errors, 1);
+            freeReplyObject(reply);
+            continue;
+        }
         is_denied = reply->element[0]->integer == 0;
         atomic_fetch_add(&fleet->admitted, takes && !is_denied);
         freeReplyObject(reply);
@@ -170,7 +179,7 @@ TEST(clients_of_a_server_that_is_killed_go_on_with_another_and_the_limit_holds, 
     crew_join(&crew);
     ck_assert_int_gt(atomic_load(&fleet.moves), 0);
     ck_assert_int_le(atomic_load(&fleet.admitted), LIMIT);
-    ck_assert_int_ge(atomic_load(&fleet.admitted), LIMIT - atomic_load(&fleet.moves));
+    ck_assert_int_ge(atomic_load(&fleet.admitted), LIMIT - atomic_load(&fleet.moves) - atomic_load(&fleet.errors));
     for (int i = 0; i < SERVERS; i++)
         serve_stop(&servers[i]);
     redis_server_stop(&redis);
