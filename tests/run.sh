@@ -128,8 +128,8 @@ if [ "$mode" = servers ]; then
     exit $servers_status
 fi
 
-# One ctest over the builds of several presets, so that there is one summary, at the end. It runs one test more than there
-# are processors, because many tests mostly wait.
+# One ctest over the builds of several presets, so that there is one summary, at the end. It runs two tests for each
+# processor, because many tests mostly wait.
 run_tests() { # 'PRESET...' [CTEST OPTION...]
     say "testing: $1"
     mkdir -p build/all
@@ -137,7 +137,7 @@ run_tests() { # 'PRESET...' [CTEST OPTION...]
         printf 'subdirs("%s/build/%s")\n' "$PWD" "$preset"
     done >build/all/CTestTestfile.cmake
     shift
-    ctest --test-dir build/all --output-on-failure --no-tests=error --parallel $((jobs + 1)) "$@"
+    ctest --test-dir build/all --output-on-failure --no-tests=error --parallel $((2 * jobs)) "$@"
 }
 
 nginx=$(sh tests/tools/nginx.sh)
