@@ -69,6 +69,7 @@ TEST(a_level_is_told_alike_with_reciprocals_and_without, 30)
         level_tell(&plan, &level, now_us, cost, allowed, &divided);
         level_tell_by(&plan, true, inverse, &level, now_us, cost, allowed, &multiplied);
         ck_assert_mem_eq(&divided, &multiplied, sizeof divided);
+        ck_assert_int_eq(divided.remaining, level.used < top ? (top - level.used) / plan.q : 0);
         denied += !allowed;
         overdrawn += level.used > top;
     }
