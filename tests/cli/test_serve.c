@@ -186,6 +186,32 @@ TEST(an_idle_set_of_parameters_is_replaced_before_one_in_use, 60)
                    "*5\r\n:1\r\n:128\r\n:0\r\n:3600\r\n:460800\r\n"); /* every other set has been replaced */
 }
 
+/* A set with leased permits gives its limit away only when the leases have ended: others must not spend them. */
+TEST(a_set_of_parameters_with_leases_is_not_replaced_before_it_is_idle, 60)
+{
+    static struct throttle throttle;
+    struct fault fault;
+    weir *limiter;
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    int64_t now_us = WEIR_SECOND;
+    options.mode = WEIR_HYBRID;
+    options.redis_url = "unix:///nowhere/redis.sock";
+    options.quiet = true;
+    if (weir_open(&options, &limiter) != WEIR_OK) /* a build without Redis */
+        return;
+    must(throttle_init(&throttle, false), "memory");
+    for (int64_t i = 1; i <= THROTTLE_MAX; i++)
+        must(throttle_get(&throttle, limiter, 5, 1, i, now_us, &fault) != NULL, "there is room");
+    ck_assert_int_gt(throttle.sets[0].idle_us, 0);
+    ck_assert_ptr_null(throttle_get(&throttle, limiter, 6, 1, 1, now_us + throttle.sets[0].idle_us, &fault));
+    ck_assert_str_eq(fault.text, "16384 sets of parameters are in use");
+    for (int64_t i = 1; i <= THROTTLE_MAX; i++)
+        now_us = now_us > throttle.sets[i - 1].idle_us ? now_us : throttle.sets[i - 1].idle_us;
+    ck_assert_ptr_nonnull(throttle_get(&throttle, limiter, 6, 1, 1, 2 * WEIR_SECOND + now_us, &fault));
+    throttle_free(&throttle);
+    weir_close(limiter);
+}
+
 TEST(a_set_of_parameters_with_requests_under_way_is_not_replaced, 60)
 {
     SESSION(session, true);

@@ -51,8 +51,8 @@ static void set_take_out(struct throttle *throttle, const struct throttle_set *s
     *link = set->next;
 }
 
-/* Return a set to replace: an idle one, or the one of the sample that was asked for the longest time ago. NULL: requests
- * of all of them are under way. */
+/* Return a set to replace: an idle one, or the one of the sample that was asked for the longest time ago. NULL: all of the
+ * sample are in use. */
 static struct throttle_set *throttle_victim(struct throttle *throttle, int64_t now_us)
 {
     struct throttle_set *oldest = NULL;
@@ -62,7 +62,7 @@ static struct throttle_set *throttle_victim(struct throttle *throttle, int64_t n
             continue;
         if (now_us - set->asked_us > set->idle_us)
             return set;
-        if (!oldest || set->asked_us < oldest->asked_us)
+        if (!set->is_leased && (!oldest || set->asked_us < oldest->asked_us))
             oldest = set;
     }
     return oldest;
@@ -85,14 +85,15 @@ static bool is_good(int64_t max_burst, int64_t count, int64_t period_s, struct f
            is_in_range(fault, "period", period_s, 1, WEIR_MAX_PERIOD_US / WEIR_SECOND);
 }
 
-/* Return how long after its last request a set is idle. */
-static int64_t set_idle_us(const struct throttle *throttle, const struct throttle_set *set)
+/* Find out how long after its last request a set is idle. */
+static void set_note_idle(const struct throttle *throttle, struct throttle_set *set)
 {
     struct weir_limit_info info = { .size = sizeof info };
-    if (throttle->is_local) /* when the slowest key is full again */
-        return (set->max_burst / set->count + 2) * set->period_s * WEIR_SECOND + SLACK_US;
     weir_limit_info(set->limit, &info);
-    return 2 * info.lease_life_us + SLACK_US;
+    set->is_leased = info.lease_life_us > 0;
+    set->idle_us = 2 * info.lease_life_us + SLACK_US;
+    if (throttle->is_local) /* when the slowest key is full again */
+        set->idle_us = (set->max_burst / set->count + 2) * set->period_s * WEIR_SECOND + SLACK_US;
 }
 
 /* Make the set's limit: a new one, or that of the set whose place it takes. */
@@ -111,7 +112,7 @@ static struct throttle_set *set_add(struct throttle *throttle, weir *limiter, co
     const bool is_full = throttle->used == THROTTLE_MAX;
     struct throttle_set *set = is_full ? throttle_victim(throttle, now_us) : &throttle->sets[throttle->used];
     if (!set) {
-        fault_say(fault, "requests of %d sets of parameters are under way", THROTTLE_MAX);
+        fault_say(fault, "%d sets of parameters are in use", THROTTLE_MAX);
         return NULL;
     }
     struct throttle_set made = *added;
@@ -125,7 +126,7 @@ static struct throttle_set *set_add(struct throttle *throttle, weir *limiter, co
         set_take_out(throttle, set);
     else
         throttle->used++;
-    made.idle_us = set_idle_us(throttle, &made);
+    set_note_idle(throttle, &made);
     *set = made;
     set_put(throttle, set);
     return set;

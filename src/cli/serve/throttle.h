@@ -3,7 +3,8 @@
  * Each set of parameters becomes one limit, cl.throttle.<max_burst>.<count>.<period>. So all servers on one Redis count
  * together. There are at most THROTTLE_MAX limits. Then a new set takes the limit of another one, which gets its name: of
  * a set that is idle, so that nothing is forgotten; or, if none of a sample is, of the one that has not been asked for the
- * longest. In local mode the keys of that one are then fresh. In the modes on Redis their state is in Redis.
+ * longest. In local mode the keys of that one are then fresh. In distributed mode their state is in Redis. In hybrid mode
+ * only idle sets are replaced: permits leased for one set must not be spent under another one's name.
  */
 #ifndef WEIR_CLI_SERVE_THROTTLE_H
 #define WEIR_CLI_SERVE_THROTTLE_H
@@ -22,6 +23,7 @@ struct throttle_set {
     weir_limit *limit;
     int64_t asked_us; /* when the last request came, on CLOCK_MONOTONIC */
     int64_t idle_us;  /* so long after that all its keys are fresh, or their state is in Redis */
+    bool is_leased;   /* it is not replaced before it is idle */
     uint32_t waiting; /* requests under way: it is not replaced */
     uint32_t next;    /* set with the same hash, plus 1; 0: none */
 };
