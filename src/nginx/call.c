@@ -3,8 +3,8 @@
  * A call is allocated outside its request's pool, because the request may end while weir has the call's ops. Then
  * `request` becomes NULL, and the answer ends the call.
  *
- * One limit is asked by weir_submit(). Several are one step, which weir offers as a blocking call only: over Redis
- * nginx's thread pool "default" makes it. In local mode nothing blocks.
+ * One limit is asked by weir_submit(). Several are one step, a blocking call, which nginx's thread pool "default" makes
+ * over Redis. In local mode nothing blocks.
  */
 #include "nginx/module.h"
 
