@@ -337,7 +337,8 @@ static void storm_kill(struct ledger *ledger, int number, pid_t child)
 {
     int status;
     struct told *told = &ledger->told[number];
-    must(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child, "a process is killed");
+    must(kill(child, SIGKILL) == 0, "a process is killed");
+    must(waitpid(child, &status, 0) == child, "it ends");
     must(WIFSIGNALED(status), "it has not ended before, so no decision failed");
     const int64_t doing = told->doing;
     if (doing % 4 == DOING_TAKE)

@@ -284,7 +284,8 @@ TEST(whatever_happens_between_two_steps_is_seen_before_the_last, 60)
     for (int own = 0; own < POLICIES; own++)
         for (int other = 0; other < POLICIES; other++)
             for (int i = 0; i < EVENTS * ASKED * WAYS; i++)
-                event_between(policies[own], policies[other], i / WAYS % EVENTS, i / WAYS / EVENTS, i % WAYS);
+                event_between(policies[own], policies[other], i / WAYS % EVENTS, i / WAYS / EVENTS,
+                              (enum way)(i % WAYS));
 }
 
 /* A line of the index may lead to any entry with this tag. */
