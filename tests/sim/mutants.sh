@@ -22,7 +22,7 @@ mkdir "$work/src" "$work/tests" "$work/objects"
 cp -R src/core src/backends "$work/src"
 cp -R tests/sim tests/support "$work/tests"
 cp -R include "$work"
-sources="src/core/*/*.c src/backends/hybrid/*.c src/backends/memory/*.c src/backends/shared/readers.c src/backends/shared/slab.c tests/sim/main.c tests/sim/sim_*.c"
+sources="src/core/*/*.c src/backends/hybrid/*.c src/backends/memory/*.c src/backends/shared/huge.c src/backends/shared/readers.c src/backends/shared/slab.c tests/sim/main.c tests/sim/sim_*.c"
 links="-Wl,--wrap=clock_gettime -Wl,--wrap=ticks_are_steady -Wl,--wrap=getrandom -pthread"
 
 compile() { # SOURCE OBJECT
@@ -89,6 +89,6 @@ mutant H10 ' used' flap src/backends/memory/debt.c 's/missing.cold_left = state.
 mutant H11 'H10: an instance in an outage' partition src/core/limiter/targets.c 's/plan_for_fallback(policy, &limiter->share/plan_for_fallback(policy, \&share_whole/'
 mutant H12 H12: calm $lease 's/const int64_t until_us = asked_us + min_of(wait_us,/const int64_t until_us = asked_us + min_of(2 * wait_us,/'
 mutant H12 H12: calm $lease 's/return lease->denied_cost > 0 \&\& now_us/return lease->denied_cost > WEIR_MAX_PERMITS \&\& now_us/'
-mutant H13 H10: elastic-outage src/core/outage/failure.c 's/if (limiter->fallback)/if (false)/'
+mutant H13 H10: elastic-outage src/core/outage/failure.c 's/if (!limiter->fallback)/if (true)/'
 mutant liveness liveness: calm $call 's/struct hybrid_waiter \*next = waiter->next;/struct hybrid_waiter *next = NULL;/'
 exit $missed
