@@ -160,7 +160,7 @@ limit_req() {
     if [ -n "$quick" ] || [ $installs = no ]; then
         left_out limit_req 'sh bench/nginx.sh measures it; --quick and --no-install leave it out'
     elif sh bench/nginx.sh >"$scratch/nginx" 2>&1; then
-        awk '$1 == "limit_req" || $1 == "local" { printf "%s\tone nginx\t%.0f\t-\n",
+        awk 'NF == 4 && ($1 == "limit_req" || $1 == "local") { printf "%s\tone nginx\t%.0f\t-\n",
             $1 == "local" ? "weir'"'"'s nginx module, local" : "nginx limit_req", $4 * 1000 }' "$scratch/nginx" >>"$scratch/rows"
     else
         left_out limit_req "$(tail -n 1 "$scratch/nginx")"
