@@ -159,7 +159,7 @@ static int control_wait_ms(const struct control *control, int64_t now_us)
 static void *control_run(void *user)
 {
     struct control *control = user;
-    const struct timespec turn = { .tv_nsec = CONTROL_TURN_US * 1000 };
+    const struct timespec turn = { .tv_nsec = CONTROL_TURN_US * 1000L };
     struct pollfd polled[CONTROL_CLIENTS + 2];
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICENESS); /* on Linux, of this thread only */
     for (;;) {
@@ -234,7 +234,8 @@ static struct control *control_make(const struct weir_options *options)
     control->listen_fd = -1;
     control->wake_fd = wake_fd_open();
     control->address.sun_family = AF_UNIX;
-    strcpy(control->address.sun_path, options->control_socket); /* options_read() has checked the length */
+    /* options_read() has checked the length */
+    memcpy(control->address.sun_path, options->control_socket, strlen(options->control_socket) + 1);
     for (size_t i = 0; i < CONTROL_CLIENTS; i++)
         control->clients[i].fd = -1;
     control->policy_file = options->policy_file ? strdup(options->policy_file) : NULL;

@@ -25,7 +25,7 @@ static int live_connect(const char *path)
         complain("the path '%s' must have 1 to %zu bytes", path, sizeof address.sun_path - 1);
         return -1;
     }
-    strcpy(address.sun_path, path);
+    memcpy(address.sun_path, path, strlen(path) + 1);
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof address) != 0) {
         complain("cannot ask at %s: %s", path, strerror(errno));
@@ -50,7 +50,7 @@ static bool request_make(const char *request, const char *key, char out[REQUEST_
     }
     if (len >= REQUEST_MAX)
         return false;
-    strcpy(out + len, "\n");
+    memcpy(out + len, "\n", 2);
     return true;
 }
 
@@ -169,9 +169,9 @@ struct span live_decode(char *text, struct span field)
 {
     size_t len = 0;
     for (size_t i = 0; i < field.len; i++) {
-        unsigned byte;
-        if (field.data[i] == '%' && i + 2 < field.len && sscanf(field.data + i + 1, "%2x", &byte) == 1) {
-            text[len++] = (char)byte;
+        if (field.data[i] == '%' && i + 2 < field.len) {
+            const char digits[] = { field.data[i + 1], field.data[i + 2], '\0' };
+            text[len++] = (char)strtoul(digits, NULL, 16);
             i += 2;
         } else {
             text[len++] = field.data[i];

@@ -42,7 +42,7 @@ static void instance_name(const struct policies *policies, size_t number, char n
 {
     const char *own = policies->all[number].name;
     if (own[0] && !name_is_taken(policies, number, own)) {
-        strcpy(name, own);
+        memcpy(name, own, strlen(own) + 1);
         return;
     }
     snprintf(name, WEIR_MAX_NAME_LEN + 1, "policy-%zu", number + 1);
