@@ -63,6 +63,7 @@ extern "C" {
 #define WEIR_MAX_LIMITS 65536                      /* limits per limiter, patterns in its life; then WEIR_EFULL */
 #define WEIR_MAX_LABELS 32                         /* labels of weir_stats_print() */
 #define WEIR_MAX_TOP_KEYS 1024                     /* weir_options.top_keys: 0 to this */
+#define WEIR_TOP_KEY_SIZE 64                       /* bytes of a key that weir_top_keys_read() and events show */
 #define WEIR_MAX_ALL 64                            /* requests in one weir_try_all() */
 #define WEIR_MAX_SUBMITTED 65536                   /* requests of weir_submit() that may wait for Redis together */
 #define WEIR_CLOCK_SLACK_US (2 * WEIR_SECOND)      /* a smaller step back of the clock is ignored, see below */
@@ -195,6 +196,16 @@ WEIR_API int weir_open(const struct weir_options *opts, weir **out);
  * running. In hybrid mode leased permits go back to Redis, which takes up to timeout_us; those of leaky buckets do not.
  * Must not be called from weir_options.log or weir_peers.list. NULL is ignored. */
 WEIR_API void weir_close(weir *w);
+
+/* Check that Redis can be reached and used: charge and reset two keys of a limit that no program can name. Until this
+ * succeeds, try again for at most max_wait_us (0 to WEIR_HOUR); with 0, try once, for at most twice timeout_us. Each
+ * try needs the same rights as a request. In a Redis Cluster it asks the two nodes that serve these keys.
+ *
+ * WEIR_OK; always so in local mode and with a backend of your own. WEIR_EIO or WEIR_ETIME: Redis cannot be used, and
+ * `message` gets the latest failure in words, as the log has it (docs/operations.md lists them). `message` may be NULL;
+ * the sentence is truncated to `message_size` bytes, its NUL included. WEIR_EINVAL, WEIR_ENOMEM, WEIR_ESTATE,
+ * WEIR_ECLOSED. */
+WEIR_API int weir_ping(weir *w, int64_t max_wait_us, char *message, size_t message_size);
 
 /* Define the limit `name`, or redefine it in place: its handle and its keys stay. `out` may be NULL. While a followed
  * policy (follow.h) has the same name, that one stays in force, and this one takes over when it goes.
@@ -481,194 +492,12 @@ static inline int weir_release(weir_limit *limit, struct weir_key key, const str
  * cannot record them: then the call returns WEIR_ETIME or WEIR_EIO. */
 WEIR_API int weir_charge(weir_limit *limit, struct weir_key key, int64_t cost);
 
-/* What a submitted request does: the same as the function of that name. */
-enum weir_op_verb {
-    WEIR_OP_TRY, /* the default; the others need a request.now_us of 0 */
-    WEIR_OP_RESERVE,
-    WEIR_OP_SETTLE, /* request.cost is what was used: 0 to WEIR_MAX_PERMITS */
-    WEIR_OP_REFUND,
-    WEIR_OP_CHARGE,
-    WEIR_OP_PEEK,
-    WEIR_OP_RESET,       /* request.cost means nothing */
-    WEIR_OP_TRY_ALL,     /* of `requests`; `request` means nothing, and each of them may have a time */
-    WEIR_OP_RESERVE_ALL, /* the same */
-    WEIR_OP_ACQUIRE      /* waits up to `max_wait_us`; weir_cancel() ends the wait */
-};
-
-/* A submitted request. Fields that the caller does not set must be 0. The caller owns it and must keep it in place
- * until weir_submit() has returned another value than 1, or `done` has run. */
-struct weir_op {
-    struct weir_request request;
-    struct weir_decision decision; /* of verbs that decide, otherwise undefined: written before `done` runs, or before
-                                    * weir_submit() returns WEIR_OK */
-    void (*done)(struct weir_op *op, int status);
-    void *user; /* for the caller */
-    enum weir_op_verb verb;
-    struct weir_reservation reservation; /* WEIR_OP_RESERVE: written like the decision; WEIR_OP_SETTLE: read */
-
-    /* WEIR_OP_TRY_ALL, WEIR_OP_RESERVE_ALL: 1 to WEIR_MAX_ALL requests, and room for as many reservations. Both must
-     * stay in place as long as the op. */
-    const struct weir_request *requests;
-    struct weir_reservation *reservations;
-    size_t n;
-
-    int64_t max_wait_us; /* WEIR_OP_ACQUIRE: 0 or more */
-    uint64_t opaque[8];  /* for the library */
-};
-
-/* Start a request without ever blocking.
- *
- *     WEIR_OK    the decision is made; `done` will not run. Always so in local mode, except that a WEIR_OP_ACQUIRE may
- *                have to wait for its permits.
- *     1          `done` will run once, within timeout_us. The key's bytes must stay in place until then. It runs
- *                in weir_dispatch() if weir_event_fd() has been called; otherwise on a thread of the limiter, or on one
- *                that is in a call to it, where it must not block. Its `status` is WEIR_OK or an error of the function
- *                that the verb stands for.
- *     negative   an error; `done` will not run. WEIR_EFULL if WEIR_MAX_SUBMITTED requests wait already; WEIR_EIO if the
- *                system has no thread for the verbs of the next paragraph.
- *
- * Peeks, resets, groups and tries of acquires are calls that a few threads of the limiter make, up to four at a time, in
- * the order in which they were submitted. So `done` runs within timeout_us of the moment at which a thread begins with
- * it. An acquire that waits for permits keeps no thread busy; its `done` runs within max_wait_us in addition. In local
- * mode only waiting acquires need a thread, and only one. Requests that wait at the same time may be decided in any
- * order, except that acquires of a key keep theirs. */
-WEIR_API int weir_submit(weir *w, struct weir_op *op);
-
-/* End the wait of a submitted WEIR_OP_ACQUIRE whose `done` has not run. Never blocks. WEIR_OK: `done` runs soon, as it
- * always does, with WEIR_ECANCELED and without permits; or with the answer, if that came first. Permits of a leaky bucket
- * that wait only for their delay_us are given back, as by weir_refund(). WEIR_EINVAL if the op has another verb;
- * WEIR_ECLOSED. Do not call it while another thread may run `done` of the same op. */
-WEIR_API int weir_cancel(weir *w, struct weir_op *op);
-
-/* Return a file descriptor for the caller's event loop: it is readable while weir_dispatch() has requests to
- * complete. From the first call on, `done` runs nowhere else. Call it before the first weir_submit(). The limiter
- * owns the descriptor. WEIR_EIO if the system has no descriptor left.
- *
- * In the child of a fork() the same number is a separate descriptor. If the system had none left at the fork, the
- * number is closed and the child behaves as if this function had not been called. So call it there again, before the
- * first weir_submit(). */
-WEIR_API int weir_event_fd(weir *w);
-
-/* Run `done`, on this thread, for each submitted request that has its answer, and return how many there were. Never
- * blocks, never fails. `w` must not be NULL. One thread at a time. */
-WEIR_API int weir_dispatch(weir *w);
-
-/* ---- Statistics ---- */
-
-struct weir_stats {
-    size_t size;          /* set to sizeof(struct weir_stats) before the call */
-    uint64_t allowed;     /* requests admitted; each one of a batch counts, a weir_try_all() counts once */
-    uint64_t denied;      /* requests denied, counted alike; peeks, refunds and resets do not count */
-    uint64_t errors;      /* decisions that ended in an error */
-    uint64_t fallbacks;   /* decisions by enum weir_on_failure; each also counts as allowed or denied */
-    uint64_t outages;     /* outages: times that enum weir_on_failure took over */
-    uint64_t full;        /* decisions by enum weir_on_full; peeks and refunds do not count */
-    uint64_t evictions;   /* idle keys dropped */
-    uint64_t share_lifts; /* limits and overrides in force whose share of the burst here rounds to 0 and was raised
-                           * to 1, see weir_options.instances */
-    uint64_t share_zeros; /* windows in force whose share here is 0: everything is denied */
-    int64_t keys;         /* keys in memory; in hybrid mode also those with a lease, a denial or recent requests */
-    int64_t bytes;        /* memory in use for keys and tables */
-    int64_t share_weight, share_total; /* this instance's share in force; 0 of 1: unknown, see weir_peers */
-    uint64_t store_requests;           /* requests sent to Redis */
-    uint64_t store_calls;              /* script calls that carried them */
-    uint64_t store_timeouts;           /* connections closed because an answer was late */
-    uint64_t store_connections;        /* connections opened */
-    uint64_t store_breaks;             /* times that the breaker opened: calls no longer waited for Redis */
-    uint64_t leased;                   /* permits leased in advance */
-    uint64_t lease_hits;               /* decisions by leases */
-    uint64_t lease_lost;               /* leased permits that were not used in time */
-    uint64_t denial_hits;              /* decisions by remembered denials */
-    uint64_t settled;                  /* permits admitted in outages and charged to Redis afterwards */
-    uint64_t unsettled;                /* permits used and never charged: admitted in an outage, of too many outages,
-                                        * with too little memory or a state in Redis that is not weir's; or of
-                                        * weir_charge(), beyond what a key can hold */
-    uint64_t events_lost;              /* events for weir_options.event that found the queue full */
-};
-
-/* What one limit, or one override, has answered. A member of weir_try_all() counts when the group is admitted, or when
- * this limit denies it. */
-struct weir_limit_stats {
-    size_t size;         /* set to sizeof(struct weir_limit_stats) before the call */
-    uint64_t allowed;    /* requests admitted */
-    uint64_t denied;     /* requests denied; peeks, refunds and resets do not count */
-    uint64_t would_deny; /* requests admitted because the limit is a shadow; they also count as allowed */
-    uint64_t permits;    /* permits taken or charged */
-    uint64_t near;       /* requests admitted that left less than a tenth of the limit */
-    uint64_t by_source[WEIR_SOURCES_LEN]; /* allowed and denied together, by enum weir_source */
-};
-
-/* Add up a limit's counters, without those of its overrides, or an override's. They are exact while no call is running.
- * WEIR_EINVAL if out->size is not a known size. */
-WEIR_API int weir_limit_stats_read(const weir_limit *limit, struct weir_limit_stats *out);
-
-/* Return the limit or override in force that was made first, or the next one after `previous`; NULL: there is none. No
- * limit is ever forgotten, so limits may come into force and go between two calls. An override's handle is for
- * weir_limit_stats_read(), weir_limit_policy() and weir_limit_print_name(); requests take the limit's. */
-WEIR_API weir_limit *weir_limit_next(weir *w, const weir_limit *previous);
-
-/* Write the name under which weir_limit_define() knows the limit: "login", or "login/10.0.*" for an override. Returns
- * the length of the text. If that is `size` or more, the text did not fit, and only "" was written if size is not 0. */
-WEIR_API int weir_limit_print_name(const weir_limit *limit, char *text, size_t size);
-
-#define WEIR_TOP_KEY_SIZE 64
-
-/* One of the keys that are denied most. */
-struct weir_top_key {
-    weir_limit *limit; /* that denied it */
-    uint64_t denied;   /* how often; what a shadow limit would have denied counts, too */
-    uint64_t error;    /* `denied` may include as many denials of other keys: weir counts at most top_keys keys, and a
-                        * new one takes over the smallest count. Denials in memory that follow each other within 100 us
-                        * on a thread are counted by sample, one in 32, so `denied` is an estimate for them */
-    uint64_t hash;     /* of the limit and the key, by a secret of this limiter: tells keys apart */
-    size_t key_len;    /* of the whole key; 0 without weir_options.top_keys_in_clear */
-    unsigned char key[WEIR_TOP_KEY_SIZE]; /* its first bytes, `key_len` of them at most */
-};
-
-/* Write the keys that have been denied most since weir_open(), or since the last call with `restart`, to the `room`
- * elements of `out`, the one denied most first. Returns their number, at most weir_options.top_keys. A key with more
- * than 1 / top_keys of all denials is among them. Any thread. WEIR_EINVAL without that option. */
-WEIR_API int weir_top_keys_read(weir *w, struct weir_top_key *out, size_t room, bool restart);
-
-/* Add up the counters. They are exact while no call is running. WEIR_EINVAL if out->size is not a known size. */
-WEIR_API int weir_stats_read(weir *w, struct weir_stats *out);
-
-/* Check that Redis can be reached and used: charge and reset two keys of a limit that no program can name. Until this
- * succeeds, try again for at most max_wait_us (0 to WEIR_HOUR); with 0, try once, for at most twice timeout_us. Each
- * try needs the same rights as a request. In a Redis Cluster it asks the two nodes that serve these keys.
- *
- * WEIR_OK; always so in local mode and with a backend of your own. WEIR_EIO or WEIR_ETIME: Redis cannot be used, and
- * `message` gets the latest failure in words, as the log has it (docs/operations.md lists them). `message` may be NULL;
- * the sentence is truncated to `message_size` bytes, its NUL included. WEIR_EINVAL, WEIR_ENOMEM, WEIR_ESTATE,
- * WEIR_ECLOSED. */
-WEIR_API int weir_ping(weir *w, int64_t max_wait_us, char *message, size_t message_size);
-
-struct weir_label {
-    const char *name;  /* a letter or '_', then letters, digits and '_'; not beginning with "__" */
-    const char *value; /* any text; weir escapes it */
-};
-
-/* Write `stats` in Prometheus's text format (version 0.0.4, Content-Type "text/plain; version=0.0.4"). Each field gets
- * # HELP, # TYPE and a sample with the `n` labels: 0 to WEIR_MAX_LABELS, each name once; NULL if n is 0. Counters are
- * named weir_..._total and never fall while the limiter is open; all other fields are gauges. The format allows a name
- * once a page, so give each of several limiters a separate page.
- *
- * Returns the length of the text. If that is `size` or more, the text did not fit, and only "" was written if size is
- * not 0. So `text` NULL with `size` 0 returns the length; 8192 bytes are enough without labels. WEIR_EINVAL if
- * stats->size is not a known size or a label is malformed. */
-WEIR_API int weir_stats_print(const struct weir_stats *stats, const struct weir_label *labels, size_t n, char *text,
-                              size_t size);
-
-/* Write the counters of all limits in that format, each with a label `limit` and the `n` labels. An override counts
- * towards its limit, so there are as many samples as limits, whatever the keys. The names begin with weir_limit_, so
- * the text may follow that of weir_stats_print() on one page. Returns as weir_stats_print(), or WEIR_ENOMEM. A label
- * named "limit" gives WEIR_EINVAL. The next call may need more room, because counters grow. */
-WEIR_API int weir_limit_stats_print(weir *w, const struct weir_label *labels, size_t n, char *text, size_t size);
-
 #include <weir/events.h>
 #include <weir/follow.h>
 #include <weir/http.h>
 #include <weir/inspect.h>
+#include <weir/stats.h>
+#include <weir/submit.h>
 
 #ifdef __cplusplus
 }

@@ -48,10 +48,7 @@ static int check_redis(const struct store *store);
 int command_check(int argc, char **argv)
 {
     static const struct option options[] = {
-        { "redis", required_argument, NULL, STORE_REDIS },
-        { "redis-password-file", required_argument, NULL, STORE_PASSWORD_FILE },
-        { "redis-prefix", required_argument, NULL, STORE_PREFIX },
-        STORE_TLS_OPTIONS,
+        STORE_REDIS_OPTIONS,
         { "redis-replicas", required_argument, NULL, STORE_REPLICAS },
         { "help", no_argument, NULL, 'h' },
         { NULL, 0, NULL, 0 },

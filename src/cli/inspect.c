@@ -102,10 +102,7 @@ static int read_options(struct inspection *inspection, int argc, char **argv, in
 {
     static const struct option options[] = {
         { "shared", required_argument, NULL, STORE_SHARED },
-        { "redis", required_argument, NULL, STORE_REDIS },
-        { "redis-password-file", required_argument, NULL, STORE_PASSWORD_FILE },
-        { "redis-prefix", required_argument, NULL, STORE_PREFIX },
-        STORE_TLS_OPTIONS,
+        STORE_REDIS_OPTIONS,
         { "socket", required_argument, NULL, SOCKET },
         { "json", no_argument, NULL, JSON },
         { "help", no_argument, NULL, 'h' },
@@ -116,10 +113,7 @@ static int read_options(struct inspection *inspection, int argc, char **argv, in
         { "match", required_argument, NULL, MATCH },
         { "denied", no_argument, NULL, DENIED },
         { "most", required_argument, NULL, MOST },
-        { "redis", required_argument, NULL, STORE_REDIS },
-        { "redis-password-file", required_argument, NULL, STORE_PASSWORD_FILE },
-        { "redis-prefix", required_argument, NULL, STORE_PREFIX },
-        STORE_TLS_OPTIONS,
+        STORE_REDIS_OPTIONS,
         { "json", no_argument, NULL, JSON },
         { "help", no_argument, NULL, 'h' },
         { NULL, 0, NULL, 0 },

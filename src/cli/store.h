@@ -31,15 +31,18 @@ enum store_option {
     STORE_PERCENT_SEED
 };
 
-#define STORE_TLS_OPTIONS                                                \
-    { "redis-ca-file", required_argument, NULL, STORE_CA_FILE },         \
-        { "redis-cert-file", required_argument, NULL, STORE_CERT_FILE }, \
-    {                                                                    \
-        "redis-key-file", required_argument, NULL, STORE_KEY_FILE        \
+#define STORE_REDIS_OPTIONS                                                      \
+    { "redis", required_argument, NULL, STORE_REDIS },                           \
+        { "redis-password-file", required_argument, NULL, STORE_PASSWORD_FILE }, \
+        { "redis-prefix", required_argument, NULL, STORE_PREFIX },               \
+        { "redis-ca-file", required_argument, NULL, STORE_CA_FILE },             \
+        { "redis-cert-file", required_argument, NULL, STORE_CERT_FILE },         \
+    {                                                                            \
+        "redis-key-file", required_argument, NULL, STORE_KEY_FILE                \
     }
 
 /* The help on a shared file. */
-#define STORE_SHARED_HELP                                                                       \
+#define STORE_SHARED_HELP                                                                          \
     "      --shared FILE      count in this file, together with other processes of this machine\n" \
     "                         that use it; a name without / is a file in /dev/shm\n"
 

@@ -1,6 +1,7 @@
 /* ask.c - one question to a control socket, and its answer taken apart. */
 #include "cli/live/live.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -169,7 +170,8 @@ struct span live_decode(char *text, struct span field)
 {
     size_t len = 0;
     for (size_t i = 0; i < field.len; i++) {
-        if (field.data[i] == '%' && i + 2 < field.len) {
+        if (field.data[i] == '%' && i + 2 < field.len && isxdigit((unsigned char)field.data[i + 1]) &&
+            isxdigit((unsigned char)field.data[i + 2])) {
             const char digits[] = { field.data[i + 1], field.data[i + 2], '\0' };
             text[len++] = (char)strtoul(digits, NULL, 16);
             i += 2;

@@ -56,19 +56,29 @@ serve_stop() {
     kill "$served" && wait "$served"
 }
 
-# wait_for_pong: succeed once the server answers a client.
-wait_for_pong() {
+# await COMMAND [WORD]...: succeed once the command does; it has 20 seconds.
+await() {
     tries=0
-    until [ "$(told ping)" = PONG ]; do
+    until "$@"; do
         tries=$((tries + 1))
         [ $tries -gt 200 ] && return 1
         sleep 0.1
     done
 }
 
+# pongs COMMAND [WORD]...: succeed if a command that asks the server prints PONG.
+pongs() {
+    [ "$("$@" ping)" = PONG ]
+}
+
 # told WORD...: print the server's answer in one line.
 told() {
     redis-cli -s s.sock "$@" 2>&1 | paste -sd' '
+}
+
+# login_has NUMBER: succeed if the server's limit of that name has so many permits.
+login_has() {
+    [ "$(told weir.peek login a | cut -d' ' -f2)" = "$1" ]
 }
 
 if command -v redis-cli >/dev/null; then
@@ -79,11 +89,7 @@ if command -v redis-cli >/dev/null; then
     [ "$(printf 'PING\nWEIR.TRY login b\nPING again\n' | redis-cli -s s.sock 2>&1 | grep -c -e PONG -e again)" = 2 ]
     verdict 'serve answers several commands of one connection' $?
     printf 'login = fixed_window limit=9 period=1h\n' >new.conf && mv new.conf served.conf
-    tries=0
-    until [ "$(told weir.peek login a | cut -d' ' -f2)" = 9 ] || [ $tries -gt 200 ]; do
-        tries=$((tries + 1))
-        sleep 0.1
-    done
+    await login_has 9
     [ "$(told weir.peek login a | cut -d' ' -f1-3)" = '1 9 8' ]
     verdict 'serve follows its policy file, and used permits stay used' $?
     serve_stop && [ ! -e s.sock ] && [ ! -s err ]
@@ -120,35 +126,19 @@ if command -v redis-cli >/dev/null; then
     verdict 'serve takes options from a file' $?
     printf 'changed\n' >pw
     kill -HUP "$served"
-    tries=0
-    until [ "$(redis-cli -s s.sock --no-auth-warning -a changed ping)" = PONG ] || [ $tries -gt 200 ]; do
-        tries=$((tries + 1))
-        sleep 0.1
-    done
+    await pongs redis-cli -s s.sock --no-auth-warning -a changed
     [ "$(redis-cli -s s.sock --no-auth-warning -a changed ping)" = PONG ] &&
         [ "$(redis-cli -s s.sock --no-auth-warning -a secret ping 2>&1)" != PONG ] && [ ! -s err ]
     verdict 'serve reads a new password on SIGHUP' $?
     printf 'password-file pw\nnonsense\n' >serve.conf
     kill -HUP "$served"
-    tries=0
-    until grep -q 'serve.conf:2: ' err || [ $tries -gt 200 ]; do
-        tries=$((tries + 1))
-        sleep 0.1
-    done
+    await grep -q 'serve.conf:2: ' err
     printf 'policies served.conf\npassword-file pw\nmax-keys 8\n' >serve.conf
     kill -HUP "$served"
-    tries=0
-    until grep -q 'restart the server for the others' err || [ $tries -gt 200 ]; do
-        tries=$((tries + 1))
-        sleep 0.1
-    done
+    await grep -q 'restart the server for the others' err
     printf 'policies served.conf\n' >serve.conf
     kill -HUP "$served"
-    tries=0
-    until grep -q 'cannot lose its password' err || [ $tries -gt 200 ]; do
-        tries=$((tries + 1))
-        sleep 0.1
-    done
+    await grep -q 'cannot lose its password' err
     has err 'serve.conf:2: ' && has err 'restart the server for the others' && has err 'cannot lose its password' &&
         [ "$(told ping)" = 'NOAUTH Authentication required. ' ] &&
         [ "$(redis-cli -s s.sock --no-auth-warning -a changed ping)" = PONG ]
@@ -161,15 +151,11 @@ if command -v redis-cli >/dev/null; then
     verdict 'serve tells the keys that are denied most, and its counters over HTTP' $?
     serve_stop
     serve_start --max-clients 1 && mkfifo hold && { redis-cli -s s.sock <hold >held & } && exec 9>hold && echo ping >&9
-    tries=0
-    until grep -q PONG held || [ $tries -gt 200 ]; do
-        tries=$((tries + 1))
-        sleep 0.1
-    done
+    await grep -q PONG held
     [ "$(told ping)" != PONG ] # redis-cli shows the server's reason only if it has written before the end
     verdict 'serve turns away clients beyond --max-clients' $?
     exec 9>&-
-    wait_for_pong
+    await pongs told
     verdict 'and serves them when others have left' $?
     serve_stop
     if command -v openssl >/dev/null && redis-cli --help 2>&1 | grep -q -e --cacert; then
@@ -193,20 +179,12 @@ if command -v redis-cli >/dev/null; then
             -addext subjectAltName=IP:127.0.0.1 >/dev/null 2>&1
         secure ping >refused
         kill -HUP "$served"
-        tries=0
-        until [ "$(secure ping)" = PONG ] || [ $tries -gt 200 ]; do
-            tries=$((tries + 1))
-            sleep 0.1
-        done
+        await pongs secure
         ! grep -q PONG refused && [ "$(secure ping)" = PONG ] && [ ! -s err ]
         verdict 'serve reads a renewed certificate on SIGHUP' $?
         printf 'nonsense\n' >tls.key
         kill -HUP "$served"
-        tries=0
-        until grep -q 'tls.key: ' err || [ $tries -gt 200 ]; do
-            tries=$((tries + 1))
-            sleep 0.1
-        done
+        await grep -q 'tls.key: ' err
         [ "$(secure ping)" = PONG ] && has err 'tls.key: '
         verdict 'and keeps its certificate if the new one cannot be used' $?
         serve_stop
