@@ -31,8 +31,8 @@ static int64_t stage_time(void *user)
 static void note_end(struct weir_op *op, int status)
 {
     struct waiting *waiting = (struct waiting *)(void *)op;
-    atomic_fetch_add(&((struct stage *)op->user)->done_count, 1);
     atomic_store(&waiting->status, status);
+    atomic_fetch_add(&((struct stage *)op->user)->done_count, 1); /* last: the test reads the status after it */
 }
 
 static void stage_open(struct stage *stage, const char *policy)
