@@ -121,6 +121,7 @@ TEST(hiredis_understands_every_reply, 60)
 struct fleet {
     struct serve *servers;
     atomic_int next;     /* the number of the next client */
+    atomic_int answered; /* clients that a server has answered */
     atomic_int admitted; /* by all clients */
     atomic_int moves;    /* connections that broke */
     atomic_int errors;   /* replies that were errors: on a busy machine Redis may answer too late */
@@ -135,6 +136,7 @@ static void *client_run(void *argument)
     struct fleet *fleet = argument;
     int at = atomic_fetch_add(&fleet->next, 1);
     redisContext *connection = NULL;
+    bool is_answered = false;
     for (bool is_denied = false; !is_denied;) {
         if (!connection)
             connection = serve_connect(&fleet->servers[++at % SERVERS]);
@@ -148,6 +150,8 @@ static void *client_run(void *argument)
         }
         if (!reply)
             continue;
+        atomic_fetch_add(&fleet->answered, !is_answered);
+        is_answered = true;
         if (reply->type != REDIS_REPLY_ARRAY) {
             must(reply->type == REDIS_REPLY_ERROR, "a decision or an error");
             atomic_fetch_add(&fleet->errors, 1);
@@ -172,8 +176,8 @@ TEST(clients_of_a_server_that_is_killed_go_on_with_another_and_the_limit_holds, 
     struct fleet fleet = { .servers = servers };
     struct crew crew;
     crew_start(&crew, CLIENTS, client_run, &fleet);
-    while (atomic_load(&fleet.admitted) < LIMIT / 4)
-        usleep(100);
+    while (atomic_load(&fleet.admitted) < LIMIT / 4 || atomic_load(&fleet.answered) < CLIENTS)
+        usleep(100); /* each server has clients to lose */
     daemon_kill(&servers[1].daemon);
     atomic_store(&fleet.killed, true);
     crew_join(&crew);
