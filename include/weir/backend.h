@@ -78,7 +78,7 @@ struct weir_backend_request {
      * request made with the same handle brings the same note, and all of them have the same key and limit_id. Several
      * threads may bring one note concurrently, so guard it with whatever guards the key. It begins as zeroes. */
     struct weir_backend_hint *hint;
-    /* WEIR_TAKE without `ahead`: NULL, or the reservation for its permits. If they are charged and can be returned,
+    /* WEIR_TAKE: NULL, or the reservation for its `cost` permits. If they are charged and can be returned,
      * write the time of the charge to at_us, at least 1; a return brings it as `ahead` of WEIR_REFUND. Write nothing
      * after the request has ended. For other requests it means nothing. */
     struct weir_reservation *reservation;

@@ -442,7 +442,7 @@ struct weir_reservation {
 
 /* Take `estimate` permits as weir_try() would, and note in *reservation what weir_settle() needs. An estimate above the
  * limit can never be admitted: take the limit instead, and settle the rest. Errors as weir_try(); on an error neither
- * output is written. In hybrid mode a reservation is a round trip to Redis. */
+ * output is written. */
 WEIR_API int weir_reserve(weir_limit *limit, struct weir_key key, int64_t estimate, struct weir_decision *out,
                           struct weir_reservation *reservation);
 
@@ -461,6 +461,8 @@ WEIR_API int weir_reserve_all(weir *w, const struct weir_request *requests, size
  * how many have come back. After a reset, permits of later requests may come back instead.
  *
  * If more were used than reserved, the difference is charged, as by weir_charge().
+ *
+ * In hybrid mode the permits of a busy key join a lease, or go to Redis with this instance's next call there.
  *
  * Settle once: a second call corrects a second time. WEIR_EINVAL if *reservation is none. In the modes on Redis also
  * the errors of weir_refund() and weir_charge(): the correction is then lost, except that WEIR_ETIME leaves open

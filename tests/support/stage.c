@@ -184,8 +184,8 @@ void stage_open_as(struct stage *stage, const char *policy, const struct stage_s
     pthread_mutex_init(&remote->mutex, NULL);
     must_succeed(memory_open(&read, &remote->store));
     const struct hybrid_settings own = {
-        .leases = { .life_us = STAGE_LIFE_US,
-                    .excess = 100,
+        .leases = { .life_us = settings->life_us ? settings->life_us : STAGE_LIFE_US,
+                    .excess = settings->excess ? settings->excess : 100,
                     .denial_us = 2 * WEIR_SECOND,
                     .max = read.lease_max,
                     .instances = 1 },

@@ -53,6 +53,8 @@ struct stage_settings {
     int64_t max_keys;               /* 1000 */
     int64_t max_bytes;              /* 64 MiB */
     int64_t lease_max;              /* no bound */
+    int64_t life_us;                /* STAGE_LIFE_US */
+    int64_t excess;                 /* 100 */
     int64_t (*now_us)(void *stage); /* the clock of leases: the stage's; `stage` is the stage */
 };
 

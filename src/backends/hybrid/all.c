@@ -31,7 +31,7 @@ static struct member member_decide(struct hybrid *hybrid, const struct weir_back
         lease_count(&account->lease, now_us, request->cost);
         const bool spends = account->lease.plan.algorithm != WEIR_LEAKY_BUCKET;
         if (spends || lease_decide(&account->lease, now_us, request->cost, WEIR_PEEK, out) == LEASE_DENIED)
-            member.answer = request_decide(shard, account, now_us, request->cost, out);
+            member.answer = request_decide(shard, account, now_us, request, out);
         member.order.era = account->lease.era;
         if (member.answer == LEASE_UNDECIDED)
             member.is_known = lease_recall(&account->lease, now_us, out);
@@ -79,8 +79,9 @@ static void member_lease(struct hybrid *hybrid, const struct weir_backend_reques
     lease_call_send(call);
     if (order.ahead == 0)
         return;
-    const struct weir_backend_request asked = hybrid_remote_request(request, &order);
+    struct weir_backend_request asked = hybrid_remote_request(request, &order);
     struct weir_decision decision, unused;
+    asked.reservation = NULL; /* it has been noted */
     if (hybrid->remote->ops->decide(hybrid->remote, &asked, 1, false, deadline_us, &decision) == WEIR_OK)
         request_answered_in_group(hybrid, request, &order, now_us, &decision, &unused);
     else

@@ -70,7 +70,7 @@ static struct step each_begin(struct hybrid *hybrid, const struct weir_backend_r
     } else {
         lease_count(&account->lease, now_us, request->cost);
         const bool queues = account->call && lease_call_has_waiters(account->call);
-        if (!queues && request_decide(shard, account, now_us, request->cost, out) != LEASE_UNDECIDED) {
+        if (!queues && request_decide(shard, account, now_us, request, out) != LEASE_UNDECIDED) {
             if (lease_runs_low(&account->lease))
                 step.call = request_call_ahead(hybrid, shard, account, request, now_us);
         } else {
@@ -107,7 +107,7 @@ static int each_ask_until_decided(struct hybrid *hybrid, const struct weir_backe
         lock_take(&shard->mutex);
         struct account *account = request_account(hybrid, shard, request, now_us);
         if (account && tries < LACKING_TRIES) {
-            answer = request_decide(shard, account, now_us, request->cost, out);
+            answer = request_decide(shard, account, now_us, request, out);
             if (answer == LEASE_UNDECIDED)
                 order = request_make_order(hybrid, account, now_us, request->cost, 0);
         }
@@ -204,6 +204,7 @@ static int each_decide(struct hybrid *hybrid, struct batch *batch, int64_t deadl
             .node = { .kind = WAITER_THREAD, .deadline_us = deadline_us, .now_us = requests[i].now_us },
             .key = requests[i].key,
             .cost = requests[i].cost,
+            .reservation = requests[i].reservation,
             .out = &batch->out[i],
         };
     }
@@ -263,6 +264,8 @@ static bool each_decide_by_lease(struct hybrid *hybrid, const struct weir_backen
         answer = lease_hit(&account->lease, now_us, request->cost, out);
         shard->lease_hits += answer == LEASE_SPENT;
         shard->denial_hits += answer == LEASE_DENIED;
+        if (answer == LEASE_SPENT)
+            request_note(request, &account->lease);
         if (answer == LEASE_SPENT && lease_runs_low(&account->lease))
             call = request_call_ahead(hybrid, shard, account, request, now_us);
     }

@@ -102,47 +102,91 @@ static void hybrid_forget_denial(struct hybrid *hybrid, const struct weir_backen
     lock_give(&shard->mutex);
 }
 
-/* Charge the lease if it covers the cost: its permits are charged in Redis already. */
-static bool hybrid_charge_lease(struct hybrid *hybrid, const struct weir_backend_request *request,
-                                struct weir_decision *out)
+/* True for a limit whose permits are departure slots, which pass and cannot come back. */
+static bool hybrid_has_slots(const struct weir_backend_request *request)
+{
+    struct weir_plan plan;
+    weir_request_plan(request, &plan);
+    return plan.algorithm == WEIR_LEAKY_BUCKET;
+}
+
+/* Charge the lease as far as it covers the cost: its permits are charged in Redis already. Return what is left to charge;
+ * if that is 0, *out is filled. */
+static int64_t hybrid_charge_lease(struct hybrid *hybrid, const struct weir_backend_request *request,
+                                   struct weir_decision *out)
 {
     const int64_t now_us = hybrid_time(hybrid, request->now_us);
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
-    bool charged = false;
+    struct lease_call *call = NULL;
+    struct weir_backend_request covered = *request;
+    covered.cost = 0;
     lock_take(&shard->mutex);
     struct account *account = request_account(hybrid, shard, request, now_us);
-    if (account && account->lease.plan.algorithm != WEIR_LEAKY_BUCKET &&
-        lease_left(&account->lease, now_us) >= request->cost)
-        charged = request_decide(shard, account, now_us, request->cost, out) == LEASE_SPENT;
+    if (account && account->lease.plan.algorithm != WEIR_LEAKY_BUCKET) {
+        struct weir_decision decision;
+        lease_count(&account->lease, now_us, request->cost);
+        covered.cost = min_of(request->cost, lease_left(&account->lease, now_us));
+        if (covered.cost > 0)
+            request_decide(shard, account, now_us, &covered, &decision);
+        if (covered.cost == request->cost)
+            *out = decision;
+        if (covered.cost == request->cost && lease_runs_low(&account->lease))
+            call = request_call_ahead(hybrid, shard, account, request, now_us);
+    }
     lock_give(&shard->mutex);
-    return charged;
+    lease_call_send(call);
+    return request->cost - covered.cost;
 }
 
-/* Reserve in Redis, which alone knows when it charges. What this instance has leased may still cover a request that
- * Redis denies; such permits do not come back. */
-static int hybrid_reserve(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t deadline_us,
-                          struct weir_decision *out)
+/* Take back permits that a reservation did not need: they join the lease, or go to Redis beside the next call. False:
+ * Redis must be asked now. */
+static bool hybrid_settle_here(struct hybrid *hybrid, const struct weir_backend_request *request,
+                               struct weir_decision *out)
 {
-    hybrid_give_back(hybrid, request);
-    const int error = hybrid->remote->ops->decide(hybrid->remote, request, 1, false, deadline_us, out);
-    if (!error && !out->allowed)
-        hybrid_charge_lease(hybrid, request, out);
-    return error;
+    const int64_t now_us = hybrid_time(hybrid, request->now_us);
+    struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
+    bool settled = false;
+    lock_take(&shard->mutex);
+    const struct lease_rules rules = hybrid_rules(hybrid);
+    struct account *account = request_account(hybrid, shard, request, now_us);
+    if (account && account->lease.plan.algorithm != WEIR_LEAKY_BUCKET)
+        settled = lease_settle(&account->lease, &rules, now_us, request->cost, request->ahead, account->call != NULL);
+    if (settled) {
+        account_count_lost(shard, account);
+        if (!lease_recall(&account->lease, now_us, out))
+            *out = (struct weir_decision){ .allowed = true, .source = WEIR_BY_LEASE, .limit = account->lease.plan.size };
+    }
+    lock_give(&shard->mutex);
+    return settled;
 }
 
+/* Do what a verb needs of the account alone. True: the request is decided. False: the remote must be asked for *rest. */
+static bool hybrid_decide_here(struct hybrid *hybrid, const struct weir_backend_request *request,
+                               struct weir_backend_request *rest, struct weir_decision *out)
+{
+    *rest = *request;
+    if (request->verb == WEIR_CHARGE) {
+        rest->cost = hybrid_charge_lease(hybrid, request, out);
+        return rest->cost == 0;
+    }
+    return request->verb == WEIR_REFUND && request->ahead > 0 && hybrid_settle_here(hybrid, request, out);
+}
+
+/* A charge that fails may have been covered in part: its lease is then short of that part. */
 static int hybrid_decide_other_verb(struct hybrid *hybrid, const struct weir_backend_request *request,
                                     int64_t deadline_us, struct weir_decision *out)
 {
     const int64_t asked_us = hybrid_time(hybrid, request->now_us);
+    struct weir_backend_request rest;
     if (request->verb == WEIR_PEEK)
         return hybrid_peek(hybrid, request, deadline_us, out);
-    if (request->verb == WEIR_TAKE && request->reservation)
-        return hybrid_reserve(hybrid, request, deadline_us, out);
-    if (request->verb == WEIR_CHARGE && hybrid_charge_lease(hybrid, request, out))
+    if (hybrid_decide_here(hybrid, request, &rest, out))
         return WEIR_OK;
     if (request->verb == WEIR_RESET)
         hybrid_forget_lease(hybrid, request);
-    const int error = hybrid->remote->ops->decide(hybrid->remote, request, 1, false, deadline_us, out);
+    else
+        hybrid_give_back(hybrid, request);
+    const int error = hybrid->remote->ops->decide(hybrid->remote, &rest, 1, false, deadline_us, out);
     if (request->verb == WEIR_RESET)
         hybrid_forget_lease(hybrid, request);
     else if (!error && request->verb == WEIR_REFUND)
@@ -150,10 +194,10 @@ static int hybrid_decide_other_verb(struct hybrid *hybrid, const struct weir_bac
     return error;
 }
 
-/* True for a take that a lease may decide. */
+/* True for a take that a lease may decide. What is leased of a queue cannot be reserved. */
 static bool hybrid_is_plain_take(const struct weir_backend_request *request)
 {
-    return request->verb == WEIR_TAKE && request->ahead == 0 && !request->reservation;
+    return request->verb == WEIR_TAKE && request->ahead == 0 && !(request->reservation && hybrid_has_slots(request));
 }
 
 /* ---- The vtable ---- */
@@ -165,9 +209,7 @@ static int hybrid_decide(struct weir_backend *backend, const struct weir_backend
     if (n == 1 && hybrid_is_plain_take(requests)) /* a group of one, too */
         return hybrid_decide_one(hybrid, requests, deadline_us, out);
     deadline_us = hybrid_deadline_us(deadline_us);
-    if (all && requests->reservation && n > 1)
-        return hybrid->remote->ops->decide(hybrid->remote, requests, n, true, deadline_us, out);
-    if (all && !requests->reservation)
+    if (all && n > 1)
         return hybrid_decide_all(hybrid, requests, n, deadline_us, out);
     int error = WEIR_OK;
     for (size_t i = 0, part; !error && i < n; i += part) {
@@ -187,13 +229,15 @@ static int hybrid_submit(struct weir_backend *backend, const struct weir_backend
                          struct weir_op *op)
 {
     struct hybrid *hybrid = (struct hybrid *)backend;
+    struct weir_backend_request rest;
     if (hybrid_is_plain_take(request))
         return hybrid_submit_one(hybrid, request, deadline_us, op);
-    if (request->verb == WEIR_CHARGE && hybrid_charge_lease(hybrid, request, &op->decision))
+    if (hybrid_decide_here(hybrid, request, &rest, &op->decision))
         return WEIR_OK;
     if (request->verb == WEIR_REFUND)
         hybrid_forget_denial(hybrid, request);
-    return hybrid->remote->ops->submit(hybrid->remote, request, deadline_us, op);
+    hybrid_give_back(hybrid, request);
+    return hybrid->remote->ops->submit(hybrid->remote, &rest, deadline_us, op);
 }
 
 static void hybrid_stats(struct weir_backend *backend, struct weir_stats *add)

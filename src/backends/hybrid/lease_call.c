@@ -48,6 +48,21 @@ static struct weir_key waiter_key(struct hybrid_waiter *waiter)
     return op ? op->request.key : waiter_thread(waiter)->key;
 }
 
+/* NULL: it is none. */
+static struct weir_reservation *waiter_reservation(struct hybrid_waiter *waiter)
+{
+    struct weir_op *op = waiter_op(waiter);
+    return !op ? waiter_thread(waiter)->reservation : op->verb == WEIR_OP_RESERVE ? &op->reservation : NULL;
+}
+
+/* Note when the permits of a waiter that has been admitted were charged, if it reserves them. */
+static void waiter_note(struct hybrid_waiter *waiter, int64_t charged_us)
+{
+    struct weir_reservation *reservation = waiter_reservation(waiter);
+    if (reservation)
+        reservation->at_us = charged_us;
+}
+
 static struct weir_decision *waiter_out(struct hybrid_waiter *waiter)
 {
     struct weir_op *op = waiter_op(waiter);
@@ -105,6 +120,7 @@ static struct lease_call *lease_call_new(struct hybrid *hybrid, const struct wei
     call->shard = account_shard(&hybrid->accounts, request->hash);
     call->request = *request;
     call->request.key = weir_key(call->key, request->key.len);
+    call->request.reservation = NULL;
     memcpy(call->key, request->key.data, request->key.len);
     call->deadline_us = deadline_us;
     call->op.done = lease_call_answered;
@@ -119,10 +135,20 @@ static void lease_call_add(struct lease_call *call, struct hybrid_waiter *waiter
     call->end = &waiter->next;
 }
 
+/* Let the call note when its first waiter's permits were charged, if that one reserves them. */
+static void lease_call_set_reservation(struct lease_call *call)
+{
+    const bool reserves = waiter_reservation(call->first) != NULL;
+    call->op.verb = reserves ? WEIR_OP_RESERVE : WEIR_OP_TRY;
+    call->op.reservation = (struct weir_reservation){ .permits = -1 };
+    call->request.reservation = reserves ? &call->op.reservation : NULL;
+}
+
 /* Make the waiter's request the one that the call asks for. */
 static void lease_call_lead(struct lease_call *call, struct hybrid_waiter *waiter)
 {
     lease_call_add(call, waiter);
+    lease_call_set_reservation(call);
     call->is_led = true;
     call->present = 1;
 }
@@ -225,8 +251,11 @@ static void lease_call_end_leader(struct lease_call *call, struct account_shard 
     *out = call->op.decision;
     out->ahead = out->age_us = 0;
     out->remaining = min_of(out->limit, out->remaining + left);
-    if (!out->allowed && left >= cost && lease_decide(&account->lease, now_us, cost, WEIR_TAKE, out) == LEASE_SPENT)
+    waiter_note(leader, call->op.reservation.at_us);
+    if (!out->allowed && left >= cost && lease_decide(&account->lease, now_us, cost, WEIR_TAKE, out) == LEASE_SPENT) {
+        waiter_note(leader, lease_spent_charged_us(&account->lease));
         shard->lease_hits++;
+    }
     ended_add(ended, leader);
 }
 
@@ -251,6 +280,8 @@ static void lease_call_serve(struct lease_call *call, struct account_shard *shar
                                                        lease_was_denied(lease, &call->order, call->asked_us, now_us,
                                                                         cost, &call->op.decision, &decision));
         if (spent || denied) {
+            if (spent)
+                waiter_note(waiter, lease_spent_charged_us(lease));
             shard->lease_hits += spent;
             shard->denial_hits += denied;
             *waiter_out(waiter) = decision;
@@ -310,6 +341,7 @@ static struct lease_call *lease_call_ask_again(struct lease_call *call, struct l
     }
     call->request.now_us = call->first->now_us;
     call->is_led = true;
+    lease_call_set_reservation(call);
     lease_call_set_order(call, &order, now_us);
     return others;
 }

@@ -48,6 +48,7 @@ struct hybrid_thread_waiter {
     struct hybrid_waiter node;
     struct weir_key key;
     int64_t cost;
+    struct weir_reservation *reservation; /* NULL: it is none */
     struct weir_decision *out;
     int status;
     atomic_bool done; /* release: status and *out */

@@ -46,10 +46,12 @@ struct account *request_enter(struct hybrid *hybrid, struct account_shard *shard
     }
 }
 
-enum lease_answer request_decide(struct account_shard *shard, struct account *account, int64_t now_us, int64_t cost,
-                                 struct weir_decision *out)
+enum lease_answer request_decide(struct account_shard *shard, struct account *account, int64_t now_us,
+                                 const struct weir_backend_request *request, struct weir_decision *out)
 {
-    const enum lease_answer answer = lease_decide(&account->lease, now_us, cost, WEIR_TAKE, out);
+    const enum lease_answer answer = lease_decide(&account->lease, now_us, request->cost, WEIR_TAKE, out);
+    if (answer == LEASE_SPENT)
+        request_note(request, &account->lease);
     shard->lease_hits += answer == LEASE_SPENT;
     shard->denial_hits += answer == LEASE_DENIED;
     return answer;
@@ -110,7 +112,7 @@ bool request_answered(struct hybrid *hybrid, const struct weir_backend_request *
     struct account *account = request_take_answer(hybrid, shard, request, order, asked_us, now_us, decision, out);
     /* A denied request may be covered by permits that other requests have leased since. */
     if (account && (lacks || !decision->allowed) && lease_left(&account->lease, now_us) >= request->cost)
-        decided = request_decide(shard, account, now_us, request->cost, out) == LEASE_SPENT;
+        decided = request_decide(shard, account, now_us, request, out) == LEASE_SPENT;
     lock_give(&shard->mutex);
     return decided;
 }

@@ -18,9 +18,17 @@ struct account *request_account(struct hybrid *hybrid, struct account_shard *sha
 struct account *request_enter(struct hybrid *hybrid, struct account_shard *shard,
                               const struct weir_backend_request *request, int64_t now_us) TAKES(shard->mutex);
 
-/* Decide a take of `cost` by the lease, and count the result in the shard. */
-enum lease_answer request_decide(struct account_shard *shard, struct account *account, int64_t now_us, int64_t cost,
-                                 struct weir_decision *out) REQUIRES(shard->mutex);
+/* Note when the permits that a request has just taken from the lease were charged, if it is a reservation. */
+static inline void request_note(const struct weir_backend_request *request, const struct lease *lease)
+{
+    if (request->reservation)
+        request->reservation->at_us = lease_spent_charged_us(lease);
+}
+
+/* Decide a request as a take by the lease, and count the result in the shard. */
+enum lease_answer request_decide(struct account_shard *shard, struct account *account, int64_t now_us,
+                                 const struct weir_backend_request *request, struct weir_decision *out)
+    REQUIRES(shard->mutex);
 
 /* Return what to order from Redis for a request of `cost`; `waiting` is what others need as well. */
 struct lease_order request_make_order(const struct hybrid *hybrid, struct account *account, int64_t now_us,

@@ -171,11 +171,11 @@ bool state_return(const struct weir_plan *plan, int64_t *state, int64_t now_us, 
 bool state_decide_request(const struct weir_plan *plan, int64_t *state, int64_t now_us, enum weir_verb verb,
                           const struct weir_backend_request *request, struct weir_decision *out)
 {
-    if (verb == WEIR_TAKE && request->ahead > 0)
-        return state_take_ahead(plan, state, now_us, request->cost, request->ahead, request->spread, out);
     if (verb == WEIR_REFUND && request->ahead > 0)
         return state_return(plan, state, now_us, request->ahead, request->cost, out);
-    const bool changed = state_decide(plan, state, now_us, request->cost, verb, out);
+    const bool changed = verb == WEIR_TAKE && request->ahead > 0
+                             ? state_take_ahead(plan, state, now_us, request->cost, request->ahead, request->spread, out)
+                             : state_decide(plan, state, now_us, request->cost, verb, out);
     if (verb == WEIR_TAKE && out->allowed && request->reservation) {
         state_used(plan, state, &now_us); /* if a clock that stepped back is held, the charge is at the state's time */
         request->reservation->at_us = max_of(1, now_us);

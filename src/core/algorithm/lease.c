@@ -31,6 +31,17 @@ static int64_t good_for_us(const struct weir_plan *plan, const struct weir_decis
     return decision->reset_after_us - max_of(0, refills - 1) * plan->period_us;
 }
 
+/* Return the earliest time of a charge whose permits come back together with those that were charged at `charged_us`
+ * and are good for `good_us`. */
+static int64_t from_us(const struct weir_plan *plan, int64_t charged_us, int64_t good_us)
+{
+    switch (plan->algorithm) {
+    case WEIR_SLIDING_WINDOW: return charged_us - charged_us % plan->period_us;
+    case WEIR_FIXED_WINDOW: return charged_us + good_us - plan->period_us;
+    default: return is_greedy(plan) ? charged_us : charged_us + good_us - plan->period_us;
+    }
+}
+
 /* Return how much longer, at least, a cost that is `more` permits larger has to wait. */
 static int64_t further_wait_us(const struct weir_plan *plan, int64_t more)
 {
@@ -82,20 +93,26 @@ static void batch_shrink(const struct weir_plan *plan, struct lease_batch *batch
     const int64_t later_us = permits * plan->q / plan->p * plan->tick_us;
     batch->left -= permits;
     batch->charged_us += batch->charged_us > 0 ? later_us : 0;
+    batch->from_us = batch->charged_us;
     batch->asked_us += later_us;
     batch->end_us += later_us;
 }
 
-/* Add what is left of a batch to the rest. Batches that end together were charged in one block; otherwise all count as
- * charged in the older one, which gives back no permit too many. */
-static void rest_add(struct lease *lease, const struct lease_batch *batch)
+/* True if permits charged at these times stop counting together. */
+static bool is_one_block(const struct weir_plan *plan, int64_t a_us, int64_t b_us)
 {
-    const int64_t left = lease->rest.left, charged_us = lease->rest.charged_us;
-    lease->rest = *batch;
-    if (left > 0) {
-        lease->rest.left += left;
-        lease->rest.charged_us = min_of(charged_us, batch->charged_us);
-    }
+    return plan->algorithm != WEIR_SLIDING_WINDOW || div_down(a_us, plan->period_us) == div_down(b_us, plan->period_us);
+}
+
+/* Add permits to a rest: those of a sliding window to one of their block. Where there is none, all count as charged
+ * with the oldest, which gives back no permit too many. */
+static void rest_add(struct lease *lease, int64_t permits, int64_t charged_us)
+{
+    struct lease_rest *rest = lease->rests, *last = &lease->rests[LEASE_RESTS - 1];
+    while (rest < last && rest->left > 0 && !is_one_block(&lease->plan, rest->charged_us, charged_us))
+        rest++;
+    rest->charged_us = rest->left > 0 ? min_of(rest->charged_us, charged_us) : charged_us;
+    rest->left += permits;
 }
 
 static inline int64_t batch_left(struct lease *lease, struct lease_batch *batch, int64_t now_us)
@@ -104,7 +121,7 @@ static inline int64_t batch_left(struct lease *lease, struct lease_batch *batch,
     const int64_t left = batch->left;
     if (left > 0 && now_us >= batch->end_us) {
         if (plan->algorithm == WEIR_SLIDING_WINDOW && batch->charged_us > 0)
-            rest_add(lease, batch);
+            rest_add(lease, left, batch->charged_us);
         if (is_greedy(plan))
             batch_shrink(plan, batch, now_us);
         else
@@ -248,6 +265,7 @@ static void add_batch(struct lease *lease, const struct lease_batch *grant)
     batch->asked_us = min_of(batch->asked_us, grant->asked_us);
     batch->end_us = min_of(batch->end_us, grant->end_us);
     batch->charged_us = min_of(batch->charged_us, grant->charged_us);
+    batch->from_us = is_greedy(&lease->plan) ? batch->charged_us : max_of(batch->from_us, grant->from_us);
 }
 
 /* Return how long, at least, one permit has to wait if `decision` leaves none. */
@@ -359,6 +377,7 @@ void lease_answered(struct lease *lease, const struct lease_rules *rules, const 
         .slot_us = now_us + decision->delay_us,
         .next = direct,
         .charged_us = order->ahead > 0 ? decision->age_us : 0,
+        .from_us = order->ahead > 0 ? from_us(plan, decision->age_us, good_us) : 0,
     };
     if (now_us < grant.end_us)
         add_batch(lease, &grant);
@@ -366,12 +385,17 @@ void lease_answered(struct lease *lease, const struct lease_rules *rules, const 
         lease->lost += (uint64_t)granted;
 }
 
+/* Return how many permits may come back into the lease. Those made since, or on their way, may together with them exceed
+ * what one instance may have. */
+static int64_t lease_room(const struct lease *lease, const struct lease_rules *rules)
+{
+    const int64_t coming = lease->is_asked ? lease->coming : 0;
+    return max_of(0, lease_max(rules, &lease->plan) - lease->batches[0].left - lease->batches[1].left - coming);
+}
+
 void lease_give_back(struct lease *lease, const struct lease_rules *rules, uint64_t era, int64_t asked_us, int64_t cost)
 {
-    /* Leases made since, or on their way, may together with this exceed what one instance may have. */
-    const int64_t coming = lease->is_asked ? lease->coming : 0;
-    const int64_t room = lease_max(rules, &lease->plan) - lease->batches[0].left - lease->batches[1].left - coming;
-    const int64_t fits = era == lease->era ? min_of(cost, max_of(0, room)) : 0;
+    const int64_t fits = era == lease->era ? min_of(cost, lease_room(lease, rules)) : 0;
     assert(lease->plan.algorithm != WEIR_LEAKY_BUCKET);
     for (int i = 0; i < 2; i++) {
         struct lease_batch *batch = &lease->batches[i];
@@ -382,6 +406,49 @@ void lease_give_back(struct lease *lease, const struct lease_rules *rules, uint6
         }
     }
     lease->lost += (uint64_t)cost;
+}
+
+/* Return the batch that permits charged at that time can join, also one whose permits are all spent; or NULL. *passed: a
+ * window or an interval has ended since they were charged, so they have come back. */
+static struct lease_batch *batch_of(struct lease *lease, int64_t now_us, int64_t charged_us, bool *passed)
+{
+    const struct weir_plan *plan = &lease->plan;
+    const bool one_by_one = is_greedy(plan);
+    *passed = false;
+    for (int i = 0; i < 2; i++) {
+        struct lease_batch *batch = &lease->batches[i];
+        if (batch->charged_us == 0 || (!one_by_one && now_us >= batch->end_us))
+            continue;
+        if (one_by_one ? charged_us == batch->charged_us
+                       : charged_us >= batch->from_us && is_one_block(plan, charged_us, batch->charged_us))
+            return batch;
+        *passed = *passed || (!one_by_one && plan->algorithm != WEIR_SLIDING_WINDOW && charged_us < batch->from_us);
+    }
+    return NULL;
+}
+
+bool lease_settle(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost,
+                  int64_t charged_us, bool is_busy)
+{
+    bool passed;
+    const int64_t left = lease_left(lease, now_us);
+    struct lease_batch *batch = batch_of(lease, now_us, charged_us, &passed);
+    const int64_t fits = batch ? min_of(cost, lease_room(lease, rules)) : 0;
+    assert(lease->plan.algorithm != WEIR_LEAKY_BUCKET);
+    if (!batch && !passed && !is_busy && left == 0)
+        return false;
+    if (batch)
+        batch->left += fits;
+    if (fits < cost && !passed)
+        rest_add(lease, cost - fits, charged_us);
+    lease->lost += (uint64_t)(cost - fits);
+    if (lease->batches[0].left > 0 && lease->batches[1].left > 0 &&
+        lease->batches[1].asked_us < lease->batches[0].asked_us) { /* the older first */
+        const struct lease_batch younger = lease->batches[0];
+        lease->batches[0] = lease->batches[1];
+        lease->batches[1] = younger;
+    }
+    return true;
 }
 
 /* True if nothing of this batch has been used for so long that others should have it. What another instance would
@@ -401,18 +468,21 @@ static bool batch_is_idle(const struct lease *lease, const struct lease_batch *b
 int64_t lease_take_rest(struct lease *lease, int64_t now_us, bool all, int64_t *charged_us)
 {
     lease_left(lease, now_us); /* ends what has ended */
-    for (int i = 0; i < 2 && lease->rest.left == 0; i++) {
+    struct lease_rest *rest = lease->rests;
+    while (rest < &lease->rests[LEASE_RESTS - 1] && rest->left == 0)
+        rest++;
+    for (int i = 0; i < 2 && rest->left == 0; i++) {
         struct lease_batch *batch = &lease->batches[i];
         const bool can = batch->charged_us > 0 && lease->plan.algorithm != WEIR_LEAKY_BUCKET;
         if (batch->left > 0 && can && (all || batch_is_idle(lease, batch, now_us))) {
-            lease->rest = *batch;
+            *rest = (struct lease_rest){ batch->left, batch->charged_us };
             lease->lost += (uint64_t)batch->left;
             batch->left = 0;
         }
     }
-    const int64_t permits = lease->rest.left;
-    *charged_us = lease->rest.charged_us;
-    lease->rest.left = 0;
+    const int64_t permits = rest->left;
+    *charged_us = rest->charged_us;
+    rest->left = 0;
     if (permits > 0) { /* a cost that was denied may be admitted soon */
         lease->denied_cost = 0;
         lease->refunded_us = now_us;

@@ -27,7 +27,10 @@ struct lease_batch {
     int64_t asked_us, end_us; /* from end_us on, a greedy bucket's shrinks, and any other is unusable */
     int64_t slot_us, next;
     int64_t charged_us; /* by Redis's clock; 0: not known */
+    int64_t from_us;    /* permits charged since then, by Redis's clock, come back with these; greedy: these only */
 };
+
+#define LEASE_RESTS 2
 
 struct lease {
     struct weir_plan plan;
@@ -55,8 +58,11 @@ struct lease {
     int64_t count, average, turn_us, turn_len_us;
     int64_t used_us; /* the last request */
 
-    struct lease_batch rest; /* permits that were not used in time and can be given back */
-    uint64_t lost;           /* permits not used in time; the owner moves them to its own count */
+    /* Permits that are not needed here and can be given back: not used in time, or settled for less. */
+    struct lease_rest {
+        int64_t left, charged_us;
+    } rests[LEASE_RESTS];
+    uint64_t lost; /* permits not used in time; the owner moves them to its own count */
 };
 
 /* The outcome of a request. */
@@ -143,9 +149,10 @@ void lease_answered(struct lease *lease, const struct lease_rules *rules, const 
 bool lease_was_denied(struct lease *lease, const struct lease_order *order, int64_t asked_us, int64_t now_us,
                       int64_t cost, const struct weir_decision *decision, struct weir_decision *out);
 
-/* Take from the lease permits that this instance does not use: those that no request has used for long, or that ended
- * with a block of a sliding window. With `all`, take any of one grant: it can be called until it returns 0. Return their
- * number, and when Redis charged them. They count as lost here; a refund in Redis may save them for others. */
+/* Take from the lease permits that this instance does not use: those that no request has used for long, that ended
+ * with a block of a sliding window, or that lease_settle() left. With `all`, take any of one grant. It can be called
+ * until it returns 0. Return their number, and when Redis charged them. They count as lost here; a refund in Redis may
+ * save them for others. */
 int64_t lease_take_rest(struct lease *lease, int64_t now_us, bool all, int64_t *charged_us);
 
 /* Note that an order has failed. */
@@ -175,6 +182,18 @@ static inline void lease_refunded(struct lease *lease, int64_t asked_us, int64_t
  * has ended, they are lost. Not for leaky buckets, whose slots pass. */
 void lease_give_back(struct lease *lease, const struct lease_rules *rules, uint64_t era, int64_t asked_us,
                      int64_t cost);
+
+/* Return when Redis charged the permits that LEASE_SPENT has taken just now: the oldest of them. 0: not known. */
+static inline int64_t lease_spent_charged_us(const struct lease *lease)
+{
+    return lease->batches[0].charged_us;
+}
+
+/* Take back `cost` permits that were charged at `charged_us` and not used. Those that are as good as permits of a lease
+ * that still lives join it. Others wait for the next call to Redis, if one is likely to come soon: `is_busy`, or
+ * permits are left here. False: give them back now; nothing has changed. Not for leaky buckets, whose slots pass. */
+bool lease_settle(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost,
+                  int64_t charged_us, bool is_busy);
 
 /* Fill *out with what Redis last answered, as a peek would. False if it has answered nothing yet. */
 bool lease_recall(struct lease *lease, int64_t now_us, struct weir_decision *out);
