@@ -24,9 +24,9 @@
 
 #define SHARED_HELP "      --shared FILE a shared file, instead of Redis; a name without / is in /dev/shm\n"
 
-#define STATUS_HELP                                                                                       \
-    "Exit status: 0 done, 1 Redis cannot be used, or the value is not weir's, 2 wrong usage, or a file\n" \
-    "cannot be read.\n"
+#define STATUS_HELP                                                                                         \
+    "Exit status: 0 done, 1 Redis or the shared file cannot be used, or the value is not weir's, 2 wrong\n" \
+    "usage, or another file cannot be read.\n"
 
 const char PEEK_HELP[] =
     "Usage: weir peek {--redis URL | --socket PATH | --shared FILE} LIMIT KEY\n"
@@ -39,17 +39,17 @@ const char PEEK_HELP[] =
     "\n" STATUS_HELP;
 
 const char KEYS_HELP[] =
-    "Usage: weir keys --redis URL [--limit LIMIT] [--match PATTERN] [--denied]\n"
+    "Usage: weir keys {--redis URL | --shared FILE} [--limit LIMIT] [--match PATTERN] [--denied]\n"
     "\n"
-    "List the keys that have permits in use in Redis, a line each, in no order. Redis is asked in small steps (SCAN),\n"
-    "so that it serves everybody else meanwhile.\n"
+    "List the keys that have permits in use in Redis or in a shared file, a line each, in no order. Redis is asked in\n"
+    "small steps (SCAN), so that it serves everybody else meanwhile. So is the file, which needs no running process.\n"
     "\n"
     "      --limit LIMIT only keys of this limit\n"
     "      --match PATTERN\n"
     "                    only keys that the pattern matches: a key, or the first bytes of keys and *; as in the\n"
     "                    overrides of a policy file, some bytes are written %XX\n"
     "      --denied      only keys of which a request for one permit would be denied now\n"
-    "      --most N      stop after N keys\n" REDIS_HELP
+    "      --most N      stop after N keys\n" REDIS_HELP SHARED_HELP
     "      --json        print each key as a JSON object in a line\n"
     "  -h, --help        print this text\n"
     "\n" STATUS_HELP;
@@ -109,6 +109,7 @@ static int read_options(struct inspection *inspection, int argc, char **argv, in
         { NULL, 0, NULL, 0 },
     };
     static const struct option options_of_keys[] = {
+        { "shared", required_argument, NULL, STORE_SHARED },
         { "limit", required_argument, NULL, LIMIT },
         { "match", required_argument, NULL, MATCH },
         { "denied", no_argument, NULL, DENIED },
@@ -138,8 +139,8 @@ static int read_options(struct inspection *inspection, int argc, char **argv, in
     if (inspection->store.shared)
         inspection->store.mode = WEIR_MACHINE;
     else if (!inspection->store.redis_url && !inspection->socket)
-        return usage_error(command,
-                           words ? "--redis URL, --socket PATH or --shared FILE is needed" : "--redis URL is needed");
+        return usage_error(command, words ? "--redis URL, --socket PATH or --shared FILE is needed"
+                                          : "--redis URL or --shared FILE is needed");
     if (words && (strlen(argv[optind + 1]) < 1 || strlen(argv[optind + 1]) > WEIR_MAX_KEY_LEN))
         return usage_error(command, "KEY has %zu bytes, and 1 to %d are allowed", strlen(argv[optind + 1]),
                            WEIR_MAX_KEY_LEN);

@@ -183,15 +183,16 @@ static int decide_locked(struct machine *machine, const struct weir_backend_requ
 
 /* ---- No room ---- */
 
-struct weir_backend_request machine_overflow_request(const struct weir_backend_request *request, uint64_t key[3])
+struct weir_backend_request machine_overflow_request(const struct weir_backend_request *request,
+                                                     uint64_t key[MACHINE_SHARED_KEY_WORDS])
 {
     struct weir_backend_request shared = *request;
     const struct weir_limit *limit = request->limit;
     key[0] = limit->secret.k0; /* a key that no caller can name */
     key[1] = limit->secret.k1;
     key[2] = limit->override ? limit->override->hash : 0;
-    shared.key = weir_key(key, 3 * sizeof *key);
-    shared.hash = siphash13(&limit->secret, key, 3 * sizeof *key);
+    shared.key = weir_key(key, MACHINE_SHARED_KEY_WORDS * sizeof *key);
+    shared.hash = siphash13(&limit->secret, key, MACHINE_SHARED_KEY_WORDS * sizeof *key);
     shared.hint = NULL;
     return shared;
 }
@@ -215,7 +216,7 @@ __attribute__((noinline)) static int decide_full(struct machine *machine, const 
     if (request->verb == WEIR_TAKE)
         atomic_fetch_add_explicit(&machine->full, 1, memory_order_relaxed);
     if (on_full == WEIR_FULL_SHARE) {
-        uint64_t key[3];
+        uint64_t key[MACHINE_SHARED_KEY_WORDS];
         const struct weir_backend_request shared = machine_overflow_request(request, key);
         struct end shared_end;
         error = decide_locked(machine, &shared, true, out, &shared_end);

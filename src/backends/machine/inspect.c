@@ -1,54 +1,19 @@
 /* inspect.c - the inspector of a shared file, which looks at keys in it and clears them. */
+#include "backends/machine/inspector.h"
 #include "backends/machine/machine.h"
-#include "backends/machine/visit.h"
-#include "backends/shared/inspect_kind.h"
-#include "core/ground/clock.h"
-#include "core/policy/plan.h"
+#include "core/policy/policy.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-struct file_inspector {
-    const struct inspect_kind *kind; /* (c) the first member */
-    struct machine *machine;         /* (c) */
-    struct clock clock;              /* (c) */
-    struct log log;                  /* (c) */
-};
-
-static int inspect_refuse(const struct file_inspector *inspector, const char *sentence)
-{
-    log_line(&inspector->log, WEIR_LOG_ERROR, "%s", sentence);
-    return WEIR_EINVAL;
-}
-
-static void inspect_tell(const struct weir_plan *plan, int64_t *state, int64_t now_us, struct weir_inspected_state *out)
-{
-    int64_t at_us = now_us;
-    out->policy = plan_policy(plan);
-    out->used = state_used(plan, state, &at_us);
-    state_decide(plan, state, now_us, 1, WEIR_PEEK, &out->decision);
-}
-
 /* Look at a key, or remove it, under its stripe's lock. */
 static int inspect_inside(struct visit *visit, bool remove, struct weir_inspected *out)
 {
-    int64_t state[STATE_MAX_WORDS];
     int error = visit_find(visit);
     if (error || !visit->first)
         return error;
-    error = visit_read(visit, state);
-    if (error)
-        return error;
-    out->found = WEIR_FOUND_STATE;
-    inspect_tell(&visit->page->text.plan, state, visit->now_us, &out->state);
-    out->has_former = visit->page->former != NULL;
-    if (out->has_former) {
-        error = visit_read_former(visit, state);
-        if (error)
-            return error;
-        inspect_tell(visit->page->former, state, visit->now_us, &out->former);
-    }
-    return remove ? visit_remove(visit) : WEIR_OK;
+    error = inspect_tell(visit, out);
+    return error || !remove ? error : visit_remove(visit);
 }
 
 static int inspect_locked(struct visit *visit, bool remove, struct weir_inspected *out)
@@ -105,9 +70,7 @@ static int inspect_reset(weir_inspector *opaque, const char *limit, struct weir_
 static int inspect_keys(weir_inspector *opaque, const char *limit, const char *pattern,
                         int (*visit)(void *user, const struct weir_inspected *key), void *user)
 {
-    (void)limit, (void)pattern, (void)visit, (void)user;
-    return inspect_refuse((struct file_inspector *)(void *)opaque,
-                          "the keys of a shared file cannot be listed; look at one by its name");
+    return inspect_file_keys((struct file_inspector *)(void *)opaque, limit, pattern, visit, user);
 }
 
 static void inspect_close(weir_inspector *opaque)

@@ -8,52 +8,78 @@
 
 /* ---- Looking through ---- */
 
-struct tally {
-    uint64_t keys, cells;
-};
+static void cells_mark(const struct machine *machine, struct machine_stripe *stripe, uint32_t first, uint32_t n,
+                       uint8_t *is_used, uint8_t mark)
+{
+    struct walk walk = walk_begin(stripe, &machine->shape, first);
+    for (uint32_t i = 0; i < n && (i == 0 || walk_on(&walk)); i++)
+        is_used[walk.cell - 1] = mark;
+}
 
-/* Count a key and its cells. False: it cannot be read. */
-static bool check_key(struct machine *machine, struct machine_stripe *stripe, uint32_t first, struct tally *tally)
+/* Mark the cells of a key and return how many they are. 0: the key cannot be read, or a cell has a mark already, as
+ * with a chain that leads back to itself; nothing is marked then. */
+static uint32_t check_key(struct machine *machine, struct machine_stripe *stripe, uint32_t first, uint8_t *is_used)
 {
     const uint64_t what = stripe_load(stripe, cell_at(&machine->shape, first) + 1);
     const struct page *page = cell_kind(what) == CELL_KEY ? book_page(&machine->book, cell_rule(what)) : NULL;
-    if (!page)
-        return false;
+    const uint32_t n = page ? cells_for(page->words, cell_len(what)) : 0;
     struct walk walk = walk_begin(stripe, &machine->shape, first);
-    tally->keys++;
-    tally->cells += cells_for(page->words, cell_len(what));
-    return walk_skip(&walk, page->words + (cell_len(what) + 7) / 8);
+    for (uint32_t i = 0; i < n; i++) {
+        if ((i > 0 && !walk_on(&walk)) || is_used[walk.cell - 1]) {
+            cells_mark(machine, stripe, first, i, is_used, 0);
+            return 0;
+        }
+        is_used[walk.cell - 1] = 1;
+    }
+    return n;
 }
 
-static bool check_buckets(struct machine *machine, struct machine_stripe *stripe, struct tally *tally)
+/* Mark all cells of keys that can be reached, and count these. False: one cannot be read. */
+static bool check_buckets(struct machine *machine, struct machine_stripe *stripe, uint8_t *is_used, uint64_t *keys,
+                          uint64_t *cells)
 {
     const struct machine_shape *shape = &machine->shape;
     for (uint32_t bucket = 0; bucket < shape->cells; bucket++) {
         uint32_t cell = bucket_first(stripe, shape, bucket);
         while (cell != 0) {
-            if (!cell_exists(shape, cell) || tally->cells >= shape->cells || !check_key(machine, stripe, cell, tally))
+            const uint32_t n = cell_exists(shape, cell) ? check_key(machine, stripe, cell, is_used) : 0;
+            if (n == 0)
                 return false;
+            (*keys)++;
+            *cells += n;
             cell = word_low(stripe_load(stripe, cell_at(shape, cell)));
         }
     }
     return true;
 }
 
-bool stripe_check(struct machine *machine, struct machine_stripe *stripe)
+/* True if the list of free cells has cells that are no key's, each once. */
+static bool check_list(const struct machine *machine, const struct machine_stripe *stripe, uint8_t *is_used)
 {
     const struct machine_shape *shape = &machine->shape;
-    const uint64_t room = stripe_load(stripe, ROOM_WORD), counts = stripe_load(stripe, COUNTS_WORD);
-    const uint32_t bump = word_high(room), listed = word_high(counts);
-    struct tally tally = { 0 };
-    uint32_t free = word_low(room);
-    if (bump > shape->cells || listed > bump || !check_buckets(machine, stripe, &tally))
-        return false;
+    const uint32_t listed = word_high(stripe_load(stripe, COUNTS_WORD));
+    uint32_t free = word_low(stripe_load(stripe, ROOM_WORD));
     for (uint32_t i = 0; i < listed; i++) {
-        if (!cell_exists(shape, free) || cell_kind(stripe_load(stripe, cell_at(shape, free) + 1)) == CELL_KEY)
+        if (!cell_exists(shape, free) || is_used[free - 1] ||
+            cell_kind(stripe_load(stripe, cell_at(shape, free) + 1)) == CELL_KEY)
             return false;
+        is_used[free - 1] = 1;
         free = word_high(stripe_load(stripe, cell_at(shape, free)));
     }
-    return tally.keys == word_low(counts) && tally.cells + listed == bump;
+    return true;
+}
+
+bool stripe_check(struct machine *machine, struct machine_stripe *stripe)
+{
+    const uint64_t room = stripe_load(stripe, ROOM_WORD), counts = stripe_load(stripe, COUNTS_WORD);
+    const uint32_t bump = word_high(room), listed = word_high(counts);
+    uint64_t keys = 0, cells = 0;
+    uint8_t *is_used = calloc(machine->shape.cells, 1);
+    const bool is_sound = is_used && bump <= machine->shape.cells &&
+                          check_buckets(machine, stripe, is_used, &keys, &cells) &&
+                          check_list(machine, stripe, is_used) && keys == word_low(counts) && cells + listed == bump;
+    free(is_used);
+    return is_sound;
 }
 
 /* ---- Making whole ---- */
@@ -68,15 +94,14 @@ static uint64_t repair_hash(const struct machine *machine, struct machine_stripe
     return siphash13(&page->text.limit, bytes, len);
 }
 
-/* Put a key into its bucket if it can be read. Return how many cells it has; 0: it is dropped. */
-static uint32_t repair_key(struct machine *machine, struct machine_stripe *stripe, uint32_t first, int64_t *bytes)
+/* Put a key into its bucket and mark its cells, if it can be read; otherwise drop it. */
+static bool repair_key(struct machine *machine, struct machine_stripe *stripe, uint32_t first, uint8_t *is_used,
+                       int64_t *bytes)
 {
     const struct machine_shape *shape = &machine->shape;
     const uint64_t at = cell_at(shape, first), what = stripe_load(stripe, at + 1);
-    struct tally tally = { 0 };
-    if (cell_kind(what) != CELL_KEY)
-        return 0;
-    if (check_key(machine, stripe, first, &tally)) {
+    const uint32_t n = check_key(machine, stripe, first, is_used);
+    if (n > 0) {
         const size_t len = cell_len(what);
         const uint64_t hash = repair_hash(machine, stripe, first, book_page(&machine->book, cell_rule(what)), len,
                                           bytes);
@@ -87,21 +112,13 @@ static uint32_t repair_key(struct machine *machine, struct machine_stripe *strip
             stripe_store(stripe, at, word_of_halves(next, word_high(stripe_load(stripe, at))));
             stripe_store(stripe, bucket_at,
                          bucket % 2 ? word_of_halves(word_low(word), first) : word_of_halves(first, word_high(word)));
-            return (uint32_t)tally.cells;
+            return true;
         }
+        cells_mark(machine, stripe, first, n, is_used, 0);
     }
-    stripe_store(stripe, at + 1, CELL_FREE);
-    return 0;
-}
-
-/* Mark the cells of a key as used. */
-static void repair_mark(const struct machine *machine, struct machine_stripe *stripe, uint32_t first, uint32_t n,
-                        uint8_t *is_used)
-{
-    struct walk walk = walk_begin(stripe, &machine->shape, first);
-    is_used[first - 1] = 1;
-    for (uint32_t i = 1; i < n && walk_on(&walk); i++)
-        is_used[walk.cell - 1] = 1;
+    if (cell_kind(what) == CELL_KEY)
+        stripe_store(stripe, at + 1, CELL_FREE);
+    return false;
 }
 
 static void repair_all(struct machine *machine, struct machine_stripe *stripe, uint8_t *is_used, int64_t *bytes)
@@ -111,10 +128,7 @@ static void repair_all(struct machine *machine, struct machine_stripe *stripe, u
     for (uint64_t at = shape->bucket_word; at < shape->cell_word; at++)
         stripe_store(stripe, at, 0);
     for (uint32_t cell = 1; cell <= shape->cells; cell++) {
-        const uint32_t n = repair_key(machine, stripe, cell, bytes);
-        if (n > 0)
-            repair_mark(machine, stripe, cell, n, is_used);
-        keys += n > 0;
+        keys += repair_key(machine, stripe, cell, is_used, bytes);
     }
     for (uint32_t cell = shape->cells; cell > 0; cell--) {
         if (is_used[cell - 1])

@@ -25,20 +25,12 @@ struct sweep {
 static int sweep_bucket(struct sweep *sweep, uint32_t bucket, int64_t *soonest_us)
 {
     struct visit *visit = &sweep->visit;
-    const struct machine_shape *shape = &visit->machine->shape;
     visit->bucket = bucket;
     visit->before = 0;
-    uint32_t cell = bucket_first(visit->stripe, shape, bucket);
+    uint32_t cell = bucket_first(visit->stripe, &visit->machine->shape, bucket);
     for (uint32_t steps = 0; cell != 0; steps++) {
-        int error = cell_exists(shape, cell) && steps <= shape->cells ? WEIR_OK : WEIR_ESTATE;
-        const uint64_t at = error ? 0 : cell_at(shape, cell), what = error ? 0 : stripe_load(visit->stripe, at + 1);
-        visit->page = cell_kind(what) == CELL_KEY ? book_page(&visit->machine->book, cell_rule(what)) : NULL;
-        if (!visit->page)
-            return WEIR_ESTATE;
-        visit->first = cell;
-        visit->len = cell_len(what);
-        cell = word_low(stripe_load(visit->stripe, at));
-        const int64_t fresh_at_us = visit_fresh_at_us(visit, &error);
+        int error = visit_step(visit, &cell, steps);
+        const int64_t fresh_at_us = error ? 0 : visit_fresh_at_us(visit, &error);
         sweep->keys++;
         if (error)
             return error;

@@ -68,6 +68,19 @@ int visit_find(struct visit *visit)
     return cell == 0 ? WEIR_OK : WEIR_ESTATE;
 }
 
+int visit_step(struct visit *visit, uint32_t *cell, uint32_t steps)
+{
+    const struct machine_shape *shape = &visit->machine->shape;
+    if (!cell_exists(shape, *cell) || steps > shape->cells)
+        return WEIR_ESTATE;
+    const uint64_t at = cell_at(shape, *cell), what = stripe_load(visit->stripe, at + 1);
+    visit->page = cell_kind(what) == CELL_KEY ? book_page(&visit->machine->book, cell_rule(what)) : NULL;
+    visit->first = *cell;
+    visit->len = cell_len(what);
+    *cell = word_low(stripe_load(visit->stripe, at));
+    return visit->page ? WEIR_OK : WEIR_ESTATE;
+}
+
 /* ---- States ---- */
 
 /* Read the words of a state, which begin at the walk. One that is not sound is made a full one, in the file as well. */

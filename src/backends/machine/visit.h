@@ -50,7 +50,8 @@ struct machine {
 
 enum room { ROOM_OK = 0, ROOM_FULL };
 
-#define MACHINE_SHARED_PART 64 /* 1 / this of a stripe's cells is for states that keys without room share */
+#define MACHINE_SHARED_KEY_WORDS 3 /* of the key that keys without room share */
+#define MACHINE_SHARED_PART 64     /* 1 / this of a stripe's cells is for states that keys without room share */
 
 /* A key in the file, and the request for it, if any. While `first` is not 0, `page` is that of the key's rule. */
 struct visit {
@@ -100,6 +101,10 @@ static inline void stripe_leave(struct machine_stripe *stripe)
 
 /* Find the request's key. */
 int visit_find(struct visit *visit);
+
+/* Go to the key in *cell, the first one of its bucket after `steps` others, and make *cell that of the next one, or 0.
+ * visit->before is not set. */
+int visit_step(struct visit *visit, uint32_t *cell, uint32_t steps);
 
 /* Read the state, or the former state. One that is not sound is made a full one, and counted as damage. */
 int visit_read(const struct visit *visit, int64_t *state);
@@ -156,7 +161,8 @@ void visit_decide_absent(const struct weir_backend_request *request, const struc
 
 /* ---- decide.c ---- */
 
-struct weir_backend_request machine_overflow_request(const struct weir_backend_request *request, uint64_t key[3]);
+struct weir_backend_request machine_overflow_request(const struct weir_backend_request *request,
+                                                     uint64_t key[MACHINE_SHARED_KEY_WORDS]);
 void machine_deny_full(const struct weir_backend_request *request, int64_t soonest_us, struct weir_decision *out);
 int machine_decide_one(struct machine *machine, const struct weir_backend_request *request, struct weir_decision *out);
 

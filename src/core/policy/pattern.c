@@ -73,6 +73,14 @@ int pattern_read(const char *text, struct pattern *out, struct message message)
     return WEIR_OK;
 }
 
+bool pattern_matches(const struct pattern *pattern, struct weir_key key, bool is_cut)
+{
+    if (!pattern->is_prefix)
+        return !is_cut && key.len == pattern->len && memcmp(key.data, pattern->bytes, pattern->len) == 0;
+    const size_t len = is_cut && pattern->len > key.len ? key.len : pattern->len;
+    return key.len >= len && memcmp(key.data, pattern->bytes, len) == 0;
+}
+
 /* It is no longer than what pattern_read() has read: escapes only what must be. */
 size_t pattern_print(const unsigned char *bytes, size_t len, bool is_prefix, char *out)
 {

@@ -15,6 +15,10 @@ struct pattern {
 /* Read a pattern in the grammar of weir_limit_define(). WEIR_OK, or WEIR_EINVAL with a sentence. */
 int pattern_read(const char *text, struct pattern *out, struct message message);
 
+/* True if the pattern matches a key. `is_cut`: these are the key's first bytes, and it is longer. It then counts as
+ * matched if the bytes that are there fit. */
+bool pattern_matches(const struct pattern *pattern, struct weir_key key, bool is_cut);
+
 /* Write the text of a pattern with these bytes, without a NUL: at most WEIR_MAX_PATTERN_LEN bytes. Return how many. */
 size_t pattern_print(const unsigned char *bytes, size_t len, bool is_prefix, char *out);
 

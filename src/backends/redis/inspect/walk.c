@@ -65,17 +65,6 @@ static void walk_write_glob(struct walk *walk, const char *prefix)
     redis_bytes_add(&walk->glob, "*}", 2);
 }
 
-static bool walk_matches(const struct walk *walk, const struct weir_inspected *key)
-{
-    const struct pattern *pattern = &walk->pattern;
-    if (!walk->has_pattern)
-        return true;
-    if (!pattern->is_prefix)
-        return !key->is_cut && key->key.len == pattern->len && memcmp(key->key.data, pattern->bytes, pattern->len) == 0;
-    const size_t len = key->is_cut && pattern->len > key->key.len ? key->key.len : pattern->len;
-    return key->key.len >= len && memcmp(key->key.data, pattern->bytes, len) == 0;
-}
-
 /* Read the values of up to READ_TOGETHER names at *at, and visit those that still exist. */
 static int walk_read(struct weir_inspector *inspector, const struct walk *walk, size_t *at)
 {
@@ -99,7 +88,8 @@ static int walk_read(struct weir_inspector *inspector, const struct walk *walk, 
         if (error)
             return error;
         if (!redis_name_decode(names[i], lens[i], inspector->prefix, inspector->key, &key) ||
-            !walk_matches(walk, &key) || (walk->limit && strcmp(walk->limit, key.limit) != 0) ||
+            (walk->has_pattern && !pattern_matches(&walk->pattern, key.key, key.is_cut)) ||
+            (walk->limit && strcmp(walk->limit, key.limit) != 0) ||
             (inspector->map && redis_redirect_read(&reply, &redirect)))
             continue;
         error = inspect_take_value(inspector, &reply, now_us, &key);

@@ -1,0 +1,21 @@
+# weir keys, peek and reset at a file in which processes of this machine count, while no process uses it.
+# shellcheck shell=sh disable=SC2154 # run.sh reads this and sets the variables used here
+
+printf 'login = fixed_window limit=3 period=1d\napi = token_bucket limit=20 period=1d\n' >shared.conf
+for key in a a a b; do
+    run 0 try -f shared.conf --key $key --shared ./counts.file --limit login || break
+done
+run 0 try -f shared.conf --key 10.0.0.7 --shared ./counts.file --limit api && run 0 keys --shared ./counts.file && sort out >sorted &&
+    [ "$(cut -d, -f1 sorted | paste -sd,)" = 'api/10.0.0.7: 1 of 20 permits used,login/a: 3 of 3 permits used,login/b: 1 of 3 permits used' ]
+verdict 'keys lists the keys of a shared file' $?
+run 0 keys --shared ./counts.file --denied && [ "$(wc -l <out)" = 1 ] && has out 'login/a: 3 of 3 permits used, denied for ' &&
+    run 0 keys --json --shared ./counts.file --match '10.*' && [ "$(wc -l <out)" = 1 ] && has out '"limit":"api","key":"10.0.0.7"' &&
+    run 0 keys --shared ./counts.file --limit login --most 1 && [ "$(wc -l <out)" = 1 ] &&
+    run 0 keys --shared ./counts.file --limit other && [ ! -s out ] && has err 'no such key' &&
+    run 2 keys --shared ./counts.file --match 'a*b' && has err 'pattern'
+verdict 'keys of a shared file can be chosen by limit, pattern and number' $?
+misuse '--redis URL or --shared FILE is needed' keys
+misuse 'exclude each other' keys --shared ./counts.file --redis redis://localhost
+chmod 640 counts.file
+run 1 keys --shared ./counts.file && has err 'chmod 600' && run 1 keys --shared ./none.file && has err 'cannot be opened' && [ ! -e none.file ]
+verdict 'keys says why a shared file cannot be used' $?
