@@ -148,7 +148,8 @@ static void count_calls(const char *policy, int in_flight)
 
 TEST(settling_costs_two_calls_in_a_hundred_requests_at_most, 60)
 {
-    static const char *const policies[] = { "fixed_window limit=200000 period=1m", "sliding_window limit=200000 period=1m",
+    static const char *const policies[] = { "fixed_window limit=200000 period=1m",
+                                            "sliding_window limit=200000 period=1m",
                                             "token_bucket limit=200000 period=1m",
                                             "token_bucket limit=200000 period=1m refill=interval" };
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {

@@ -154,7 +154,9 @@ static bool hybrid_settle_here(struct hybrid *hybrid, const struct weir_backend_
     if (settled) {
         account_count_lost(shard, account);
         if (!lease_recall(&account->lease, now_us, out))
-            *out = (struct weir_decision){ .allowed = true, .source = WEIR_BY_LEASE, .limit = account->lease.plan.size };
+            *out = (struct weir_decision){ .allowed = true,
+                                           .source = WEIR_BY_LEASE,
+                                           .limit = account->lease.plan.size };
     }
     lock_give(&shard->mutex);
     return settled;

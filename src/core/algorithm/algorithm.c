@@ -174,7 +174,8 @@ bool state_decide_request(const struct weir_plan *plan, int64_t *state, int64_t 
     if (verb == WEIR_REFUND && request->ahead > 0)
         return state_return(plan, state, now_us, request->ahead, request->cost, out);
     const bool changed = verb == WEIR_TAKE && request->ahead > 0
-                             ? state_take_ahead(plan, state, now_us, request->cost, request->ahead, request->spread, out)
+                             ? state_take_ahead(plan, state, now_us, request->cost, request->ahead, request->spread,
+                                                out)
                              : state_decide(plan, state, now_us, request->cost, verb, out);
     if (verb == WEIR_TAKE && out->allowed && request->reservation) {
         state_used(plan, state, &now_us); /* if a clock that stepped back is held, the charge is at the state's time */

@@ -35,11 +35,9 @@ static int64_t good_for_us(const struct weir_plan *plan, const struct weir_decis
  * and are good for `good_us`. */
 static int64_t from_us(const struct weir_plan *plan, int64_t charged_us, int64_t good_us)
 {
-    switch (plan->algorithm) {
-    case WEIR_SLIDING_WINDOW: return charged_us - charged_us % plan->period_us;
-    case WEIR_FIXED_WINDOW: return charged_us + good_us - plan->period_us;
-    default: return is_greedy(plan) ? charged_us : charged_us + good_us - plan->period_us;
-    }
+    if (plan->algorithm == WEIR_SLIDING_WINDOW)
+        return charged_us - charged_us % plan->period_us;
+    return good_us == INT64_MAX ? charged_us : charged_us + good_us - plan->period_us;
 }
 
 /* Return how much longer, at least, a cost that is `more` permits larger has to wait. */
