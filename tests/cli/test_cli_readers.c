@@ -7,6 +7,7 @@
 
 #include "cli/cli.h"
 #include "cli/replay/input/csv.h"
+#include "cli/replay/input/feed.h"
 #include "cli/replay/input/formats.h"
 #include "cli/replay/input/keys.h"
 #include "cli/replay/input/rows.h"
@@ -751,6 +752,89 @@ TEST(rows_of_equal_times_keep_their_order, 10)
     rows_free(&rows);
 }
 
+/* ---- The feed ---- */
+
+struct fed { /* the rows that a feed has handed on */
+    struct rows *rows;
+    size_t count, most_kept;
+    uint32_t positions[5000];
+};
+
+/* A row's time, its further key and cost, and its duration all follow from its position. */
+static int64_t fed_time_us(uint32_t position, int64_t jitter)
+{
+    return 1000 + position - (int64_t)(position * UINT64_C(7919) % (uint64_t)(jitter + 1));
+}
+
+static int feed_check_rows(void *user, const struct row *rows, size_t count)
+{
+    struct fed *fed = user;
+    fed->most_kept = fed->rows->count > fed->most_kept ? fed->rows->count : fed->most_kept;
+    for (size_t i = 0; i < count; i++) {
+        const struct row *row = &rows[i];
+        const struct span key = rows_key(fed->rows, rows_key_of(fed->rows, row, 1));
+        char text[16];
+        snprintf(text, sizeof text, "k%u", row->position % 97);
+        ck_assert(span_is(key, text));
+        ck_assert_uint_eq(rows_cost_of(fed->rows, row, 1), 1 + row->position % 13);
+        ck_assert_int_eq(fed->rows->durations_us[row->place], row->position % 1013);
+        fed->positions[fed->count++] = row->position;
+    }
+    return EXIT_OK;
+}
+
+static int feed_all(enum feed_way way, size_t late, int64_t jitter, uint32_t odd, struct fed *fed)
+{
+    struct rows rows;
+    struct feed feed = { way, &rows, .late = late, .take = feed_check_rows, .user = fed, .last_us = INT64_MIN };
+    int code = EXIT_OK;
+    rows_start(&rows);
+    rows.more_keys = rows.more_costs = 1;
+    *fed = (struct fed){ .rows = &rows };
+    for (uint32_t i = 0; i < 5000 && code == EXIT_OK; i++) {
+        char text[16];
+        snprintf(text, sizeof text, "k%u", i % 97);
+        const struct span key = span_of(text);
+        const int64_t cost = 1 + i % 13;
+        ck_assert(rows_add(&rows, i == odd ? 0 : fed_time_us(i, jitter), span_of("first"), 1));
+        ck_assert(rows_add_more(&rows, &key, &cost) && rows_add_duration(&rows, i % 1013));
+        code = feed_added(&feed);
+    }
+    if (code == EXIT_OK)
+        code = feed_end(&feed);
+    rows_free(&rows);
+    return code;
+}
+
+TEST(a_feed_hands_on_late_rows_in_the_order_of_sorted_ones, 30)
+{
+    static struct fed along, sorted;
+    const int64_t jitters[] = { 0, 1, 10, 63, 64, 200 };
+    for (size_t i = 0; i < sizeof jitters / sizeof *jitters; i++) {
+        ck_assert_int_eq(feed_all(FEED_SORTED, 64, jitters[i], UINT32_MAX, &sorted), EXIT_OK);
+        const int code = feed_all(FEED_ALONG, 64, jitters[i], UINT32_MAX, &along);
+        ck_assert_int_eq(code, jitters[i] <= 64 ? EXIT_OK : FEED_AGAIN);
+        ck_assert_uint_eq(sorted.count, 5000);
+        ck_assert_uint_eq(sorted.most_kept, 5000);
+        ck_assert_uint_le(along.most_kept, 128);
+        ck_assert(code != EXIT_OK || along.count == 5000);
+        /* What was handed on before a row came too late need not be in order. */
+        ck_assert(code != EXIT_OK || memcmp(along.positions, sorted.positions, sizeof along.positions) == 0);
+    }
+}
+
+TEST(a_row_that_comes_too_late_stops_a_feed, 10)
+{
+    static struct fed fed;
+    /* Rows are handed on when 128 are kept: row 127 is the last that may come first in time. */
+    ck_assert_int_eq(feed_all(FEED_ALONG, 64, 0, 127, &fed), EXIT_OK);
+    ck_assert_int_eq(feed_all(FEED_ALONG, 64, 0, 128, &fed), FEED_AGAIN);
+    ck_assert_int_eq(feed_all(FEED_SORTED, 64, 0, 4999, &fed), EXIT_OK);
+    ck_assert_uint_eq(fed.positions[0], 4999);
+    ck_assert_int_eq(feed_all(FEED_AS_READ, 64, 0, 4999, &fed), EXIT_OK);
+    ck_assert_uint_eq(fed.positions[4999], 4999);
+}
+
 /* ---- Memory ---- */
 
 /* A file with quoted keys, larger than the first buffer, by columns; EXIT_OK, or after a complaint EXIT_FAILED. */
@@ -779,9 +863,8 @@ static int read_all(const char *path, struct rows *rows)
     }
     if (code == EXIT_OK && result < 0)
         code = EXIT_FAILED;
-    int64_t second;
-    size_t count;
-    if (code == EXIT_OK && !rows_busiest_second(rows, &second, &count)) {
+    struct busiest busiest;
+    if (code == EXIT_OK && !rows_busiest_second(rows, &busiest)) {
         complain("input: out of memory");
         code = EXIT_FAILED;
     }

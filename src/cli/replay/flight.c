@@ -44,7 +44,7 @@ bool flights_add(struct flights *flights, const struct instance *instance, const
             weir_limit_policy_for(instance->limits[i], weir_key(key.data, key.len), &policy) != WEIR_OK ||
             policy.algorithm != WEIR_CONCURRENCY)
             continue;
-        has_room = flights_push(flights, (struct flight){ .ends_us = row->time_us + rows->durations_us[row->position],
+        has_room = flights_push(flights, (struct flight){ .ends_us = row->time_us + rows->durations_us[row->place],
                                                           .reservation = reservations[i],
                                                           .key = number,
                                                           .limit = (uint32_t)i });

@@ -5,72 +5,77 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/replay/flight.h"
 
 #define BATCH 32 /* rows decided in one call, so that the limiter fetches their keys' states side by side */
 
-struct hold {
-    const struct rows *rows;
-    const struct store *store;
-    const struct policies *policies;
-    int64_t now_us;             /* the time on all limiters' clocks */
-    struct instance *instances; /* one, except in hybrid mode */
-    size_t instance_count;
-    struct flights flights; /* if rows have durations */
-    struct compare compare; /* in hybrid mode */
-    uint64_t peek_calls;    /* in hybrid mode: store calls that no instance of a service would have made */
-    struct tally *tally;
-};
-
-static bool tally_start(struct tally *tally, size_t keys, size_t policies);
+static bool tally_reserve(struct tally *tally, size_t keys);
 static int hold_open_instances(struct hold *hold);
 static void close_instances(struct hold *hold);
-static int hold_all(struct hold *hold, struct hold_watcher watcher, struct progress *progress);
 static int count(struct hold *hold, const struct instance *instance, const struct row *row,
                  const struct weir_decision *decision);
 static int blame(struct hold *hold, const struct instance *instance, const struct row *row);
 static void count_figures(struct hold *hold, const struct instance *instance);
-static bool hold_remove_keys(const struct hold *hold, struct progress *progress);
+static bool hold_remove_keys(const struct hold *hold);
 
-int hold_rows(const struct rows *rows, const struct policies *policies, const struct store *store,
-              struct hold_watcher watcher, struct progress *progress, struct tally *out)
+static int out_of_memory(void)
 {
-    struct hold hold = { .rows = rows, .policies = policies, .store = store, .tally = out };
-    if (!tally_start(out, rows->key_count, policies->count)) {
-        complain("out of memory");
-        return EXIT_FAILED;
-    }
-    if (store->mode != WEIR_LOCAL)
+    complain("out of memory");
+    return EXIT_FAILED;
+}
+
+int hold_start(struct hold *hold, size_t most_keys)
+{
+    struct tally *tally = &hold->tally;
+    *tally = (struct tally){ .policy_count = hold->policies->count, .least_remaining = -1 };
+    hold->most_keys = most_keys;
+    if (hold->store->mode != WEIR_LOCAL)
         store_hold_signals();
-    int result = hold_open_instances(&hold);
-    if (result == EXIT_OK)
-        result = hold_all(&hold, watcher, progress);
-    for (size_t i = 0; i < hold.instance_count && result == EXIT_OK; i++)
-        count_figures(&hold, &hold.instances[i]);
-    if (store->mode != WEIR_LOCAL && !hold_remove_keys(&hold, progress))
+    tally->policies = calloc(tally->policy_count, sizeof *tally->policies);
+    if (!tally->policies || !tally_reserve(tally, 1))
+        return out_of_memory();
+    return hold_open_instances(hold);
+}
+
+int hold_end(struct hold *hold, int result)
+{
+    for (size_t i = 0; i < hold->instance_count && result == EXIT_OK; i++) {
+        if (hold->store->mode == WEIR_HYBRID)
+            result = compare_add_instance(&hold->compare, &hold->instances[i]);
+        count_figures(hold, &hold->instances[i]);
+    }
+    hold->tally.comparison.store_calls -= hold->peek_calls;
+    if (hold->store->mode != WEIR_LOCAL && !hold_remove_keys(hold))
         result = EXIT_FAILED;
-    progress_clear(progress);
-    close_instances(&hold);
-    if (store->mode != WEIR_LOCAL)
+    progress_clear(hold->progress);
+    close_instances(hold);
+    if (hold->store->mode != WEIR_LOCAL)
         store_release_signals();
-    if (result != EXIT_OK)
-        tally_free(out);
     return result;
 }
 
-static bool tally_start(struct tally *tally, size_t keys, size_t policies)
+/* Grow an array of counts; the new ones are 0. */
+static bool counts_grow(uint32_t **counts, size_t from, size_t to)
 {
-    size_t room = keys ? keys : 1;
-    *tally = (struct tally){ .policy_count = policies, .least_remaining = -1 };
-    tally->requests_by_key = calloc(room, sizeof(uint32_t));
-    tally->denied_by_key = calloc(room, sizeof(uint32_t));
-    tally->policies = calloc(policies, sizeof *tally->policies);
-    bool has_room = tally->requests_by_key && tally->denied_by_key && tally->policies;
-    for (size_t i = 0; i < policies && has_room; i++)
-        has_room = (tally->policies[i].denied_by_key = calloc(room, sizeof(uint32_t))) &&
-                   (tally->policies[i].requests_by_key = calloc(room, sizeof(uint32_t)));
-    if (!has_room)
-        tally_free(tally);
+    uint32_t *grown = realloc(*counts, to * sizeof *grown);
+    if (!grown)
+        return false;
+    memset(grown + from, 0, (to - from) * sizeof *grown);
+    *counts = grown;
+    return true;
+}
+
+/* Make room in the arrays by key. False: out of memory. */
+static bool tally_reserve(struct tally *tally, size_t keys)
+{
+    const size_t from = tally->key_room, to = keys + keys / 2;
+    if (keys <= from)
+        return true;
+    bool has_room = counts_grow(&tally->requests_by_key, from, to) && counts_grow(&tally->denied_by_key, from, to);
+    for (size_t i = 0; i < tally->policy_count && has_room; i++)
+        has_room = counts_grow(&tally->policies[i].requests_by_key, from, to) &&
+                   counts_grow(&tally->policies[i].denied_by_key, from, to);
+    if (has_room)
+        tally->key_room = to;
     return has_room;
 }
 
@@ -103,18 +108,16 @@ static int hold_open_instances(struct hold *hold)
     options.user = hold;
     options.by_local_clock = hold->store->mode != WEIR_LOCAL;
     if (hold->store->mode != WEIR_DISTRIBUTED)
-        result = instance_options(&options, hold->policies, hold->rows->key_count);
+        result = instance_options(&options, hold->policies, hold->most_keys);
     hold->instances = calloc(wanted, sizeof *hold->instances);
-    if (!hold->instances) {
-        complain("out of memory");
-        return EXIT_FAILED;
-    }
+    if (!hold->instances)
+        return out_of_memory();
     for (; hold->instance_count < wanted && result == EXIT_OK; hold->instance_count++) {
         options.rank = (int64_t)hold->instance_count;
         result = instance_open(&hold->instances[hold->instance_count], &options, hold->policies);
     }
     if (is_hybrid && result == EXIT_OK)
-        result = compare_start(&hold->compare, hold->rows, hold->policies, row_clock, hold, &hold->tally->comparison);
+        result = compare_start(&hold->compare, hold->rows, hold->policies, row_clock, hold, &hold->tally.comparison);
     return result;
 }
 
@@ -179,13 +182,12 @@ static int decide_flight(struct hold *hold, const struct row *row, struct weir_d
     const int result = instance_reserve(instance, hold->rows, row, out, reservations);
     if (result != EXIT_OK || flights_add(&hold->flights, instance, hold->rows, row, reservations))
         return result;
-    complain("out of memory");
-    return EXIT_FAILED;
+    return out_of_memory();
 }
 
 static void count_request(struct hold *hold, const struct row *row)
 {
-    struct tally *tally = hold->tally;
+    struct tally *tally = &hold->tally;
     tally->keys += tally->requests_by_key[row->key]++ == 0;
     tally->permits_asked += row->cost;
     for (size_t i = 0; i < tally->policy_count; i++) {
@@ -195,18 +197,19 @@ static void count_request(struct hold *hold, const struct row *row)
     }
 }
 
-static int hold_all(struct hold *hold, struct hold_watcher watcher, struct progress *progress)
+int hold_take(struct hold *hold, const struct row *rows, size_t count_all)
 {
-    const struct rows *rows = hold->rows;
-    const bool has_durations = rows->durations_us != NULL;
+    const bool has_durations = hold->rows->durations_us != NULL;
     const bool is_batched = hold->policies->count == 1 && hold->store->mode != WEIR_HYBRID && !has_durations;
-    int result = EXIT_OK;
-    for (size_t i = 0, n; i < rows->count && result == EXIT_OK && !store_signal(); i += n) {
+    int result = tally_reserve(&hold->tally, hold->rows->key_count) ? EXIT_OK : out_of_memory();
+    for (size_t i = 0, n; i < count_all && result == EXIT_OK && !store_signal(); i += n) {
         struct weir_decision decisions[BATCH];
-        const struct row *batch = &rows->all[i];
-        const struct instance *instance = hold_deal(hold, batch, i);
-        n = !is_batched ? 1 : rows->count - i < BATCH ? rows->count - i : BATCH;
-        progress_show(progress, "replaying", i, rows->count);
+        const struct row *batch = &rows[i];
+        const struct instance *instance = hold_deal(hold, batch, hold->decided);
+        n = !is_batched ? 1 : count_all - i < BATCH ? count_all - i : BATCH;
+        if (hold->total)
+            progress_show(hold->progress, "replaying", hold->decided, hold->total);
+        hold->decided += n;
         for (size_t j = 0; j < n; j++)
             count_request(hold, &batch[j]);
         result = is_batched      ? decide_batch(hold, batch, n, decisions)
@@ -214,20 +217,17 @@ static int hold_all(struct hold *hold, struct hold_watcher watcher, struct progr
                                  : decide_row(hold, instance, batch, decisions);
         for (size_t j = 0; j < n && result == EXIT_OK; j++) {
             result = count(hold, instance, &batch[j], &decisions[j]);
-            if (result == EXIT_OK && watcher.decided)
-                result = watcher.decided(watcher.user, &batch[j], &decisions[j]);
+            if (result == EXIT_OK && hold->watcher.decided)
+                result = hold->watcher.decided(hold->watcher.user, &batch[j], &decisions[j]);
         }
     }
-    for (size_t i = 0; i < hold->instance_count && result == EXIT_OK && hold->store->mode == WEIR_HYBRID; i++)
-        result = compare_add_instance(&hold->compare, &hold->instances[i]);
-    hold->tally->comparison.store_calls -= hold->peek_calls;
     return result;
 }
 
 static int count(struct hold *hold, const struct instance *instance, const struct row *row,
                  const struct weir_decision *decision)
 {
-    struct tally *tally = hold->tally;
+    struct tally *tally = &hold->tally;
     if (decision->source == WEIR_BY_FULL) {
         complain("the limiter has no room for a key: its answers would be wrong");
         return EXIT_FAILED;
@@ -277,7 +277,7 @@ static int peek_limits(struct hold *hold, const struct instance *instance, const
 /* Count a denial and find the limits that denied. */
 static int blame(struct hold *hold, const struct instance *instance, const struct row *row)
 {
-    struct tally *tally = hold->tally;
+    struct tally *tally = &hold->tally;
     bool allowed[WEIR_MAX_ALL] = { false };
     size_t deniers = 0, denier = 0;
     tally->denied++;
@@ -296,7 +296,8 @@ static int blame(struct hold *hold, const struct instance *instance, const struc
     return result;
 }
 
-/* Add what an instance's limits gave out, and its shadow limits would have denied. An override counts towards its limit, as in the report. */
+/* Add what an instance's limits gave out, and its shadow limits would have denied. An override counts towards its limit,
+ * as in the report. */
 static void count_figures(struct hold *hold, const struct instance *instance)
 {
     for (const weir_limit *target = NULL; (target = weir_limit_next(instance->limiter, target));)
@@ -304,25 +305,25 @@ static void count_figures(struct hold *hold, const struct instance *instance)
             struct weir_limit_stats stats = { .size = sizeof stats };
             if (strcmp(weir_limit_name(target), weir_limit_name(instance->limits[i])) == 0 &&
                 weir_limit_stats_read(target, &stats) == WEIR_OK) {
-                hold->tally->policies[i].would_deny += stats.would_deny;
-                hold->tally->policies[i].permits += stats.permits;
+                hold->tally.policies[i].would_deny += stats.would_deny;
+                hold->tally.policies[i].permits += stats.permits;
             }
         }
 }
 
 /* Remove this run's keys from Redis: every requested key under every limit. The rows hold all keys, so no other list is
  * needed. */
-static bool hold_remove_keys(const struct hold *hold, struct progress *progress)
+static bool hold_remove_keys(const struct hold *hold)
 {
-    for (size_t i = 0; i < hold->rows->key_count; i++) {
+    for (size_t i = 0; i < hold->rows->key_count && i < hold->tally.key_room; i++) {
         struct span key = rows_key(hold->rows, i);
-        progress_show(progress, "removing keys", i, hold->rows->key_count);
+        progress_show(hold->progress, "removing keys", i, hold->rows->key_count);
         for (size_t j = 0; j < hold->policies->count; j++) {
-            if (hold->tally->policies[j].requests_by_key[i] == 0)
+            if (hold->tally.policies[j].requests_by_key[i] == 0)
                 continue;
             int error = weir_reset(hold->instances->limits[j], weir_key(key.data, key.len));
             if (error != WEIR_OK) {
-                progress_clear(progress);
+                progress_clear(hold->progress);
                 complain(
                     "cannot remove this run's keys %s*: %s; they expire by themselves, a week after they become idle",
                     hold->store->prefix, weir_strerror(error));

@@ -2,6 +2,7 @@
 #include "cli/replay/input_options.h"
 
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -46,6 +47,7 @@ int input_options_check(struct input_options *input, const char *command, int ar
     static char *const only_stdin[] = { standard_input };
     if (input->load.format && input->load.log_format)
         return usage_error(command, "--format and --log-format cannot be combined");
+    input->stdin_at = lseek(STDIN_FILENO, 0, SEEK_CUR);
     input->files = argv + optind;
     input->file_count = (size_t)(argc - optind);
     if (input->file_count == 0) {
@@ -55,6 +57,19 @@ int input_options_check(struct input_options *input, const char *command, int ar
         input->file_count = 1;
     }
     return EXIT_OK;
+}
+
+bool input_repeat(const struct input_options *input)
+{
+    struct stat about;
+    bool is_stdin = false;
+    for (size_t i = 0; i < input->file_count; i++) {
+        const bool is_dash = strcmp(input->files[i], "-") == 0;
+        is_stdin = is_stdin || is_dash;
+        if ((is_dash ? fstat(STDIN_FILENO, &about) : stat(input->files[i], &about)) != 0 || !S_ISREG(about.st_mode))
+            return false;
+    }
+    return !is_stdin || lseek(STDIN_FILENO, (off_t)input->stdin_at, SEEK_SET) >= 0;
 }
 
 int input_read(const struct input_options *input, struct loader *load, bool *do_fit)

@@ -32,6 +32,7 @@ struct input_options {
     const char *key, *cost; /* of the limits without their own; NULL: the usual ones */
     char *const *files;
     size_t file_count;
+    int64_t stdin_at; /* where the standard input stood */
 };
 
 /* The help on these options. */
@@ -61,8 +62,11 @@ int input_option_read(struct input_options *input, const char *command, int code
  * complaint. */
 int input_options_check(struct input_options *input, const char *command, int argc, char **argv);
 
-/* Read all files. Return EXIT_OK, or after a complaint EXIT_FAILED or EXIT_ERROR. `do_fit` becomes true if enough rows
- * fit; without that, EXIT_OK means that the options are lenient. */
+/* Make the next input_read() begin at the start again. False, without any change, if not all inputs are files. */
+bool input_repeat(const struct input_options *input);
+
+/* Read all files. Return EXIT_OK, FEED_AGAIN, or after a complaint EXIT_FAILED or EXIT_ERROR. `do_fit` becomes true if
+ * enough rows fit; without that, EXIT_OK means that the options are lenient. */
 int input_read(const struct input_options *input, struct loader *load, bool *do_fit);
 
 #endif

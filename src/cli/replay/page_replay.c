@@ -31,24 +31,23 @@ static size_t worst_count(const struct page *page)
     return page->key_count < WORST ? page->key_count : WORST;
 }
 
-/* Sort the rows of the worst keys into bins. False: out of memory. */
+/* Sort the requests of the worst keys into the bins of the plot. False: out of memory. */
 static bool page_sort_worst(struct page *page)
 {
-    const struct rows *rows = page->report->rows;
-    const struct plot *plot = &page->notes->plot;
-    uint8_t *places = calloc(rows->key_count + 1, 1); /* of a key among the worst, from 1 */
+    const struct page_notes *notes = page->notes;
+    const struct plot *plot = &notes->plot;
+    uint8_t *places = calloc(page->report->rows->key_count + 1, 1); /* of a key among the worst, from 1 */
     page->worst = calloc(plot->count * WORST, sizeof *page->worst);
     for (size_t i = 0; i < worst_count(page) && places; i++)
         places[page->keys[i]] = (uint8_t)(i + 1);
-    for (size_t i = 0; i < rows->count && places && page->worst; i++) {
-        const struct row *row = &rows->all[i];
-        if (!places[row->key])
+    for (size_t i = 0; i < notes->cell_count && places && page->worst; i++) {
+        const struct page_cell *cell = &notes->cells[i];
+        if (!places[cell->key])
             continue;
-        struct plot_bin *bin = &page->worst[plot->count * (places[row->key] - 1U) +
-                                            (size_t)((row->time_us - plot->begin_us) / plot->width_us)];
-        const bool is_denied = page->notes->denied[row->position / 8] >> row->position % 8 & 1;
-        bin->denied += is_denied;
-        bin->admitted += !is_denied;
+        struct plot_bin *bin = &page->worst[plot->count * (places[cell->key] - 1U) +
+                                            (size_t)((cell->begin_us - plot->begin_us) / plot->width_us)];
+        bin->admitted += cell->requests.admitted;
+        bin->denied += cell->requests.denied;
     }
     bool has_room = places && page->worst;
     free(places);
@@ -135,11 +134,11 @@ static void page_head(const struct page *page)
     FILE *file = page->file;
     char requests[PAGE_NUMBER_SIZE], denied[PAGE_NUMBER_SIZE], clients[PAGE_NUMBER_SIZE], all[PAGE_NUMBER_SIZE];
     char share[TIME_TEXT_SIZE], clients_share[TIME_TEXT_SIZE];
-    report_share(tally->denied, report->rows->count, share);
+    report_share(tally->denied, report->rows->total, share);
     report_share(page->key_count, tally->keys, clients_share);
     fprintf(file, "<div class=\"verdict%s\"><p>", page->key_count ? "" : " good");
     page_element(file, "strong", NULL, "%s of %s requests would have been denied (%s), and %s of %s clients hit (%s).",
-                 page_number(tally->denied, denied), page_number(report->rows->count, requests), share,
+                 page_number(tally->denied, denied), page_number(report->rows->total, requests), share,
                  page_number(page->key_count, clients), page_number(tally->keys, all), clients_share);
     fputs("</p>\n", file);
     if (page->key_count) {
@@ -267,7 +266,7 @@ static void page_limits(const struct page *page)
         const struct named_policy *policy = &report->policies->all[i];
         const struct policy_tally *tally = &report->tally->policies[i];
         char numbers[3][PAGE_NUMBER_SIZE], share[TIME_TEXT_SIZE];
-        report_share(tally->denied, report->rows->count, share);
+        report_share(tally->denied, report->rows->total, share);
         fputs("<tr><td class=\"key\"><code>", page->file);
         page_say(page->file, "%s%s%s", policy->name, policy->name[0] ? " = " : "", policy->text);
         fprintf(page->file, "</code></td><td class=\"n\">%s</td><td class=\"n\">%s</td><td class=\"n\">%s</td>",

@@ -23,7 +23,7 @@ static void write_rows(FILE *page, const struct rows *rows, const struct policie
         char number[PAGE_NUMBER_SIZE], share[TIME_TEXT_SIZE];
         fputs("<tr><td class=\"key\">", page);
         write_policy(page, &policies->all[i]);
-        report_share(sides[i].denied, rows->count, share);
+        report_share(sides[i].denied, rows->total, share);
         fprintf(page, "</td><td class=\"n\">%s</td>", page_number(sides[i].denied, number));
         page_element(page, "td", "n", "%s", share);
         if (sides[0].denied)
@@ -51,7 +51,7 @@ int page_side_write(const struct rows *rows, const struct policies *policies, co
     }
     fputs("<div class=\"verdict\"><p>", page);
     page_element(page, "strong", NULL, "Of %s requests, between %s and %s would have been denied.",
-                 page_number(rows->count, requests), page_number(sides[low].denied, least),
+                 page_number(rows->total, requests), page_number(sides[low].denied, least),
                  page_number(sides[high].denied, most));
     fputs("</p><p>Fewest: ", page);
     write_policy(page, &policies->all[low]);

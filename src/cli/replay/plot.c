@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <weir/weir.h>
 
@@ -15,53 +16,112 @@
 
 static void write_script(FILE *script, const void *user);
 
-/* Return the smallest familiar time that is not less than `least_us`, and not a part of a second if whole ones count. */
-static int64_t familiar_us(int64_t least_us, bool has_whole_seconds)
+/* Familiar times from a second on. `bin`: all of them from here on, and whole days, are multiples of it. */
+static const struct {
+    int64_t seconds, bin;
+} FAMILIAR[] = { { 1, 1 },       { 2, 1 },       { 5, 5 },         { 10, 5 },        { 15, 15 },      { 30, 30 },
+                 { 60, 60 },     { 120, 60 },    { 300, 300 },     { 600, 300 },     { 900, 900 },    { 1800, 1800 },
+                 { 3600, 3600 }, { 7200, 7200 }, { 14400, 14400 }, { 43200, 43200 }, { 86400, 86400 } };
+
+/* Return the smallest familiar time that is not less than `least_us`, and not a part of a second if whole ones count;
+ * and the width of bins for it. */
+static int64_t familiar_us(int64_t least_us, bool has_whole_seconds, int64_t *out_bin_us)
 {
-    static const int64_t round[] = {
-        1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400
-    };
     int64_t width_us = has_whole_seconds ? WEIR_SECOND : 1;
     for (; width_us < WEIR_SECOND; width_us *= 10)
         for (int64_t factor = 1; factor <= 5; factor = factor * 2 + (factor == 2))
-            if (width_us * factor >= least_us)
+            if (width_us * factor >= least_us) {
+                *out_bin_us = factor == 2 ? width_us : width_us * factor;
                 return width_us * factor;
-    for (size_t i = 0; i < sizeof round / sizeof *round; i++)
-        if (round[i] * WEIR_SECOND >= least_us)
-            return round[i] * WEIR_SECOND;
+            }
+    for (size_t i = 0; i < sizeof FAMILIAR / sizeof *FAMILIAR; i++)
+        if (FAMILIAR[i].seconds * WEIR_SECOND >= least_us) {
+            *out_bin_us = FAMILIAR[i].bin * WEIR_SECOND;
+            return FAMILIAR[i].seconds * WEIR_SECOND;
+        }
+    *out_bin_us = WEIR_DAY;
     return (least_us / WEIR_DAY + 1) * WEIR_DAY;
 }
 
-bool plot_start(struct plot *plot, const struct rows *rows)
+/* Merge the bins into wider ones, whose width is a multiple of theirs. */
+static void plot_widen(struct plot *plot, int64_t width_us)
 {
-    int64_t first_us = rows->all[0].time_us, last_us = first_us;
-    bool has_whole_seconds = true;
-    for (size_t i = 0; i < rows->count; i++) {
-        int64_t time_us = rows->all[i].time_us;
-        first_us = time_us < first_us ? time_us : first_us;
-        last_us = time_us > last_us ? time_us : last_us;
-        has_whole_seconds = has_whole_seconds && time_us % WEIR_SECOND == 0;
+    const int64_t begin_us = plot->begin_us - plot->begin_us % width_us;
+    size_t count = 0;
+    for (size_t i = 0; i < plot->count; i++) {
+        const struct plot_bin bin = plot->bins[i];
+        const size_t to = (size_t)((plot->begin_us + plot->width_us * (int64_t)i - begin_us) / width_us);
+        if (i == 0 || to >= count)
+            plot->bins[to] = (struct plot_bin){ 0 };
+        plot->bins[to].admitted += bin.admitted;
+        plot->bins[to].denied += bin.denied;
+        count = to + 1;
     }
-    plot->first_us = first_us;
-    plot->last_us = last_us;
-    plot->width_us = familiar_us((last_us - first_us) / MOST_BINS + 1, has_whole_seconds);
-    plot->begin_us = first_us - first_us % plot->width_us;
-    plot->count = (size_t)((last_us - plot->begin_us) / plot->width_us) + 1;
-    plot->bins = calloc(plot->count, sizeof *plot->bins);
-    return plot->bins;
+    plot->begin_us = begin_us;
+    plot->width_us = width_us;
+    plot->count = count;
 }
 
-void plot_add(struct plot *plot, int64_t time_us, bool is_admitted)
+/* Extend the bins to those of first_us and last_us. */
+static bool plot_extend(struct plot *plot)
 {
+    int64_t bin_us;
+    size_t before, count;
+    for (;;) {
+        const int64_t begin_us = plot->first_us - plot->first_us % plot->width_us;
+        before = plot->count && begin_us < plot->begin_us ? (size_t)((plot->begin_us - begin_us) / plot->width_us) : 0;
+        count = (size_t)((plot->last_us - begin_us) / plot->width_us) + 1;
+        if (count <= PLOT_BINS)
+            break;
+        familiar_us((plot->last_us - plot->first_us) / MOST_BINS + 1, false, &bin_us);
+        if (bin_us <= plot->width_us)
+            break;
+        plot_widen(plot, bin_us);
+    }
+    if (count > plot->capacity) {
+        const size_t capacity = count < PLOT_BINS ? PLOT_BINS : 2 * count;
+        struct plot_bin *grown = realloc(plot->bins, capacity * sizeof *grown);
+        if (!grown)
+            return false;
+        plot->bins = grown;
+        plot->capacity = capacity;
+    }
+    memmove(plot->bins + before, plot->bins, plot->count * sizeof *plot->bins);
+    memset(plot->bins, 0, before * sizeof *plot->bins);
+    memset(plot->bins + before + plot->count, 0, (count - before - plot->count) * sizeof *plot->bins);
+    plot->begin_us -= plot->width_us * (int64_t)before;
+    plot->count = count;
+    return true;
+}
+
+bool plot_add(struct plot *plot, int64_t time_us, struct plot_bin requests)
+{
+    if (plot->count == 0) {
+        plot->first_us = plot->last_us = plot->begin_us = time_us;
+        plot->width_us = 1;
+    }
+    plot->first_us = time_us < plot->first_us ? time_us : plot->first_us;
+    plot->last_us = time_us > plot->last_us ? time_us : plot->last_us;
+    if ((time_us < plot->begin_us || time_us >= plot->begin_us + plot->width_us * (int64_t)plot->count) &&
+        !plot_extend(plot))
+        return false;
     struct plot_bin *bin = &plot->bins[(time_us - plot->begin_us) / plot->width_us];
-    bin->admitted += is_admitted;
-    bin->denied += !is_admitted;
+    bin->admitted += requests.admitted;
+    bin->denied += requests.denied;
+    plot->has_parts = plot->has_parts || time_us % WEIR_SECOND != 0;
+    return true;
+}
+
+void plot_finish(struct plot *plot)
+{
+    int64_t bin_us;
+    plot_widen(plot, familiar_us((plot->last_us - plot->first_us) / MOST_BINS + 1, !plot->has_parts, &bin_us));
 }
 
 void plot_free(struct plot *plot)
 {
     free(plot->bins);
-    plot->bins = NULL;
+    *plot = (struct plot){ 0 };
 }
 
 struct titled {
@@ -99,6 +159,7 @@ static void write_script(FILE *script, const void *user)
     char width[TIME_TEXT_SIZE], begin[TIME_TEXT_SIZE];
     bool is_dated = has_dates(plot);
     int64_t origin_us = is_dated ? 0 : plot->begin_us;
+    int64_t bin_us;
     duration_print(plot->width_us, width);
     time_print(plot->begin_us, begin);
     bool has_partial = false;
@@ -117,7 +178,7 @@ static void write_script(FILE *script, const void *user)
     fprintf(script, " noenhanced\nset ylabel 'requests per %s'\n", width);
     int64_t left_us = plot->begin_us - origin_us, right_us = left_us + plot->width_us * (int64_t)plot->count;
     fprintf(script, "set xrange [%.6f:%.6f] noextend\nset xtics %.6f\n", (double)left_us / 1e6, (double)right_us / 1e6,
-            (double)familiar_us((right_us - left_us) / MOST_LABELS + 1, plot->width_us >= WEIR_SECOND) / 1e6);
+            (double)familiar_us((right_us - left_us) / MOST_LABELS + 1, plot->width_us >= WEIR_SECOND, &bin_us) / 1e6);
     if (is_dated)
         fprintf(script, "set xdata time\nset timefmt '%%s'\nset format x '%s'\nset xlabel 'UTC, from %s'\n",
                 plot->width_us < 600 * WEIR_SECOND ? "%H:%M:%S"

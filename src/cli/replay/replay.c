@@ -1,24 +1,18 @@
-/* replay.c - weir replay: reads the command line, then loads the rows, decides them and reports. */
+/* replay.c - weir replay: reads the command line. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/replay/decisions.h"
 #include "cli/replay/gnuplot.h"
-#include "cli/replay/hold.h"
-#include "cli/replay/input_options.h"
-#include "cli/replay/page_replay.h"
-#include "cli/replay/plot.h"
-#include "cli/replay/report.h"
-#include "cli/replay/side.h"
+#include "cli/replay/run.h"
 
 const char REPLAY_HELP[] =
     "Usage: weir replay [OPTIONS] -p POLICY [FILE]...\n"
     "\n"
-    "Replay access logs or CSV files against limits, at the log's times but without waiting,\n"
-    "and report which requests would have been denied. FILE may be gzip or .zst; - is the standard input.\n"
+    "Replay logs against limits, at the log's times but without waiting, and report which requests would\n"
+    "have been denied. FILE may be gzip or .zst; - is the standard input.\n"
     "\n"
     "Limits (several decide each request together, all or nothing):\n"
     "  -p, --policy POLICY    a limit, for example 'token_bucket limit=100 period=1s burst=200';\n"
@@ -29,7 +23,7 @@ const char REPLAY_HELP[] =
     "Where the counts are kept:\n"
     "      --mode MODE        local (default): in this process\n"
     "                         distributed: in Redis, with the same decisions\n"
-    "                         hybrid: in instances that lease permits from Redis, compared with one exact limit\n"
+    "                         hybrid: in instances that lease permits from Redis, beside one exact limit\n"
     "      --percent-seed N   chooses the keys that percent= enforces (default: 1)\n"
     "      --redis URL        where Redis is, as for weir try\n"
     "      --redis-password-file FILE\n"
@@ -42,9 +36,9 @@ const char REPLAY_HELP[] =
     "      --lease-max N      hybrid: most permits of a key that an instance leases\n"
     "      --strict           hybrid: never exceed a limit\n"
     "\n" INPUT_HELP "      --duration FIELD   how long each request took, for limits on requests in flight\n"
-    "      --duration-unit UNIT\n"
-    "                         its unit if it is a whole number: us (default), ms, s or ns\n"
+    "      --duration-unit U  its unit if it is a whole number: us (default), ms, s or ns\n"
     "      --time-is-end      requests ended at the times of their rows, as in nginx's logs\n"
+    "      --sort             keep all rows and sort them first, however late\n"
     "      --keep-order       do not sort the rows by time\n"
     "\n"
     "Output:\n"
@@ -54,30 +48,31 @@ const char REPLAY_HELP[] =
     "      --decisions        print one line per row instead, in the order of the input:\n"
     "                         allowed,remaining,retry_after_us,reset_after_us,delay_us (never: -1)\n"
     "      --plot FILE        draw the requests over time; FILE ends in .svg or .png (needs gnuplot)\n"
-    "      --html FILE        write the report as an HTML page\n"
+    "      --html FILE        write an HTML page\n"
     "  -h, --help             print this text\n"
     "\n"
-    "Exit status: 0 done; 1 the input, a file or the output failed, or fewer than 95 % of the rows fit;\n"
-    "2 wrong usage or a bad policy.\n"
+    "Exit status: 0 done; 1 a file failed, or fewer than 95 % of the rows fit; 2 wrong usage or a bad policy.\n"
     "\n"
     "Example: weir replay -p 'sliding_window limit=20 period=1m' access.log\n";
 
-struct replay {
-    struct policies policies;
-    struct store store;
-    struct input_options input;
-    bool keep_order, json, decisions_only, compare;
-    const char *plot_path, *html_path;
-    size_t top;
+enum option_code {
+    KEEP_ORDER = 256,
+    TOP,
+    JSON,
+    DECISIONS,
+    PLOT,
+    COMPARE,
+    DURATION,
+    DURATION_UNIT,
+    TIME_IS_END,
+    HTML,
+    SORT
 };
-
-enum option_code { KEEP_ORDER = 256, TOP, JSON, DECISIONS, PLOT, COMPARE, DURATION, DURATION_UNIT, TIME_IS_END, HTML };
 
 static int replay_read_options(struct replay *replay, int argc, char **argv, bool *wants_help);
 static int replay_read_option(struct replay *replay, int code, const char *value);
 static int check_options(struct replay *replay, int argc, char **argv);
 static int replay_run(struct replay *replay);
-static int hold_and_show(const struct replay *replay, const struct loader *load, struct progress *progress);
 
 int command_replay(int argc, char **argv)
 {
@@ -103,6 +98,7 @@ static int replay_read_options(struct replay *replay, int argc, char **argv, boo
         { "duration-unit", required_argument, NULL, DURATION_UNIT },
         { "time-is-end", no_argument, NULL, TIME_IS_END },
         { "keep-order", no_argument, NULL, KEEP_ORDER },
+        { "sort", no_argument, NULL, SORT },
         { "top", required_argument, NULL, TOP },
         { "json", no_argument, NULL, JSON },
         { "decisions", no_argument, NULL, DECISIONS },
@@ -146,6 +142,7 @@ static int replay_read_option(struct replay *replay, int code, const char *value
     case 'p': return policies_add_keyed(&replay->policies, "replay", value);
     case 'f': return policies_add_file(&replay->policies, value);
     case KEEP_ORDER: replay->keep_order = true; break;
+    case SORT: replay->sort = true; break;
     case JSON: replay->json = true; break;
     case COMPARE: replay->compare = true; break;
     case DURATION: replay->input.load.duration = value; break;
@@ -244,6 +241,8 @@ static int check_options(struct replay *replay, int argc, char **argv)
                            load->times_are_ends ? "--time-is-end" : "--duration-unit");
     if (load->duration && replay->store.mode == WEIR_HYBRID)
         return usage_error("replay", "--duration needs --mode local or distributed");
+    if (replay->sort && replay->keep_order)
+        return usage_error("replay", "--sort and --keep-order cannot be combined");
     if (replay->json && replay->decisions_only)
         return usage_error("replay", "--json and --decisions cannot be combined");
     return store_check(&replay->store, "replay");
@@ -258,124 +257,6 @@ static int prepare_store(struct store *store)
 
 static int replay_run(struct replay *replay)
 {
-    struct rows rows;
-    struct progress progress;
-    struct loader load = { .rows = &rows, .options = &replay->input.load, .progress = &progress };
-    bool do_fit = false;
-    int code = replay->store.mode != WEIR_LOCAL ? prepare_store(&replay->store) : EXIT_OK;
-    rows_start(&rows);
-    progress_start(&progress, !(replay->decisions_only && isatty(STDOUT_FILENO)));
-    if (code == EXIT_OK)
-        code = input_read(&replay->input, &load, &do_fit);
-    if (code == EXIT_OK && (replay->plot_path || replay->html_path) && rows.count == 0) {
-        complain("there are no requests to %s", replay->plot_path ? "plot" : "show");
-        code = EXIT_FAILED;
-    }
-    if (code == EXIT_OK && replay->compare) {
-        if (!replay->keep_order)
-            rows_sort(&rows);
-        code = side_print(&rows, &replay->policies, &replay->store, &progress,
-                          (struct side_output){ replay->json, replay->html_path });
-    } else if (code == EXIT_OK) {
-        code = hold_and_show(replay, &load, &progress);
-    }
-    rows_free(&rows);
-    return code == EXIT_OK && !do_fit ? EXIT_FAILED : code;
-}
-
-struct watch { /* what receives each decision */
-    struct decisions *decisions;
-    struct plot *plot;
-    struct page_notes *notes;
-};
-
-static int watch_decision(void *user, const struct row *row, const struct weir_decision *decision)
-{
-    struct watch *watch = user;
-    if (watch->decisions)
-        decisions_add(watch->decisions, row->position, decision);
-    if (watch->plot)
-        plot_add(watch->plot, row->time_us, decision->allowed);
-    if (watch->notes)
-        page_notes_add(watch->notes, row, decision);
-    return watch->decisions && output_failed() ? EXIT_FAILED : EXIT_OK;
-}
-
-static int out_of_memory(void)
-{
-    complain("out of memory");
-    return EXIT_FAILED;
-}
-
-/* Print the report, unless there are decisions instead, and write the page. */
-static int show_report(const struct replay *replay, const struct loader *load, const struct tally *tally,
-                       const struct page_notes *notes)
-{
-    struct report report = { .rows = load->rows,
-                             .policies = &replay->policies,
-                             .tally = tally,
-                             .store = &replay->store,
-                             .key_name = load->key_name,
-                             .unreadable = load->unreadable,
-                             .top = replay->top,
-                             .file_count = replay->input.file_count };
-    const char **names = calloc(replay->input.file_count, sizeof *names);
-    bool has_room = names && rows_busiest_second(load->rows, &report.busiest_second, &report.busiest_count);
-    for (size_t i = 0; i < replay->input.file_count && has_room; i++)
-        names[i] = bytes_name(replay->input.files[i]);
-    report.files = names;
-    if (!replay->decisions_only)
-        has_room = has_room && (replay->json ? report_json(&report) : report_text(&report));
-    int code = has_room ? EXIT_OK : out_of_memory();
-    if (code == EXIT_OK && notes)
-        code = page_replay_write(&report, notes, replay->html_path);
-    free(names);
-    return code;
-}
-
-static int draw_plot(const struct replay *replay, const struct plot *plot)
-{
-    char title[240];
-    size_t len = (size_t)snprintf(title, sizeof title, "Requests admitted and denied: %s",
-                                  replay->policies.all[0].text);
-    for (size_t i = 1; i < replay->policies.count && len < sizeof title; i++) {
-        char next[200];
-        size_t next_len = (size_t)snprintf(next, sizeof next, "; %s", replay->policies.all[i].text);
-        bool has_room = len + next_len + sizeof " and 64 more" <= sizeof title;
-        if (!has_room)
-            snprintf(next, sizeof next, " and %zu more", replay->policies.count - i);
-        len += (size_t)snprintf(title + len, sizeof title - len, "%s", next);
-        if (!has_room)
-            break;
-    }
-    return plot_write(plot, replay->plot_path, title);
-}
-
-static int hold_and_show(const struct replay *replay, const struct loader *load, struct progress *progress)
-{
-    struct decisions decisions = { 0 };
-    struct plot plot = { 0 };
-    struct page_notes notes = { 0 };
-    struct tally tally = { 0 };
-    struct watch watch = { replay->decisions_only ? &decisions : NULL, replay->plot_path ? &plot : NULL,
-                           replay->html_path ? &notes : NULL };
-    bool is_reordered = !replay->keep_order && !load->rows->is_sorted;
-    int code = EXIT_OK;
-    if (is_reordered)
-        rows_sort(load->rows);
-    if ((watch.decisions && !decisions_start(&decisions, is_reordered, load->rows->count)) ||
-        (watch.plot && !plot_start(&plot, load->rows)) || (watch.notes && !page_notes_start(&notes, load->rows)))
-        code = out_of_memory();
-    if (code == EXIT_OK)
-        code = hold_rows(load->rows, &replay->policies, &replay->store, (struct hold_watcher){ watch_decision, &watch },
-                         progress, &tally);
-    if (code == EXIT_OK && (!watch.decisions || watch.notes))
-        code = show_report(replay, load, &tally, watch.notes);
-    decisions_finish(&decisions);
-    if (code == EXIT_OK && watch.plot)
-        code = draw_plot(replay, &plot);
-    plot_free(&plot);
-    page_notes_free(&notes);
-    tally_free(&tally);
-    return code;
+    const int code = replay->store.mode != WEIR_LOCAL ? prepare_store(&replay->store) : EXIT_OK;
+    return code == EXIT_OK ? run_replay(replay) : code;
 }

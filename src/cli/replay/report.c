@@ -21,7 +21,7 @@ bool report_text(const struct report *report)
 {
     print_input(report);
     print_counts(report);
-    if (report->tally->denied + report->tally->would_deny == 0 && report->rows->count)
+    if (report->tally->denied + report->tally->would_deny == 0 && report->rows->total)
         print_nearest(report);
     if (report->store->mode == WEIR_HYBRID)
         report_hybrid_text(report);
@@ -112,7 +112,7 @@ static void print_input(const struct report *report)
         span_show(span_of(report->files[i]), name, sizeof name);
         printf("%-18s%s\n", i ? "" : report->file_count > 1 ? "files" : "file", name);
     }
-    if (report->rows->count) {
+    if (report->rows->total) {
         char first[TIME_TEXT_SIZE], last[TIME_TEXT_SIZE], span[TIME_TEXT_SIZE];
         time_print(report->tally->first_us, first);
         time_print(report->tally->last_us, last);
@@ -165,7 +165,7 @@ static bool has_shadow(const struct policies *policies, size_t number)
 static void print_would_deny(const struct report *report, size_t number)
 {
     if (has_shadow(report->policies, number))
-        report_count("would be denied", report->tally->policies[number].would_deny, report->rows->count,
+        report_count("would be denied", report->tally->policies[number].would_deny, report->rows->total,
                      "admitted by a shadow limit");
 }
 
@@ -174,26 +174,26 @@ static void print_counts(const struct report *report)
     const struct tally *tally = report->tally;
     char note[128] = "";
     putchar('\n');
-    report_count("requests", report->rows->count, 0, "");
-    report_count("admitted", tally->admitted, report->rows->count, "");
-    report_count("denied", tally->denied, report->rows->count, "");
+    report_count("requests", report->rows->total, 0, "");
+    report_count("admitted", tally->admitted, report->rows->total, "");
+    report_count("denied", tally->denied, report->rows->total, "");
     if (report->policies->count == 1)
         print_would_deny(report, 0);
-    if (tally->permits_asked != report->rows->count) {
+    if (tally->permits_asked != report->rows->total) {
         report_count("permits asked", tally->permits_asked, 0, "");
         report_count("permits admitted", tally->permits_admitted, tally->permits_asked, "");
     }
     if (report->key_name[0])
         snprintf(note, sizeof note, "(by %s)", report->key_name);
-    else if (report->rows->count)
+    else if (report->rows->total)
         snprintf(note, sizeof note, "(the input has no key: all requests share one)");
     report_count("distinct keys", tally->keys, 0, note);
     report_count("keys ever denied", count_denied(report, tally->denied_by_key), tally->keys, "");
-    if (report->busiest_count) {
+    if (report->busiest.count) {
         char when[TIME_TEXT_SIZE];
-        time_print(report->busiest_second * WEIR_SECOND, when);
+        time_print(report->busiest.second * WEIR_SECOND, when);
         snprintf(note, sizeof note, "requests at %s", when);
-        report_count("busiest second", report->busiest_count, 0, note);
+        report_count("busiest second", report->busiest.count, 0, note);
     }
 }
 
@@ -214,9 +214,9 @@ static bool print_policy(const struct report *report, size_t number)
     char note[160];
     snprintf(note, sizeof note, "%llu by this limit alone", (unsigned long long)tally->denied_alone);
     printf("\nBy %zu. %s%s%s\n", number + 1, policy->name, policy->name[0] ? " = " : "", policy->text);
-    report_count("denied", tally->denied, report->rows->count, note);
+    report_count("denied", tally->denied, report->rows->total, note);
     print_would_deny(report, number);
-    if (tally->permits_asked != report->rows->count)
+    if (tally->permits_asked != report->rows->total)
         report_count("permits asked", tally->permits_asked, 0, "");
     snprintf(note, sizeof note, "%s%s%s", *policy->key ? "(by " : "", policy->key, *policy->key ? ")" : "");
     report_count("keys ever denied", count_denied(report, tally->denied_by_key), count_asking(report, tally), note);

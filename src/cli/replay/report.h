@@ -14,8 +14,7 @@ struct report {
     const char *key_name; /* empty: all rows have the same key */
     size_t unreadable;
     size_t top;
-    int64_t busiest_second; /* since 1970; undefined if busiest_count is 0 */
-    size_t busiest_count;
+    struct busiest busiest;
 };
 
 /* Counts by key number, of all limits together or of one. */

@@ -17,7 +17,7 @@ static int64_t instances_of(const struct report *report)
 
 static double calls_a_request(const struct report *report)
 {
-    const size_t requests = report->rows->count;
+    const size_t requests = report->rows->total;
     return requests ? (double)comparison_of(report)->store_calls / (double)requests : 0.0;
 }
 
@@ -54,7 +54,7 @@ static void print_limit(const struct report *report, size_t number)
 void report_hybrid_text(const struct report *report)
 {
     const struct comparison *found = comparison_of(report);
-    const uint64_t requests = report->rows->count;
+    const uint64_t requests = report->rows->total;
     char note[80];
     printf("\nAgainst one exact limit\n");
     report_count("it admits", found->exact_admitted, requests, "");

@@ -37,8 +37,8 @@ bool report_json(const struct report *report)
         json_string(span_of(report->files[i]));
     }
     printf("],\"unreadable\":%zu,\"requests\":%zu,\"admitted\":%llu,\"denied\":%llu,\"share_denied\":%.6f,",
-           report->unreadable, report->rows->count, (unsigned long long)tally->admitted,
-           (unsigned long long)tally->denied, share_of(tally->denied, report->rows->count));
+           report->unreadable, report->rows->total, (unsigned long long)tally->admitted,
+           (unsigned long long)tally->denied, share_of(tally->denied, report->rows->total));
     printf("\"permits_asked\":%llu,\"permits_admitted\":%llu,\"distinct_keys\":%zu,\"key_field\":",
            (unsigned long long)tally->permits_asked, (unsigned long long)tally->permits_admitted, tally->keys);
     if (report->key_name[0])
@@ -46,14 +46,14 @@ bool report_json(const struct report *report)
     else
         fputs("null", stdout);
     fputs(",\"first\":", stdout);
-    if (report->rows->count) {
+    if (report->rows->total) {
         putchar('{');
         json_print_time("time", tally->first_us);
         fputs("},\"last\":{", stdout);
         json_print_time("time", tally->last_us);
         fputs("},\"busiest_second\":{", stdout);
-        json_print_time("time", report->busiest_second * WEIR_SECOND);
-        printf(",\"requests\":%zu},", report->busiest_count);
+        json_print_time("time", report->busiest.second * WEIR_SECOND);
+        printf(",\"requests\":%zu},", report->busiest.count);
     } else {
         fputs("null,\"last\":null,\"busiest_second\":null,", stdout);
     }
@@ -73,7 +73,7 @@ bool report_json(const struct report *report)
 static void json_print_nearest(const struct report *report)
 {
     const struct tally *tally = report->tally;
-    if (tally->denied || !report->rows->count) {
+    if (tally->denied || !report->rows->total) {
         fputs("\"nearest\":null,", stdout);
         return;
     }
@@ -152,7 +152,8 @@ static bool print_policies(const struct report *report)
         print_overrides(report->policies, i);
         printf(",\"denied\":%llu,\"denied_alone\":%llu,\"would_deny\":%llu,\"permits\":%llu,\"share_denied\":%.6f,",
                (unsigned long long)tally->denied, (unsigned long long)tally->denied_alone,
-               (unsigned long long)tally->would_deny, (unsigned long long)tally->permits, share_of(tally->denied, report->rows->count));
+               (unsigned long long)tally->would_deny, (unsigned long long)tally->permits,
+               share_of(tally->denied, report->rows->total));
         if (!print_top(report, report_counts_of(report, i)))
             return false;
         putchar('}');

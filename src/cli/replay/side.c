@@ -12,8 +12,7 @@
 #include "cli/replay/report.h"
 #include "cli/times.h"
 
-/* Take one policy and its overrides out of all; `out->overrides` is the caller's to free. False: out of memory. */
-static bool policy_alone(const struct policies *policies, size_t number, struct policies *out)
+bool side_policy(const struct policies *policies, size_t number, struct policies *out)
 {
     *out = (struct policies){ .all = &policies->all[number], .count = 1 };
     out->overrides = malloc((policies->override_count + 1) * sizeof *out->overrides);
@@ -25,35 +24,25 @@ static bool policy_alone(const struct policies *policies, size_t number, struct 
     return out->overrides;
 }
 
-static int side_run(const struct rows *rows, const struct policies *policies, size_t number, const struct store *store,
-                    struct progress *progress, struct side *out)
+static struct side side_of(const struct hold *hold)
 {
-    struct policies alone;
-    struct tally tally = { 0 };
-    *out = (struct side){ 0 };
-    if (!policy_alone(policies, number, &alone)) {
-        complain("out of memory");
-        return EXIT_FAILED;
+    const struct policy_tally *tally = hold->tally.policies;
+    struct side side = { .denied = hold->tally.denied };
+    for (size_t i = 0; i < hold->rows->key_count; i++) {
+        side.keys += tally->requests_by_key[i] > 0;
+        side.keys_denied += tally->denied_by_key[i] > 0;
     }
-    int code = hold_rows(rows, &alone, store, (struct hold_watcher){ NULL, NULL }, progress, &tally);
-    for (size_t i = 0; i < rows->key_count && code == EXIT_OK; i++) {
-        out->keys += tally.policies[0].requests_by_key[i] > 0;
-        out->keys_denied += tally.policies[0].denied_by_key[i] > 0;
-    }
-    out->denied = tally.denied;
-    tally_free(&tally);
-    free(alone.overrides);
-    return code;
+    return side;
 }
 
 static void print_text(const struct rows *rows, const struct policies *policies, const struct side *sides)
 {
-    report_count("requests", rows->count, 0, "");
+    report_count("requests", rows->total, 0, "");
     printf("\n%12s%10s%10s%14s%10s   policy\n", "denied", "share", "to first", "keys denied", "share");
     for (size_t i = 0; i < policies->count; i++) {
         const struct named_policy *policy = &policies->all[i];
         char share[TIME_TEXT_SIZE], keys[TIME_TEXT_SIZE], ratio[32] = "-";
-        report_share(sides[i].denied, rows->count, share);
+        report_share(sides[i].denied, rows->total, share);
         report_share(sides[i].keys_denied, sides[i].keys, keys);
         if (sides[0].denied)
             snprintf(ratio, sizeof ratio, "%.2f", (double)sides[i].denied / (double)sides[0].denied);
@@ -64,7 +53,7 @@ static void print_text(const struct rows *rows, const struct policies *policies,
 
 static void print_json(const struct rows *rows, const struct policies *policies, const struct side *sides)
 {
-    printf("{\"weir\":\"%s\",\"requests\":%zu,\"compared\":[", weir_version(), rows->count);
+    printf("{\"weir\":\"%s\",\"requests\":%zu,\"compared\":[", weir_version(), rows->total);
     for (size_t i = 0; i < policies->count; i++) {
         const struct named_policy *policy = &policies->all[i];
         fputs(i ? ",{\"name\":" : "{\"name\":", stdout);
@@ -80,19 +69,18 @@ static void print_json(const struct rows *rows, const struct policies *policies,
     fputs("]}\n", stdout);
 }
 
-int side_print(const struct rows *rows, const struct policies *policies, const struct store *store,
-               struct progress *progress, struct side_output output)
+int side_print(const struct rows *rows, const struct policies *policies, const struct hold *holds,
+               struct side_output output)
 {
     struct side *sides = calloc(policies->count, sizeof *sides);
-    int code = sides ? EXIT_OK : EXIT_FAILED;
-    if (!sides)
+    if (!sides) {
         complain("out of memory");
-    for (size_t i = 0; i < policies->count && code == EXIT_OK; i++)
-        code = side_run(rows, policies, i, store, progress, &sides[i]);
-    if (code == EXIT_OK)
-        (output.is_json ? print_json : print_text)(rows, policies, sides);
-    if (code == EXIT_OK && output.html)
-        code = page_side_write(rows, policies, sides, output.html);
+        return EXIT_FAILED;
+    }
+    for (size_t i = 0; i < policies->count; i++)
+        sides[i] = side_of(&holds[i]);
+    (output.is_json ? print_json : print_text)(rows, policies, sides);
+    const int code = output.html ? page_side_write(rows, policies, sides, output.html) : EXIT_OK;
     free(sides);
     return code;
 }

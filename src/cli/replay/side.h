@@ -14,10 +14,13 @@ struct side_output {
     const char *html; /* NULL: no page */
 };
 
-/* Apply each policy alone and print the outcomes, as text or as one JSON object, and the page. The store is this
- * process. Return EXIT_OK, or EXIT_FAILED after a complaint. */
-int side_print(const struct rows *rows, const struct policies *policies, const struct store *store,
-               struct progress *progress, struct side_output output);
+/* Take one policy and its overrides out of all; `out->overrides` is the caller's to free. False: out of memory. */
+bool side_policy(const struct policies *policies, size_t number, struct policies *out);
+
+/* Print what each policy decided alone, as text or as one JSON object, and the page. Return EXIT_OK, or EXIT_FAILED
+ * after a complaint. */
+int side_print(const struct rows *rows, const struct policies *policies, const struct hold *holds,
+               struct side_output output);
 
 /* Write the outcomes as an HTML page. Return EXIT_OK, or EXIT_FAILED after a complaint. */
 int page_side_write(const struct rows *rows, const struct policies *policies, const struct side *sides,

@@ -190,7 +190,7 @@ if command -v script >script.path && script -qec true /dev/null </dev/null >scri
     mkfifo pipe
     { seq -f '%.0f,a,1' 1 4000; sleep 1; seq -f '%.0f,a,1' 4001 9000; } >pipe &
     script -qec "'$weir' replay -p '$once' pipe" /dev/null </dev/null >out 2>err
-    has out 'reading: 4096 rows' && grep -q '^requests  *9000' out
+    has out 'replaying: 4096 rows' && grep -q '^requests  *9000' out
     verdict 'a terminal is told how far a long input has been read' $?
     wait
 else

@@ -19,6 +19,8 @@ struct load_row { /* what is built of one row */
 static int load_read_rows(struct reader *reader, struct load_row *row);
 static int load_add(struct reader *reader, struct load_row *row, struct span line);
 static void load_say_format(const struct reader *reader);
+static bool load_has_room(struct reader *reader, const struct load_row *row, const struct reader_row *read,
+                          int64_t duration_us);
 static void remember_key_name(struct loader *load, const struct reader *reader);
 static void report_unreadable(struct reader *reader, int64_t line, const struct fault *fault);
 
@@ -47,7 +49,8 @@ int load_file(struct loader *load, const char *path)
         progress_clear(load->progress);
         if (code == EXIT_OK)
             load_say_format(&reader);
-        if (csv_unit_is_doubtful(reader.csv) || (reader.early && reader.early == reader.rows))
+        if (code == EXIT_OK && (csv_unit_is_doubtful(reader.csv) || (reader.early && reader.early == reader.rows)) &&
+            load_may_say(load))
             complain("%s: its whole-number times are read as microseconds, which lie early in 1970; "
                      "set --time-unit s or ms if they are seconds or milliseconds",
                      reader.name);
@@ -73,7 +76,7 @@ static void load_say_format(const struct reader *reader)
     const struct format *format = reader->format;
     bool is_log = reader->kind == READER_LOG;
     const char *name = is_log ? format->name : reader->kind == READER_JSON ? "json" : "csv";
-    if (!reader->is_guessed)
+    if (!reader->is_guessed || !load_may_say(reader->load))
         return;
     complain("%s: detected the format %s%s%s%s; %zu of %zu rows fit", reader->name, name,
              is_log && *format->prefix ? " behind " : "", is_log ? format->prefix : "",
@@ -109,7 +112,8 @@ static int load_read_rows(struct reader *reader, struct load_row *row)
         code = load_add(reader, row, line);
         if (code != EXIT_OK)
             return code;
-        progress_show(load->progress, "reading", load->rows->count, 0);
+        progress_show(load->progress, load->feed && load->feed->way == FEED_ALONG ? "replaying" : "reading",
+                      load->rows->total, 0);
     }
     return result == 0 ? EXIT_OK : EXIT_FAILED;
 }
@@ -170,7 +174,6 @@ static int load_duration(const struct reader *reader, struct reader_row *read, i
 static int load_add(struct reader *reader, struct load_row *row, struct span line)
 {
     struct loader *load = reader->load;
-    struct rows *rows = load->rows;
     struct reader_row read;
     struct fault fault;
     int result = reader_read(reader, line, &read, &fault);
@@ -181,8 +184,7 @@ static int load_add(struct reader *reader, struct load_row *row, struct span lin
     if (result == FORMAT_ROW)
         result = load_make(reader, &read, row, &fault);
     int64_t duration_us = 0;
-    const bool has_duration = reader->duration < LOAD_MAX_FIELDS;
-    if (result == 1 && has_duration)
+    if (result == 1 && reader->duration < LOAD_MAX_FIELDS)
         result = load_duration(reader, &read, &duration_us, &fault);
     if (result < 0)
         return EXIT_FAILED;
@@ -191,20 +193,40 @@ static int load_add(struct reader *reader, struct load_row *row, struct span lin
         return EXIT_OK;
     }
     reader->rows++;
-    bool has_room = true;
-    for (int64_t i = 0; i < read.repeat && has_room; i++) {
-        has_room = rows_add(rows, read.time_us, row->keys[0], row->costs[0]);
-        if (has_room && rows->more_keys + rows->more_costs)
-            has_room = rows_add_more(rows, row->keys + 1, row->costs + 1);
-        if (has_room && has_duration)
-            has_room = rows_add_duration(rows, duration_us);
+    int code = EXIT_OK;
+    for (int64_t i = 0; i < read.repeat && code == EXIT_OK; i++) {
+        if (load_has_room(reader, row, &read, duration_us)) {
+            code = load->feed ? feed_added(load->feed) : EXIT_OK;
+            continue;
+        }
+        progress_clear(load->progress);
+        complain("%s:%lld: %s", reader->name, (long long)reader->lines.number,
+                 load->rows->total == ROWS_MAX ? "too many rows" : "out of memory");
+        return EXIT_FAILED;
     }
-    if (has_room)
-        return EXIT_OK;
-    progress_clear(load->progress);
-    complain("%s:%lld: %s", reader->name, (long long)reader->lines.number,
-             rows->count == ROWS_MAX ? "too many rows" : "out of memory");
-    return EXIT_FAILED;
+    if (code == FEED_AGAIN) {
+        load->again_name = reader->name;
+        load->again_line = reader->lines.number;
+    }
+    return code;
+}
+
+/* Add a row. False if there is no room. */
+static bool load_has_room(struct reader *reader, const struct load_row *row, const struct reader_row *read,
+                          int64_t duration_us)
+{
+    struct rows *rows = reader->load->rows;
+    bool has_room = rows_add(rows, read->time_us, row->keys[0], row->costs[0]);
+    if (has_room && rows->more_keys + rows->more_costs)
+        has_room = rows_add_more(rows, row->keys + 1, row->costs + 1);
+    if (has_room && reader->duration < LOAD_MAX_FIELDS)
+        has_room = rows_add_duration(rows, duration_us);
+    return has_room;
+}
+
+bool load_may_say(struct loader *load)
+{
+    return load->said++ >= load->heard;
 }
 
 static void report_unreadable(struct reader *reader, int64_t line, const struct fault *fault)
@@ -219,7 +241,7 @@ static void report_unreadable(struct reader *reader, int64_t line, const struct 
         snprintf(load->first_format, sizeof load->first_format, "%s", name);
     }
     reader->bad++;
-    if (++load->unreadable > LOAD_MAX_SHOWN)
+    if (++load->unreadable > LOAD_MAX_SHOWN || !load_may_say(load))
         return;
     progress_clear(load->progress);
     fprintf(stderr, "%s:%lld: %s\n", reader->name, (long long)line, fault->text);
@@ -232,11 +254,11 @@ static void warn_of_one_key(const struct loader *load)
     if (load->key_name[0] == '\0')
         complain("no field of the input is the key, so all %zu rows share one limit; to give each client a separate "
                  "one, choose the client's field with --key",
-                 load->rows->count);
+                 load->rows->total);
     else
         complain("all %zu rows have the same %s, '%s'; if that is not the client, choose another key with --key: "
                  "client, path, user or method in an access log, a field's name or number in CSV",
-                 load->rows->count, load->key_name, shown);
+                 load->rows->total, load->key_name, shown);
 }
 
 /* Say what to try if too few rows fit. */
@@ -253,25 +275,25 @@ static void advise(const struct loader *load, char *text, size_t size)
         snprintf(text, size, "for another format set --format, or describe it with --log-format");
 }
 
-bool load_finish(const struct loader *load)
+bool load_finish(struct loader *load)
 {
-    size_t fit = load->rows->count, unreadable = load->unreadable, all = fit + unreadable;
+    size_t fit = load->rows->total, unreadable = load->unreadable, all = fit + unreadable;
     bool do_fit = (uint64_t)fit * 100 >= (uint64_t)all * LOAD_MIN_PERCENT;
     char advice[200];
-    if (unreadable > LOAD_MAX_SHOWN)
+    if (unreadable > LOAD_MAX_SHOWN && load_may_say(load))
         fprintf(stderr, "... and %zu more\n", unreadable - LOAD_MAX_SHOWN);
-    if (load->others)
+    if (load->others && load_may_say(load))
         complain("%zu lines are not requests and are left out", load->others);
-    if (unreadable && do_fit)
+    if (unreadable && do_fit && load_may_say(load))
         complain("%zu of %zu rows cannot be read and are left out", unreadable, all);
-    else if (unreadable) {
+    else if (!do_fit && load_may_say(load)) {
         advise(load, advice, sizeof advice);
         complain("%zu of %zu rows cannot be read as %s: %zu fit, fewer than %d %%; the first bad one is %s:%lld; %s%s",
                  unreadable, all, load->first_format, fit, LOAD_MIN_PERCENT, load->first_unreadable,
                  (long long)load->first_unreadable_line, advice,
                  load->options->is_lenient ? "" : "; --lenient prints a report of the rows that fit");
     }
-    if (fit >= LOAD_MANY_ROWS && load->rows->key_count == 1)
+    if (fit >= LOAD_MANY_ROWS && load->rows->key_count == 1 && load_may_say(load))
         warn_of_one_key(load);
     return do_fit;
 }

@@ -7,6 +7,7 @@
 #define WEIR_CLI_LOAD_H
 
 #include "cli/replay/input/csv.h"
+#include "cli/replay/input/feed.h"
 #include "cli/replay/input/formats.h"
 #include "cli/replay/input/keys.h"
 #include "cli/replay/input/rows.h"
@@ -38,6 +39,10 @@ struct loader {
     struct rows *rows;
     const struct load_options *options;
     struct progress *progress;
+    struct feed *feed;      /* takes the rows while they are read; NULL: all rows are kept */
+    size_t said, heard;     /* notes on stderr, and how many of them were printed when the input was read before */
+    const char *again_name; /* the file of the row at which the feed wanted all again; NULL: none */
+    int64_t again_line;
     size_t unreadable, others;    /* rows that are bad, lines that are not requests */
     const char *first_unreadable; /* the file of the first unreadable row */
     int64_t first_unreadable_line;
@@ -47,13 +52,16 @@ struct loader {
     bool has_key_name;
 };
 
-/* Add the rows of a file, or of stdin if `path` is "-". Return EXIT_OK, or after a complaint EXIT_FAILED or EXIT_ERROR.
- */
+/* Add the rows of a file, or of stdin if `path` is "-". Return EXIT_OK, FEED_AGAIN, or after a complaint EXIT_FAILED or
+ * EXIT_ERROR. */
 int load_file(struct loader *load, const char *path);
 
 /* After the last file, report the number of bad rows, and warn if many rows all have the same key. True if at least
  * LOAD_MIN_PERCENT of all rows fit. */
-bool load_finish(const struct loader *load);
+bool load_finish(struct loader *load);
+
+/* True if the caller should print a note now; false if it was printed when the input was read before. */
+bool load_may_say(struct loader *load);
 
 /* True if this is the name of a format that can be read. */
 bool load_format_exists(const char *name);

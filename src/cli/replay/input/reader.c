@@ -167,7 +167,7 @@ static int log_begin(struct reader *reader)
     }
     if (reader->load->options->year)
         format->year = reader->load->options->year;
-    if (format_lacks_year(format) && !reader->load->options->year)
+    if (format_lacks_year(format) && !reader->load->options->year && load_may_say(reader->load))
         complain("%s: the times have no year; %d is assumed, and --year sets it", reader->name, format->year);
     if (format->is_w3c)
         return EXIT_OK; /* the fields are known later */

@@ -1,4 +1,4 @@
-/* rows.c - the requests of a replay, kept in memory. */
+/* rows.c - the requests of a replay that are in memory. */
 #include "cli/replay/input/rows.h"
 
 #include <stdlib.h>
@@ -24,6 +24,7 @@ void rows_free(struct rows *rows)
     free(rows->all);
     free(rows->more);
     free(rows->durations_us);
+    free(rows->free_places);
     free(rows->keys);
     free(rows->bytes);
     free(rows->slots);
@@ -48,21 +49,33 @@ bool rows_add(struct rows *rows, int64_t time_us, struct span key, int64_t cost)
 {
     uint32_t number;
     void *all = rows->all;
-    if (rows->count == ROWS_MAX || !reserve(&all, &rows->capacity, rows->count, 1, sizeof *rows->all))
+    if (rows->total == ROWS_MAX || !reserve(&all, &rows->capacity, rows->count, 1, sizeof *rows->all))
         return false;
     rows->all = all;
     if (!rows_key_intern(rows, key, &number))
         return false;
     if (rows->count && time_us < rows->all[rows->count - 1].time_us)
         rows->is_sorted = false;
-    rows->all[rows->count] = (struct row){ time_us, number, (uint32_t)cost, (uint32_t)rows->count };
-    rows->count++;
+    const uint32_t place = rows->free_count ? rows->free_places[--rows->free_count] : rows->place_count++;
+    rows->all[rows->count++] = (struct row){ time_us, number, (uint32_t)cost, (uint32_t)rows->total++, place };
     return true;
+}
+
+bool rows_remove(struct rows *rows, size_t count)
+{
+    void *places = rows->free_places;
+    const bool has_room = reserve(&places, &rows->free_capacity, rows->free_count, count, sizeof *rows->free_places);
+    rows->free_places = places;
+    for (size_t i = 0; i < count && has_room; i++)
+        rows->free_places[rows->free_count++] = rows->all[i].place;
+    rows->count -= count;
+    memmove(rows->all, rows->all + count, rows->count * sizeof *rows->all);
+    return has_room;
 }
 
 bool rows_add_more(struct rows *rows, const struct span *keys, const int64_t *costs)
 {
-    size_t width = rows->more_keys + rows->more_costs, at = (rows->count - 1) * width;
+    size_t width = rows->more_keys + rows->more_costs, at = rows->all[rows->count - 1].place * width;
     void *more = rows->more;
     bool has_room = reserve(&more, &rows->more_capacity, at, width, sizeof *rows->more);
     rows->more = more;
@@ -76,22 +89,23 @@ bool rows_add_more(struct rows *rows, const struct span *keys, const int64_t *co
 bool rows_add_duration(struct rows *rows, int64_t duration_us)
 {
     void *durations = rows->durations_us;
-    const bool has_room = reserve(&durations, &rows->duration_capacity, rows->count - 1, 1, sizeof duration_us);
+    const size_t at = rows->all[rows->count - 1].place;
+    const bool has_room = reserve(&durations, &rows->duration_capacity, at, 1, sizeof duration_us);
     rows->durations_us = durations;
     if (has_room)
-        rows->durations_us[rows->count - 1] = duration_us;
+        rows->durations_us[at] = duration_us;
     return has_room;
 }
 
 uint32_t rows_key_of(const struct rows *rows, const struct row *row, size_t which)
 {
-    return which == 0 ? row->key : rows->more[row->position * (rows->more_keys + rows->more_costs) + which - 1];
+    return which == 0 ? row->key : rows->more[row->place * (rows->more_keys + rows->more_costs) + which - 1];
 }
 
 uint32_t rows_cost_of(const struct rows *rows, const struct row *row, size_t which)
 {
     size_t width = rows->more_keys + rows->more_costs;
-    return which == 0 ? row->cost : rows->more[row->position * width + rows->more_keys + which - 1];
+    return which == 0 ? row->cost : rows->more[row->place * width + rows->more_keys + which - 1];
 }
 
 struct span rows_key(const struct rows *rows, size_t number)
@@ -182,29 +196,35 @@ void rows_sort(struct rows *rows)
     rows->is_sorted = true;
 }
 
-static int second_compare(const void *left, const void *right)
+static int time_compare(const void *left, const void *right)
 {
     int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
     return a < b ? -1 : a > b;
 }
 
-bool rows_busiest_second(const struct rows *rows, int64_t *out_second, size_t *out_count)
+void busiest_add(struct busiest *busiest, int64_t time_us)
 {
-    int64_t *seconds = malloc((rows->count ? rows->count : 1) * sizeof *seconds);
-    if (!seconds)
+    const int64_t second = time_us / WEIR_SECOND;
+    busiest->run = busiest->run && second == busiest->last ? busiest->run + 1 : 1;
+    busiest->last = second;
+    if (busiest->run > busiest->count) {
+        busiest->count = busiest->run;
+        busiest->second = second;
+    }
+}
+
+bool rows_busiest_second(const struct rows *rows, struct busiest *out)
+{
+    int64_t *times_us = malloc((rows->count ? rows->count : 1) * sizeof *times_us);
+    if (!times_us)
         return false;
     for (size_t i = 0; i < rows->count; i++)
-        seconds[i] = rows->all[i].time_us / WEIR_SECOND;
+        times_us[i] = rows->all[i].time_us;
     if (!rows->is_sorted)
-        qsort(seconds, rows->count, sizeof *seconds, second_compare);
-    *out_count = 0;
-    for (size_t i = 0, same = 0; i < rows->count; i++) {
-        same = i && seconds[i] == seconds[i - 1] ? same + 1 : 1;
-        if (same > *out_count) {
-            *out_count = same;
-            *out_second = seconds[i];
-        }
-    }
-    free(seconds);
+        qsort(times_us, rows->count, sizeof *times_us, time_compare);
+    *out = (struct busiest){ 0 };
+    for (size_t i = 0; i < rows->count; i++)
+        busiest_add(out, times_us[i]);
+    free(times_us);
     return true;
 }

@@ -1,8 +1,8 @@
-/* rows.h - the requests of a replay, kept in memory.
+/* rows.h - the requests of a replay that are in memory: all of them, or those that feed.h has not handed on yet.
  *
- * A row takes 24 bytes, and each distinct key is kept once: 10^7 lines of a log fit into a few hundred MB. Key numbers
- * count from 0 in the order of first appearance. A table with open addressing, at most half full, finds a key's number.
- * Its hash has a random seed, so that no sender of keys can make them collide.
+ * A row takes 24 bytes, and each distinct key is kept once. Key numbers count from 0 in the order of first appearance. A
+ * table with open addressing, at most half full, finds a key's number. Its hash has a random seed, so that no sender of
+ * keys can make them collide.
  *
  * Limits may differ in what their key and their cost is. A row then has further keys and costs, 4 bytes each. All kinds
  * of keys share one numbering: a user and a client of the same name have the same number.
@@ -21,6 +21,14 @@ struct row {
     uint32_t key;
     uint32_t cost;
     uint32_t position; /* in the input, from 0 */
+    uint32_t place;    /* of its further keys and costs, and of its duration */
+};
+
+struct busiest {    /* the second with the most rows, the earliest of several */
+    int64_t second; /* since 1970; undefined if the count is 0 */
+    size_t count;
+    int64_t last; /* the second of the last row, */
+    size_t run;   /* and how many rows it has so far */
 };
 
 struct rows_key {
@@ -30,14 +38,18 @@ struct rows_key {
 };
 
 struct rows {
-    struct row *all;
-    size_t count, capacity;
+    struct row *all;              /* those in memory */
+    size_t count, capacity;       /* how many are in memory */
+    size_t total;                 /* how many were added, those that are gone included */
     bool is_sorted;               /* no time is before the previous one */
     size_t more_keys, more_costs; /* of each row; set before the first one */
-    uint32_t *more;               /* of each position: the further keys, then the further costs */
+    uint32_t *more;               /* of each place: the further keys, then the further costs */
     size_t more_capacity;
-    int64_t *durations_us; /* of each position: how long the request took; NULL: not known */
+    int64_t *durations_us; /* of each place: how long the request took; NULL: not known */
     size_t duration_capacity;
+    uint32_t *free_places; /* of rows that are gone */
+    size_t free_count, free_capacity;
+    uint32_t place_count; /* places that are in use or free */
     struct rows_key *keys;
     size_t key_count, key_capacity;
     char *bytes; /* of all keys */
@@ -65,11 +77,16 @@ uint32_t rows_cost_of(const struct rows *rows, const struct row *row, size_t whi
 
 struct span rows_key(const struct rows *rows, size_t number);
 
+/* Remove the first `count` rows. Further rows take their places. False: out of memory. */
+bool rows_remove(struct rows *rows, size_t count);
+
 /* Sort the rows by time; rows of equal times keep their order. */
 void rows_sort(struct rows *rows);
 
-/* Find the second since 1970 with the most rows, the earliest of several, and their number. There must be a row. False:
- * out of memory. */
-bool rows_busiest_second(const struct rows *rows, int64_t *out_second, size_t *out_count);
+/* Add the time of a row, which is not before the one added last. */
+void busiest_add(struct busiest *busiest, int64_t time_us);
+
+/* Find the busiest second of all rows in memory, in whatever order they are. False: out of memory. */
+bool rows_busiest_second(const struct rows *rows, struct busiest *out);
 
 #endif
