@@ -182,7 +182,7 @@ void account_keep_up(struct account_shard *shard, struct account *account, const
     const bool by_caller = request->now_us != WEIR_OWN_CLOCK;
     account->limit = request->limit;
     if (memcmp(&plan, &account->lease.plan, sizeof plan) == 0) {
-        account->lease.version = version; /* the new version has the same plan for this key */
+        lease_keep(&account->lease, version);
     } else if (version != account->lease.version) {
         lease_renew(&account->lease, rules, &plan, version);
         account_count_lost(shard, account);

@@ -165,6 +165,15 @@ void lease_renew(struct lease *lease, const struct lease_rules *rules, const str
     lease_forget(lease);
 }
 
+void lease_keep(struct lease *lease, uint64_t version)
+{
+    if (version == lease->version)
+        return;
+    lease->version = version;
+    lease->era++;
+    lease->is_asked = false;
+}
+
 /* Take `cost` from the batches, the older first. Return when the oldest of it was asked for. */
 static int64_t spend(struct lease *lease, int64_t now_us, int64_t cost, int64_t *delay_us)
 {
@@ -279,12 +288,14 @@ bool lease_was_denied(struct lease *lease, const struct lease_order *order, int6
                       int64_t cost, const struct weir_decision *decision, struct weir_decision *out)
 {
     const struct weir_plan *plan = &lease->plan;
+    if (order->era != lease->era)
+        return false;
     const int64_t left = lease_left(lease, now_us);
     const bool is_empty = decision->allowed && order->spread == 1 && decision->ahead < order->ahead;
     const int64_t denied_cost = is_empty ? 1 : order->cost;
     const int64_t wait_us = is_empty ? least_wait_us(plan, decision) : decision->retry_after_us;
     const int64_t more = lacks_of(lease, left, cost) - denied_cost;
-    if (order->era != lease->era || (decision->allowed && !is_empty) || more < 0)
+    if ((decision->allowed && !is_empty) || more < 0)
         return false;
     *out = (struct weir_decision){
         .source = WEIR_BY_REDIS,

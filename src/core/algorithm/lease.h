@@ -36,7 +36,7 @@ struct lease {
     struct weir_plan plan;
     int64_t life_us;  /* lease_life_us() of the plan */
     uint64_t version; /* the plan's; 0: the lease is new */
-    uint64_t era;     /* 1, 2, ...; an answer to an order of an earlier era is ignored */
+    uint64_t era;     /* 1, 2, ...; an answer to an order of an earlier era is ignored, it may be of another plan */
 
     struct lease_batch batches[2]; /* the older first; one without permits is free */
     bool is_asked;                 /* an order is on its way, so no other is made */
@@ -85,6 +85,10 @@ struct lease_order {
 
 /* Forget everything except the load: the limit has another plan. */
 void lease_renew(struct lease *lease, const struct lease_rules *rules, const struct weir_plan *plan, uint64_t version);
+
+/* Note another version of the same plan. Nothing is forgotten, but an order under way may have been decided by a plan
+ * between the two versions. */
+void lease_keep(struct lease *lease, uint64_t version);
 
 /* Forget everything except the load and the plan: the key was reset. */
 void lease_forget(struct lease *lease);
