@@ -6,6 +6,8 @@
 local tag, align, period, size = parse('<BBI7I4', #stamp == 13 and stamp or string.rep('\0', 13))
 local most, top, unit, grain, fresh = size, COUNT_MAX, 1, 1, align == 1 and now - now % period or now
 --@part room
+--@part swift
+--@part quick
 --@part know
 known = sub(state, 1, #stamp) == stamp
 --@part check

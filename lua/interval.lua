@@ -8,6 +8,8 @@ local most, unit, grain, fresh = size, 1, 1, align == 1 and now - now % period o
 local top = (FILL_MAX - FILL_MAX % period) / period * limit
 if top > COUNT_MAX then top = COUNT_MAX end
 --@part room
+--@part swift
+--@part quick
 --@part know
 known = sub(state, 1, #stamp) == stamp
 --@part check

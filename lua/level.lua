@@ -14,6 +14,9 @@
 --              be in use (src/core/algorithm/top.h); unit, the units of a permit; grain, the microseconds of one step
 --              of the anchor; fresh, the anchor of a fresh state.
 --     room     in: time. Out: what `know` and `store` need once a call.
+--     swift    in: alike, verb, cost, times. Out: above and what else `quick` needs, if it can decide the call's requests.
+--     quick    in: key, state (a value, nil or false), above. If this is a take of a bucket's state with room, decides it
+--              and sets met; charged includes what it took. `store` writes the same.
 --     know     in: state (a value), used 0. Out: known, true if it is a state under `stamp` without a former one; perhaps
 --              used and anchor as stored. If its key has room, spare and spent are the stored anchor and used.
 --     check    out: sane, true if the stamp is a valid plan. The stamp of a stored state has been checked before.
@@ -28,6 +31,7 @@
 --              and used, which are then of that plan.
 --     write    in: used, anchor, added (the permits just admitted); bytes and left, declared. Out: bytes; left, the
 --              microseconds until the key is idle.
+--     admit    a part of `quick`, for an admitted request.
 --     store    the same for a key alone. Out, if the time to live can stay: offset, where `bytes` go. Never by a caller's
 --              time, because then nothing relates it to the time to live.
 --@part plan
@@ -37,6 +41,43 @@ local top = (FILL_MAX - FILL_MAX % tick) / tick * p
 if top > EXACT_MAX then top = EXACT_MAX end
 --@part room
 local double, roomy, room = nil, not time and 2 * most <= EXACT_MAX and 2 * p <= EXACT_MAX
+--@part swift
+local above, double, drain, units -- the least level that is too high for a request; the rest in half units
+if alike and roomy and verb == TAKE and times == 1 and cost <= size then
+  double, drain, units = pack('<BI7I7I3I4', tag, 2 * p, 2 * q, tick, size), 2 * p, 2 * cost * unit
+  above = 2 * most - units + 1
+end
+--@part quick
+if above and state and #state == 36 then
+  local own, used, anchor = parse('<c22I7I7', state)
+  if own == double and anchor <= fresh then
+    local level = used - (fresh - anchor) * drain
+    if level >= above then
+      met = state -- denied
+    else
+      --@paste level admit
+    end
+  end
+end
+--@part admit
+if used > 0 and used < above + units and used % 2 == 0 then
+  if level < 0 then level = 0 end
+  level = level + units
+  if not room then
+    room = (above + units - 1) / drain / 4 + 1000000 / tick
+    room = room - room % 1 + 1
+  end
+  local ends, ended = fresh + level / drain, anchor + used / drain
+  ends = ends - ends % room
+  if ended - ended % room == ends then
+    call('SETRANGE', key, '22', pack('<I7I7', level, fresh))
+  else
+    local left, bytes = (ends + room + 1) * tick - now, pack('<c22I7I7', double, level, fresh)
+    call('PSETEX', key, string.format('%d', (left + -left % 1000) / 1000 + grace), bytes)
+  end
+  charged = charged + cost
+  met = state
+end
 --@part know
 if #state == 36 then
   local own

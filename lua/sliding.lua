@@ -13,6 +13,8 @@
 local tag, blocks, period, size = parse('<BI2I7I4', #stamp == 14 and stamp or string.rep('\0', 14))
 local most, top, unit, grain, fresh = size, COUNT_MAX, 1, period, (now - now % period) / period
 --@part room
+--@part swift
+--@part quick
 --@part know
 known = sub(state, 1, #stamp) == stamp
 --@part check

@@ -31,7 +31,7 @@ for i = 1, n do
   deciders[i], costs[i] = algorithms[tag], cost
 end
 
-local got = redis.pcall('MGET', unpack(KEYS))
+local got, lone = redis.pcall('MGET', unpack(KEYS)), nil
 if got.err then return got end
 local found, states, must, after, lives, besides, helds = {}, {}, {}, {}, {}, {}, {}
 local all_ours, all_allowed, charged = true, true, 0

@@ -89,18 +89,22 @@ void call_weir(struct call *call, enum kind kind, const struct bench_key *keys, 
     call->words = 0;
     call->decisions = n * times;
     add_text(call, "EVALSHA");
-    add_bytes(call, redis_scripts[redis_script_of(plan)].sha1, SHA1_LEN);
+    const size_t take_len = n == 1 && times == 1 ? redis_take_write(plan, cost, call->items) : 0;
+    add_bytes(call, redis_scripts[take_len > 0 ? REDIS_BUCKET_TAKE : redis_script_of(plan)].sha1, SHA1_LEN);
     add_number(call, 0, (int64_t)n);
     for (size_t i = 0; i < n; i++) {
         const char *limit = kind == KIND_TOKEN ? CALLS_LIMIT : kind_name(kind);
         int len = snprintf(call->keys[i], sizeof call->keys[i], "weir:%s:{%.*s}", limit, KEY_LEN, keys[i].text);
         add_bytes(call, call->keys[i], (size_t)len);
-        redis_item_write(&call->items[i * REDIS_ITEM_SIZE], WEIR_TAKE, false, cost, times);
+        if (take_len == 0)
+            redis_item_write(&call->items[i * REDIS_ITEM_SIZE], WEIR_TAKE, false, cost, times);
     }
-    add_bytes(call, call->stamp, redis_stamp_write(plan, call->stamp));
-    memset(&call->items[n * REDIS_ITEM_SIZE], 0,
-           REDIS_ECHO_SIZE); /* calls are answered one at a time, so the echo need not tell them apart */
-    add_bytes(call, call->items, n * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE);
+    const size_t items_len = take_len > 0 ? take_len : n * REDIS_ITEM_SIZE;
+    if (take_len == 0)
+        add_bytes(call, call->stamp, redis_stamp_write(plan, call->stamp));
+    memset(&call->items[items_len], 0,
+           REDIS_ECHO_SIZE); /* calls are answered in turn, so it need not tell them apart */
+    add_bytes(call, call->items, items_len + REDIS_ECHO_SIZE);
 }
 
 uint64_t call_permits(const redisReply *reply)
@@ -110,8 +114,13 @@ uint64_t call_permits(const redisReply *reply)
     if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2)
         return reply->element[0]->integer == 1;
     if (reply->type == REDIS_REPLY_STRING && reply->len > REDIS_HEAD_SIZE + REDIS_ECHO_SIZE) {
+        const unsigned char *bytes = (const unsigned char *)reply->str;
+        int64_t now_us;
+        bool admitted;
+        if (redis_take_read(bytes, (size_t)reply->len, &now_us, &admitted) > 0)
+            return admitted; /* each take costs 1, or too much */
         for (int i = 0; i < 7; i++)
-            permits |= (uint64_t)(unsigned char)reply->str[7 + i] << 8 * i;
+            permits |= (uint64_t)bytes[7 + i] << 8 * i;
         return permits;
     }
     if (!atomic_exchange(&said, true))

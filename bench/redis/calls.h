@@ -32,7 +32,7 @@ struct call {
     char keys[CALL_KEYS_MAX][64];
     char numbers[4][24];
     unsigned char stamp[REDIS_STAMP_MAX];
-    unsigned char items[CALL_KEYS_MAX * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE];
+    unsigned char items[CALL_KEYS_MAX * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE]; /* or the argument of one take */
 };
 
 /* Make a call of the gateway script for one key. `sha1` must live as long as the call. */

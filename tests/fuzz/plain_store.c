@@ -140,6 +140,25 @@ struct call {
     size_t len;
 };
 
+/* Read a call of bucket_take, whose argument must be what follows from its stamp and item. */
+static void take_read(struct call *call, const char *const *words, const size_t *lens)
+{
+    unsigned char stamp[REDIS_STAMP_MAX], expected[REDIS_TAKE_SIZE];
+    const unsigned char *argument = (const unsigned char *)words[4];
+    size_t stamp_len;
+    fuzz_must(lens[4] == REDIS_TAKE_SIZE, "a take's argument is whole");
+    call->keys[0] = plain_store_key(call->store, words[3], lens[3]);
+    memcpy(stamp, argument, sizeof stamp);
+    fuzz_must(mirror_leave_room(stamp, sizeof stamp) &&
+                  plain_stamp_read(stamp, sizeof stamp, &call->plans[0], &stamp_len) && stamp_len == sizeof stamp,
+              "the stamp is one with room");
+    call->items = argument + REDIS_TAKE_HEAD_SIZE;
+    call->echo = call->items + REDIS_ITEM_SIZE;
+    const size_t len = redis_take_write(&call->plans[0], plain_number(call->items + 2, 5), expected);
+    fuzz_must(len == REDIS_TAKE_SIZE - REDIS_ECHO_SIZE && memcmp(argument, expected, len) == 0,
+              "the argument agrees with its stamp and item");
+}
+
 static void call_read(struct call *call, const char *const *words, const size_t *lens, size_t n)
 {
     char number[8] = "";
@@ -147,6 +166,11 @@ static void call_read(struct call *call, const char *const *words, const size_t 
     memcpy(number, words[2], lens[2]);
     call->n = atoi(number);
     call->all = memcmp(words[1], redis_scripts[REDIS_TRY_ALL].sha1, 40) == 0;
+    if (memcmp(words[1], redis_scripts[REDIS_BUCKET_TAKE].sha1, 40) == 0) {
+        fuzz_must(call->n == 1 && n == 5, "a take has one key and one argument");
+        take_read(call, words, lens);
+        return;
+    }
     const size_t stamps = call->all ? (size_t)call->n : 1, at = 3 + (size_t)call->n;
     fuzz_must(call->n >= 1 && call->n <= STORE_KEYS && n == at + stamps + 1, "it has its keys, stamps and items");
     for (int i = 0; i < call->n; i++) {

@@ -326,7 +326,7 @@ TEST(a_script_that_was_not_loaded_is_sent_again_with_it_and_at_most_three_times,
         fly_again();
         ck_assert_int_eq(count_of("EVALSHA"), 1);
         ck_assert_int_eq(count_of("\r\nSCRIPT\r\n"), 1);
-        const struct redis_reply loaded = digest_reply(REDIS_TOKEN_BUCKET);
+        const struct redis_reply loaded = digest_reply(REDIS_BUCKET_TAKE);
         assert_reply(&loaded, REDIS_FLYING);
         assert_reply(&not_there, REDIS_LANDED);
     }
@@ -340,7 +340,7 @@ TEST(a_script_that_was_not_loaded_is_sent_again_with_it_and_at_most_three_times,
 TEST(a_script_that_is_loaded_is_answered_by_its_digest_or_an_error, 10)
 {
     static const char other[] = "0123456789012345678901234567890123456789";
-    const char *sha1 = redis_scripts[REDIS_TOKEN_BUCKET].sha1;
+    const char *sha1 = redis_scripts[REDIS_BUCKET_TAKE].sha1;
     const struct {
         struct redis_reply reply;
         enum redis_progress progress;
@@ -510,6 +510,84 @@ TEST(an_answer_that_does_not_fit_is_no_decision, 10)
     ck_assert_int_eq(hangar.statuses[0], 1);
     assert_reply(&good.reply, REDIS_LANDED);
     ck_assert_int_eq(hangar.statuses[0], WEIR_OK);
+    hangar_close();
+}
+
+/* Make the short answer to the flight's take: `head` instead of a time, the state that it met, and the argument. */
+static struct redis_reply short_answer(char *bytes, const char *head, int64_t used_halves)
+{
+    const size_t len = strlen(head);
+    memcpy(bytes, head, len);
+    const char *argument = hangar.out.data + hangar.out.len - 2 - REDIS_TAKE_SIZE;
+    memcpy(bytes + len, argument, REDIS_STAMP_MAX);
+    number(bytes + len + REDIS_STAMP_MAX, used_halves);
+    number(bytes + len + REDIS_STAMP_MAX + 7, INT64_C(1790000000000000));
+    memcpy(bytes + len + REDIS_STAMP_MAX + 14, argument, REDIS_TAKE_SIZE);
+    return (struct redis_reply){ .kind = REDIS_REPLY_IS_STRING,
+                                 .text = bytes,
+                                 .len = len + REDIS_STAMP_MAX + 14 + REDIS_TAKE_SIZE };
+}
+
+TEST(a_short_answer_says_what_the_state_says_or_does_not_fit, 10)
+{
+    static const char denies[] = "1790000000 0", admits[] = "1790000000+0", neither[] = "1790000000x0";
+    const int64_t half = WEIR_SECOND * 2; /* half units of a permit: 5 a second, of which one unit comes back each us */
+    static const struct {
+        const char *head;
+        int64_t used; /* of 5 permits, in tenths */
+        int64_t odd;  /* half units more */
+        enum redis_progress progress;
+        int status;
+        bool allowed;
+    } cases[] = {
+        { denies, 40, 0, REDIS_LANDED, WEIR_OK, false },     { admits, 30, 0, REDIS_LANDED, WEIR_OK, true },
+        { denies, 30, 0, REDIS_MISFIT, 1, false },           { admits, 40, 0, REDIS_MISFIT, 1, false },
+        { neither, 40, 0, REDIS_MISFIT, 1, false },          { denies, 0, 0, REDIS_LANDED, WEIR_ESTATE, false },
+        { denies, 40, 1, REDIS_LANDED, WEIR_ESTATE, false },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char bytes[256];
+        hangar_open(16);
+        weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=5s");
+        ck_assert(add(0, take(limit, "a", 2)));
+        write_out();
+        struct redis_reply reply = short_answer(bytes, cases[i].head, cases[i].used * half / 10 + cases[i].odd);
+        bytes[reply.len - 1] ^= 1; /* another call's echo */
+        assert_reply(&reply, REDIS_MISFIT);
+        bytes[reply.len - 1] ^= 1;
+        assert_reply(&reply, cases[i].progress);
+        ck_assert_int_eq(hangar.statuses[0], cases[i].status);
+        if (cases[i].status == WEIR_OK)
+            ck_assert_int_eq(hangar.decisions[0].allowed, cases[i].allowed);
+        hangar_close();
+    }
+}
+
+TEST(only_a_single_take_by_the_servers_time_has_the_short_script, 10)
+{
+    hangar_open(16);
+    weir_limit *bucket = scene_define_text(&hangar.scene, "bucket", "token_bucket limit=5 period=1s");
+    weir_limit *window = scene_define_text(&hangar.scene, "window", "fixed_window limit=5 period=1s");
+    struct weir_backend_request requests[] = { take(bucket, "a", 1), take(bucket, "a", 1), take(window, "a", 1),
+                                               take(bucket, "a", 1), take(bucket, "a", 1) };
+    requests[1].verb = WEIR_PEEK;
+    requests[3].now_us = 1790000000000000;
+    requests[4].ahead = 5;
+    requests[4].spread = 1;
+    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++) {
+        redis_flight_clear(hangar.flight);
+        ck_assert(add((int)i, requests[i]));
+        write_out();
+        ck_assert_int_eq(count_of(redis_scripts[REDIS_BUCKET_TAKE].sha1), i == 0);
+    }
+    redis_flight_clear(hangar.flight);
+    ck_assert(add(0, take(bucket, "a", 1)) && add(1, take(bucket, "a", 1)));
+    write_out();
+    ck_assert_int_eq(count_of(redis_scripts[REDIS_BUCKET_TAKE].sha1), 0);
+    redis_flight_clear(hangar.flight);
+    ck_assert(add(0, take(bucket, "a", 1)) && add(1, take(bucket, "b", 1)));
+    write_out();
+    ck_assert_int_eq(count_of(redis_scripts[REDIS_BUCKET_TAKE].sha1), 0);
     hangar_close();
 }
 
@@ -1002,7 +1080,7 @@ TEST(an_allowed_group_is_held_as_a_whole, 10)
 
 TEST(a_call_that_flies_again_waits_for_replicas_of_its_own, 10)
 {
-    const struct redis_reply loaded = digest_reply(REDIS_TOKEN_BUCKET);
+    const struct redis_reply loaded = digest_reply(REDIS_BUCKET_TAKE);
     hangar_open_durable(16);
     weir_limit *bucket = scene_define_text(&hangar.scene, "bucket", "token_bucket limit=5 period=1s");
     weir_limit *window = scene_define_text(&hangar.scene, "window", "fixed_window limit=5 period=1s");

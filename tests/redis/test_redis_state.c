@@ -249,6 +249,109 @@ TEST(an_item_is_nine_bytes, 10)
     ck_assert_mem_eq(item, leases[1], sizeof leases[1]);
 }
 
+/* ---- One take from a bucket ---- */
+
+static void assert_take(const char *policy, int64_t cost, const char *hex)
+{
+    const struct weir_plan plan = plan_of(policy);
+    unsigned char argument[REDIS_TAKE_SIZE];
+    char text[2 * REDIS_TAKE_SIZE + 1] = "";
+    const size_t len = redis_take_write(&plan, cost, argument);
+    for (size_t i = 0; i < len; i++)
+        snprintf(text + 2 * i, 3, "%02x", argument[i]);
+    ck_assert_str_eq(text, hex);
+}
+
+TEST(the_argument_of_a_take_is_the_doubled_plan_and_what_follows_from_it, 10)
+{
+#define HALVES_OF_TEN_A_SECOND \
+    "02000000000000"           \
+    "400d0300000000"           \
+    "010000"                   \
+    "14000000"
+#define EACH_TICK    \
+    "02000000000000" \
+    "010000"
+    /* 20 permits of 200,000 half units; three of them fit if at most 3,400,000 are in use */
+    assert_take("token_bucket limit=10 period=1s burst=20", 3,
+                "54" HALVES_OF_TEN_A_SECOND EACH_TICK "41e13300000000"
+                "c0270900000000"
+                "00"
+                "00"
+                "0300000000"
+                "0100");
+    assert_take("leaky_bucket limit=10 period=1s capacity=20", 20,
+                "4c" HALVES_OF_TEN_A_SECOND EACH_TICK "01000000000000"
+                "00093d00000000"
+                "00"
+                "00"
+                "1400000000"
+                "0100");
+    assert_take("token_bucket limit=10 period=1s burst=20", 21, /* never: any level is too high */
+                "54" HALVES_OF_TEN_A_SECOND EACH_TICK "00000000000000"
+                "00000000000000"
+                "00"
+                "00"
+                "1500000000"
+                "0100");
+    assert_take("token_bucket limit=10 period=1s refill=interval", 1, "");
+    assert_take("fixed_window limit=10 period=1s", 1, "");
+    assert_take("sliding_window limit=10 period=1s", 1, "");
+}
+
+TEST(no_number_of_a_take_is_inexact, 30)
+{
+    struct chance chance = chance_make(10);
+    int64_t large = 0;
+    for (int64_t step = 0; step < steps_or(100000); step++) {
+        const struct weir_plan plan = plan_by_chance(&chance, step % 2 == 0 ? KIND_GREEDY : KIND_LEAKY);
+        unsigned char argument[REDIS_TAKE_SIZE];
+        const int64_t cost = chance_magnitude(&chance, WEIR_MAX_PERMITS);
+        const bool fits = 2 * plan.p <= EXACT_MAX && plan.size <= EXACT_MAX / 2 / plan.q;
+        must((redis_take_write(&plan, cost, argument) > 0) == fits, "a plan has room exactly if its halves are exact");
+        large += !fits;
+    }
+    must(large > steps_or(100000) / 1000, "hardly any plan was too large: the test says little");
+}
+
+TEST(a_short_answer_begins_with_the_time_in_decimals, 10)
+{
+    static const struct {
+        const char *text;
+        size_t len;
+        int64_t now_us;
+        bool admitted;
+    } cases[] = {
+        { "1790000000 123456T...", 17, INT64_C(1790000000123456), false },
+        { "1790000000+7L...", 12, INT64_C(1790000000000007), true },
+        { "0+0T", 3, 0, true },
+        { "9007199254 740991T", 17, WEIR_MAX_TIME_US, false },
+        { "9007199254 740992T", 0, 0, false }, /* no double holds more exactly */
+        { "9007199255 0T", 0, 0, false },
+        { "1790000000 1000000T", 0, 0, false },
+        { "99999999999999999999 0T", 0, 0, false },
+        { "1790000000 99999999999999999999T", 0, 0, false },
+        { "1790000000-123456T", 0, 0, false },
+        { "1790000000", 0, 0, false },
+        { "1790000000 ", 0, 0, false },
+        { "1790000000 T", 0, 0, false },
+        { " 123456T", 0, 0, false },
+        { "-1 123456T", 0, 0, false },
+        { "", 0, 0, false },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int64_t now_us = 0;
+        bool admitted = false;
+        ck_assert_uint_eq(
+            redis_take_read((const unsigned char *)cases[i].text, strlen(cases[i].text), &now_us, &admitted),
+            cases[i].len);
+        if (cases[i].len > 0) {
+            ck_assert_int_eq(now_us, cases[i].now_us);
+            ck_assert_int_eq(admitted, cases[i].admitted);
+        }
+    }
+}
+
 /* ---- States ---- */
 
 /* Make a state with something used by a random history. */

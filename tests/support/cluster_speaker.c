@@ -20,7 +20,7 @@ static void say_decision(struct speaker *speaker, const struct fake_request *req
     unsigned char answer[TRUTH_LEN];
     const char *decides = atomic_load(&speaker->decides);
     const int64_t calls = atomic_fetch_add(&speaker->calls, 1), delay_us = atomic_load(&speaker->delay_us);
-    atomic_fetch_add(&speaker->takes, request->words[request->n - 1][0] == 0);
+    atomic_fetch_add(&speaker->takes, item_asked(request)[0] == 0);
     if (delay_us > 0)
         sleep_us(delay_us);
     if (decides == NULL || calls < atomic_load(&speaker->truths)) {

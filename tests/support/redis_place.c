@@ -1,6 +1,7 @@
 /* redis_place.c - what the fault tests share: see redis_place.h. */
 #include "redis_place.h"
 
+#include "backends/redis/flight/state.h"
 #include "core/ground/hook_queue.h"
 
 #include <dirent.h>
@@ -254,9 +255,15 @@ const char *echo_asked(const struct fake_request *request)
     return request->words[request->n - 1] + request->lens[request->n - 1] - ECHO_LEN;
 }
 
+const char *item_asked(const struct fake_request *request)
+{
+    const bool is_take = request->n == 5; /* a key and one argument */
+    return request->words[request->n - 1] + (is_take ? REDIS_TAKE_HEAD_SIZE : 0);
+}
+
 size_t truth_about(const struct fake_request *request, unsigned char answer[TRUTH_LEN])
 {
-    const char *item = request->words[request->n - 1];
+    const char *item = item_asked(request);
     int64_t now_us = INT64_C(1790000000123456);
     memset(answer, 0, TRUTH_LEN);
     for (int i = 0; i < 7; i++)

@@ -163,6 +163,18 @@ static int64_t number_read(struct reading *reading)
     return number;
 }
 
+/* The short answer to a take repeats the whole argument at its end, and is therefore longer than any other. */
+static bool take_frame_read(const struct redis_flight *flight, const struct redis_flight_call *call,
+                            struct reading *reading)
+{
+    bool admitted = false;
+    reading->end -= REDIS_TAKE_SIZE - REDIS_ECHO_SIZE;
+    const size_t head = redis_take_read(reading->at, (size_t)(reading->end - reading->at), &reading->now_us, &admitted);
+    reading->at += head;
+    reading->charged = admitted ? flight->keys[call->keys[0]].first->request.cost : 0;
+    return head > 0;
+}
+
 static bool frame_read(const struct redis_flight *flight, const struct redis_flight_call *call,
                        const struct redis_reply *reply, struct reading *reading)
 {
@@ -173,6 +185,8 @@ static bool frame_read(const struct redis_flight *flight, const struct redis_fli
     reading->end = reading->at + reply->len - REDIS_ECHO_SIZE;
     if (memcmp(reading->end, &echo, REDIS_ECHO_SIZE) != 0)
         return false;
+    if (call->script == REDIS_BUCKET_TAKE && reply->len > REDIS_TAKE_SIZE)
+        return take_frame_read(flight, call, reading);
     reading->now_us = number_read(reading);
     reading->charged = number_read(reading);
     return reading->now_us <= WEIR_MAX_TIME_US && (call->now_us == WEIR_OWN_CLOCK || call->now_us == reading->now_us);

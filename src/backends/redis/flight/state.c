@@ -18,6 +18,8 @@ enum redis_script_id redis_script_of(const struct weir_plan *plan)
     }
 }
 
+#define LEVEL_FIELDS_SIZE 14 /* of a bucket's state */
+
 /* ---- Numbers ---- */
 
 static unsigned char *put_number(unsigned char *at, int bytes, int64_t value)
@@ -76,6 +78,61 @@ void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, i
     at = put_number(at, 1, more);
     at = put_number(at, 5, cost);
     put_number(at, 2, times);
+}
+
+/* ---- One take from a bucket: lua/bucket_take.lua ---- */
+
+/* Write the plan in half units, which a state with room has, or return false if they would be inexact. */
+static bool plan_double(const struct weir_plan *plan, struct weir_plan *doubled)
+{
+    if (plan->p == 0 || plan->p > EXACT_MAX / 2 || mul_capped(plan->size, plan->q) > EXACT_MAX / 2)
+        return false;
+    *doubled = *plan;
+    doubled->p *= 2;
+    doubled->q *= 2;
+    return true;
+}
+
+size_t redis_take_write(const struct weir_plan *plan, int64_t cost, unsigned char out[REDIS_TAKE_SIZE])
+{
+    struct weir_plan doubled;
+    if (!plan_double(plan, &doubled))
+        return 0;
+    const int64_t units = cost <= plan->size ? cost * doubled.q : 0;
+    unsigned char *at = out + redis_stamp_write(&doubled, out);
+    at = put_number(at, 7, doubled.p);
+    at = put_number(at, 3, doubled.tick_us);
+    at = put_number(at, 7, units > 0 ? plan->size * doubled.q - units + 1 : 0);
+    at = put_number(at, 7, units);
+    redis_item_write(at, WEIR_TAKE, false, cost, 1);
+    return REDIS_TAKE_SIZE - REDIS_ECHO_SIZE;
+}
+
+/* Return the number's digits; 0: there are none, or more than a time has. */
+static size_t decimal_read(const unsigned char *bytes, size_t len, int64_t *number)
+{
+    size_t n = 0;
+    *number = 0;
+    for (; n < len && bytes[n] >= '0' && bytes[n] <= '9'; n++) {
+        if (n == 15)
+            return 0;
+        *number = *number * 10 + (bytes[n] - '0');
+    }
+    return n;
+}
+
+size_t redis_take_read(const unsigned char *bytes, size_t len, int64_t *now_us, bool *admitted)
+{
+    int64_t seconds, micros;
+    const size_t first = decimal_read(bytes, len, &seconds);
+    if (first == 0 || first == len || (bytes[first] != ' ' && bytes[first] != '+'))
+        return 0;
+    const size_t second = decimal_read(bytes + first + 1, len - first - 1, &micros);
+    if (second == 0 || seconds > WEIR_MAX_TIME_US / WEIR_SECOND || micros >= WEIR_SECOND)
+        return 0;
+    *now_us = seconds * WEIR_SECOND + micros;
+    *admitted = bytes[first] == '+';
+    return *now_us <= WEIR_MAX_TIME_US ? first + 1 + second : 0;
 }
 
 /* ---- Reading a stamp: the parts `plan` and `check` of lua/ ---- */
@@ -172,13 +229,9 @@ static size_t pair_state(const unsigned char *bytes, size_t len, int used_bytes,
 /* `bytes` begin with a stamp. Return true if it is the plan's with room. */
 static bool stamp_has_room(const struct weir_plan *plan, const unsigned char *bytes)
 {
-    struct weir_plan doubled = *plan;
+    struct weir_plan doubled;
     unsigned char stamp[REDIS_STAMP_MAX];
-    if (plan->p == 0 || plan->p > EXACT_MAX / 2 || mul_capped(plan->size, plan->q) > EXACT_MAX / 2)
-        return false;
-    doubled.p *= 2;
-    doubled.q *= 2;
-    return memcmp(bytes, stamp, redis_stamp_write(&doubled, stamp)) == 0;
+    return plan_double(plan, &doubled) && memcmp(bytes, stamp, redis_stamp_write(&doubled, stamp)) == 0;
 }
 
 /* A bucket with room counts in half units, so an odd number of them is none of weir's. */
@@ -236,8 +289,8 @@ int redis_state_read(const struct weir_plan *plan, const unsigned char *bytes, s
     case REDIS_SLIDING_WINDOW: state_len = sliding_state(plan, bytes, len, state); break;
     default: state_len = level_state(plan, bytes, len, has_room, state);
     }
-    if (state_len == 0)
+    if (state_len == 0 && (!has_room || len < LEVEL_FIELDS_SIZE))
         return -1;
-    *found = REDIS_STATE;
-    return (int)(stamp_len + state_len);
+    *found = state_len > 0 ? REDIS_STATE : REDIS_FOREIGN;
+    return (int)(stamp_len + (state_len > 0 ? state_len : LEVEL_FIELDS_SIZE));
 }

@@ -40,6 +40,18 @@ enum redis_script_id redis_script_of(const struct weir_plan *plan);
 /* Write the stamp of a plan whose size is at least 1. Return its length. */
 size_t redis_stamp_write(const struct weir_plan *plan, unsigned char out[REDIS_STAMP_MAX]);
 
+/* The argument of lua/bucket_take.lua: what follows from the plan and the cost, an item and the echo. */
+#define REDIS_TAKE_HEAD_SIZE (REDIS_STAMP_MAX + 7 + 3 + 7 + 7)
+#define REDIS_TAKE_SIZE (REDIS_TAKE_HEAD_SIZE + REDIS_ITEM_SIZE + REDIS_ECHO_SIZE)
+
+/* Write the argument, without its echo, of one take of `cost` permits by the server's time. Return its length, or 0 if
+ * that script does not decide under this plan: it is no bucket's, or its units are too large to have room. */
+size_t redis_take_write(const struct weir_plan *plan, int64_t cost, unsigned char out[REDIS_TAKE_SIZE]);
+
+/* Read the front of the short answer of that script: the time, and whether it admitted the take. Return its length,
+ * or 0 if it is none. */
+size_t redis_take_read(const unsigned char *bytes, size_t len, int64_t *now_us, bool *admitted);
+
 /* Read the plan of the stamp at the front of `bytes`, without its fingerprint; a limit on requests in flight has become
  * a sliding window. Return the stamp's length, or 0 if it is none that scripts accept. */
 size_t redis_stamp_read(const unsigned char *bytes, size_t len, struct weir_plan *plan);
@@ -53,7 +65,8 @@ enum redis_found {
 
 /* Read what a script found for a key under `plan` from the front of `bytes`. If REDIS_STATE, `state` receives the state
  * for state_decide() (core/algorithm/algorithm.h), state_words(plan) words. Return the number of bytes read, or -1 if
- * no script sends such bytes for this plan; then nothing is written. */
+ * no script sends such bytes for this plan; then nothing is written. A script may deny by a bucket's state with room
+ * that no script has written: such a value is foreign. */
 int redis_state_read(const struct weir_plan *plan, const unsigned char *bytes, size_t len, int64_t *state,
                      enum redis_found *found);
 
