@@ -31,7 +31,7 @@ static void assert_survives(enum fake_way way, const char *body, size_t len, con
     ck_assert_msg(strstr(told.text, sentence) != NULL, "expected \"%s\": %s", sentence, told.text);
     fake_consul_page(stage.fake, HEALTH, 200, 11, A_AND_B);
     told_await(PEERS, "peers self=a: b=1", 1);
-    stage_assert_gap(&stage, GET_HEALTH, 1, WEIR_SECOND);
+    stage_assert_gap(&stage, GET_HEALTH, 0, 1, WEIR_SECOND);
     ck_assert(!told_anywhere("s3cret-marker"));
     ck_assert_int_eq(fake_consul_count(stage.fake, "GET /v1/health/service/api?passing&index=10"), 0);
     stage_end(&stage);
@@ -107,7 +107,7 @@ TEST_EACH(status_other_than_200_is_a_failure_and_survived, 8, 60)
     ck_assert_ptr_nonnull(strstr(told_await(PEERS, "failed", 1).text, sentence));
     fake_consul_page(stage.fake, HEALTH, 200, 11, A_AND_B);
     told_await(PEERS, "peers self=a: b=1", 1);
-    stage_assert_gap(&stage, GET_HEALTH, 1, WEIR_SECOND);
+    stage_assert_gap(&stage, GET_HEALTH, 0, 1, WEIR_SECOND);
     ck_assert_int_eq(told_count(PEERS, "peers self=a: a"), 0);
     stage_end(&stage);
 }

@@ -130,11 +130,11 @@ void stage_end(struct consul_stage *stage)
     fake_consul_stop(stage->fake);
 }
 
-void stage_assert_gap(struct consul_stage *stage, const char *target, int i, int64_t least_us)
+void stage_assert_gap(struct consul_stage *stage, const char *target, int from, int to, int64_t least_us)
 {
     struct fake_asked before, after;
-    ck_assert(fake_consul_asked(stage->fake, target, i - 1, &before));
-    ck_assert(fake_consul_asked(stage->fake, target, i, &after));
+    ck_assert(fake_consul_asked(stage->fake, target, from, &before));
+    ck_assert(fake_consul_asked(stage->fake, target, to, &after));
     ck_assert_int_ge(after.at_us - before.at_us, least_us);
 }
 
