@@ -39,7 +39,8 @@ may_include(backends control backends/memory backends/machine backends/redis bac
 
 # The program is a program like any other: the public headers and its own.
 may_include(cli cli/live cli/replay cli/replay/input)
-may_include(cli/live cli)
+may_include(cli/live cli cli/survey)
+may_include(cli/survey cli)
 may_include(cli/serve cli)
 may_include(cli/page cli)
 may_include(cli/replay cli cli/page cli/replay/input)

@@ -7,9 +7,10 @@
  *     weir_inspect_keys(inspector, "login", "10.0.*", visit, user);
  *     weir_inspect_close(inspector);
  *
- * This is for operators' tools, and `weir peek`, `weir keys` and `weir reset` are made of it. Each state in Redis
- * begins with the plan that it was written under, so it can be read without the limit's policy. Nothing is decided or
- * charged. The calls block. An inspector belongs to one thread at a time, and does not survive a fork.
+ * This is for operators' tools: `weir peek`, `weir keys`, `weir reset`, and over Redis `weir stats`, `weir top` and
+ * `weir watch` are made of it. Each state in Redis begins with the plan that it was written under, so it can be read
+ * without the limit's policy. Nothing is decided or charged. The calls block. An inspector belongs to one thread at a
+ * time, and does not survive a fork.
  *
  * In distributed mode, Redis knows all that a limit knows. In hybrid mode, permits that an instance has leased
  * count as used, also while they are still unspent. Local mode keeps nothing in Redis.
@@ -81,6 +82,13 @@ WEIR_API int weir_inspect_key(weir_inspector *inspector, const char *limit, stru
  * same. */
 WEIR_API int weir_inspect_keys(weir_inspector *inspector, const char *limit, const char *pattern,
                                int (*visit)(void *user, const struct weir_inspected *key), void *user);
+
+/* Do the same, but have the server look at about `most` keys (1 or more), of any limit and program, and then end; in a
+ * cluster each node looks at its part of them. The first keys are a sample: the server's order has nothing to do with
+ * their names or states. In a shared file a place for a key counts as one. *is_all tells whether these were all keys;
+ * false after an error. */
+WEIR_API int weir_inspect_some(weir_inspector *inspector, const char *limit, const char *pattern, int64_t most,
+                               bool *is_all, int (*visit)(void *user, const struct weir_inspected *key), void *user);
 
 /* Forget a key, as weir_reset() does; *existed tells whether there was anything to forget. Instances in hybrid mode
  * notice within weir_options.denial_life_us, and keep permits that they have leased. WEIR_ESTATE: the value is not

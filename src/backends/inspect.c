@@ -66,11 +66,19 @@ int weir_inspect_key(weir_inspector *inspector, const char *limit, struct weir_k
 int weir_inspect_keys(weir_inspector *inspector, const char *limit, const char *pattern,
                       int (*visit)(void *user, const struct weir_inspected *key), void *user)
 {
+    bool is_all;
+    return weir_inspect_some(inspector, limit, pattern, INT64_MAX, &is_all, visit, user);
+}
+
+int weir_inspect_some(weir_inspector *inspector, const char *limit, const char *pattern, int64_t most, bool *is_all,
+                      int (*visit)(void *user, const struct weir_inspected *key), void *user)
+{
     CANCEL_DISABLED;
-    if (!inspector)
+    if (!inspector || !is_all)
         return WEIR_EINVAL;
+    *is_all = false;
     log_forget();
-    return log_conclude(kind_of(inspector)->keys(inspector, limit, pattern, visit, user));
+    return log_conclude(kind_of(inspector)->some(inspector, limit, pattern, most, is_all, visit, user));
 }
 
 int weir_inspect_reset(weir_inspector *inspector, const char *limit, struct weir_key key, bool *existed)

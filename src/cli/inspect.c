@@ -6,19 +6,9 @@
 #include <weir/weir.h>
 
 #include "cli/cli.h"
-#include "cli/json.h"
+#include "cli/inspected.h"
 #include "cli/live/live.h"
 #include "cli/store.h"
-#include "cli/times.h"
-
-#define REDIS_HELP                                                                                        \
-    "      --redis URL   redis[s]://[user@]host[:port][/db], unix://[user@]/path[?db=N],\n"               \
-    "                    redis[s]-sentinel://[user@]host[:port][,host[:port]...]/service[?db=N] or\n"     \
-    "                    redis[s]-cluster://[user@]host[:port][,host[:port]...]\n"                        \
-    "      --redis-password-file FILE\n"                                                                  \
-    "                    a file whose first line is the password; without it, the environment variable\n" \
-    "                    WEIR_REDIS_PASSWORD\n" STORE_TLS_HELP "      --redis-prefix PREFIX\n"            \
-    "                    the beginning of all keys in Redis (default: weir:)\n"
 
 #define SOCKET_HELP "      --socket PATH the control socket of a running process, instead of Redis\n"
 
@@ -34,7 +24,7 @@ const char PEEK_HELP[] =
     "Show the state of one key of a limit in Redis, and take nothing. No policy file is needed: each state holds the\n"
     "plan that it was written under. With --socket, ask a running process; with --shared, look into the file in which\n"
     "processes of this machine count.\n"
-    "\n" REDIS_HELP SOCKET_HELP SHARED_HELP "      --json        print one JSON object\n"
+    "\n" STORE_REDIS_HELP SOCKET_HELP SHARED_HELP "      --json        print one JSON object\n"
     "  -h, --help        print this text\n"
     "\n" STATUS_HELP;
 
@@ -49,7 +39,7 @@ const char KEYS_HELP[] =
     "                    only keys that the pattern matches: a key, or the first bytes of keys and *; as in the\n"
     "                    overrides of a policy file, some bytes are written %XX\n"
     "      --denied      only keys of which a request for one permit would be denied now\n"
-    "      --most N      stop after N keys\n" REDIS_HELP SHARED_HELP
+    "      --most N      stop after N keys\n" STORE_REDIS_HELP SHARED_HELP
     "      --json        print each key as a JSON object in a line\n"
     "  -h, --help        print this text\n"
     "\n" STATUS_HELP;
@@ -60,7 +50,7 @@ const char RESET_HELP[] =
     "Forget one key of a limit in Redis: all of its permits are there again. Instances in hybrid mode keep permits\n"
     "that they have leased already, and notice the reset within 2 seconds. With --socket, ask a running process; with\n"
     "--shared, forget the key in the file in which processes of this machine count.\n"
-    "\n" REDIS_HELP SOCKET_HELP SHARED_HELP "      --json        print one JSON object\n"
+    "\n" STORE_REDIS_HELP SOCKET_HELP SHARED_HELP "      --json        print one JSON object\n"
     "  -h, --help        print this text\n"
     "\n" STATUS_HELP;
 
@@ -74,8 +64,6 @@ struct inspection {
     int64_t most, shown;
     bool json, denied, wants_help;
 };
-
-enum { SHOWN_KEY_SIZE = 600, POLICY_TEXT_SIZE = 160 };
 
 /* ---- Options ---- */
 
@@ -147,145 +135,19 @@ static int read_options(struct inspection *inspection, int argc, char **argv, in
     return EXIT_OK;
 }
 
-/* ---- Printing ---- */
-
-static void policy_text(const struct weir_inspected_state *state, char text[POLICY_TEXT_SIZE])
-{
-    if (weir_policy_print(&state->policy, text, POLICY_TEXT_SIZE) != WEIR_OK)
-        snprintf(text, POLICY_TEXT_SIZE, "unknown");
-}
-
-static const char *found_name(enum weir_found found)
-{
-    return found == WEIR_FOUND_STATE ? "state" : found == WEIR_FOUND_FOREIGN ? "foreign" : "nothing";
-}
-
-static void print_state_json(const struct weir_inspected_state *state)
-{
-    char text[POLICY_TEXT_SIZE];
-    const struct weir_decision *next = &state->decision;
-    policy_text(state, text);
-    fputs("\"policy\":", stdout);
-    json_string(span_of(text));
-    printf(",\"used\":%lld,\"size\":%lld,\"remaining\":%lld,\"allowed\":%s,\"retry_after_us\":%lld,"
-           "\"reset_after_us\":%lld",
-           (long long)state->used, (long long)next->limit, (long long)next->remaining, next->allowed ? "true" : "false",
-           (long long)next->retry_after_us, (long long)next->reset_after_us);
-}
-
-static void print_json(const struct weir_inspected *key)
-{
-    fputs("{\"limit\":", stdout);
-    json_string(span_of(key->limit));
-    fputs(",\"key\":", stdout);
-    json_string((struct span){ key->key.data, key->key.len });
-    printf(",\"is_cut\":%s,\"found\":\"%s\"", key->is_cut ? "true" : "false", found_name(key->found));
-    if (key->found == WEIR_FOUND_STATE) {
-        putchar(',');
-        print_state_json(&key->state);
-    }
-    if (key->has_former) {
-        fputs(",\"former\":{", stdout);
-        print_state_json(&key->former);
-        putchar('}');
-    }
-    puts("}");
-}
-
-static void show_key(const struct weir_inspected *key, char shown[SHOWN_KEY_SIZE])
-{
-    span_show((struct span){ key->key.data, key->key.len }, shown, SHOWN_KEY_SIZE - 3);
-    if (key->is_cut)
-        strcat(shown, "...");
-}
-
-/* Print when a request for one permit would be allowed. */
-static void print_next(const char *allowed, const struct weir_decision *next)
-{
-    char time[TIME_TEXT_SIZE];
-    if (next->allowed) {
-        fputs(allowed, stdout);
-        return;
-    }
-    duration_print(next->retry_after_us, time);
-    printf("denied for %s", time);
-}
-
-static void print_former(const struct weir_inspected *key)
-{
-    char text[POLICY_TEXT_SIZE];
-    policy_text(&key->former, text);
-    printf("also       %s, %lld of %lld permits: instances disagree on the policy, or did until lately\n", text,
-           (long long)key->former.used, (long long)key->former.decision.limit);
-}
-
-static void print_peek(const struct weir_inspected *key)
-{
-    const struct weir_inspected_state *state = &key->state;
-    char text[POLICY_TEXT_SIZE], shown[SHOWN_KEY_SIZE], time[TIME_TEXT_SIZE];
-    show_key(key, shown);
-    printf("limit      %s\nkey        %s\n", key->limit, shown);
-    if (key->found == WEIR_FOUND_NOTHING)
-        puts("used       nothing: all permits are there");
-    if (key->found != WEIR_FOUND_STATE)
-        return;
-    policy_text(state, text);
-    duration_print(state->decision.reset_after_us, time);
-    printf("policy     %s\nused       %lld of %lld permits\nremaining  %lld\na request  ", text, (long long)state->used,
-           (long long)state->decision.limit, (long long)state->decision.remaining);
-    print_next("allowed", &state->decision);
-    printf("\nidle       in %s\n", time);
-    if (key->has_former)
-        print_former(key);
-}
+/* ---- The commands ---- */
 
 static int print_key(void *user, const struct weir_inspected *key)
 {
     struct inspection *inspection = user;
     const struct weir_inspected_state *state = &key->state;
     const bool is_ours = key->found == WEIR_FOUND_STATE;
-    char shown[SHOWN_KEY_SIZE];
     if (inspection->denied && (!is_ours || state->decision.allowed))
         return WEIR_OK;
-    show_key(key, shown);
-    if (inspection->json) {
-        print_json(key);
-    } else if (!is_ours) {
-        printf("%s/%s: not a value of weir's\n", key->limit, shown);
-    } else {
-        printf("%s/%s: %lld of %lld permits used, ", key->limit, shown, (long long)state->used,
-               (long long)state->decision.limit);
-        print_next("not denied", &state->decision);
-        puts(key->has_former ? ", under two policies" : "");
-    }
+    (inspection->json ? inspected_json : inspected_line)(key);
+    putchar('\n');
     inspection->shown++;
     return output_failed() || inspection->shown == inspection->most ? 1 : WEIR_OK;
-}
-
-/* ---- The commands ---- */
-
-/* Connect; NULL after a complaint, and *code is the exit status. */
-static weir_inspector *connect_to(const struct inspection *inspection, int *code)
-{
-    struct weir_options options = WEIR_OPTIONS_INIT;
-    weir_inspector *inspector;
-    store_options(&inspection->store, &options);
-    options.log = NULL; /* the reason is printed once */
-    options.quiet = true;
-    const int error = weir_inspect_open(&options, &inspector);
-    if (error == WEIR_OK)
-        return inspector;
-    complain("%s", weir_last_message());
-    *code = error == WEIR_EINVAL ? EXIT_ERROR : EXIT_FAILED;
-    return NULL;
-}
-
-/* Complain about an error, unless there is none. */
-static int conclude(int error)
-{
-    if (error != WEIR_OK)
-        complain("%s", weir_last_message());
-    return error == WEIR_OK ? EXIT_OK : error == WEIR_EINVAL ? EXIT_ERROR : EXIT_FAILED;
 }
 
 /* Read the command line, on which `words` arguments follow the options, connect, and do the command's work. With
@@ -302,7 +164,7 @@ static int run(struct inspection *inspection, int argc, char **argv, int words, 
         code = act(inspection, NULL, argv + optind);
         return code == EXIT_ERROR ? code : output_finish(code, EXIT_FAILED);
     }
-    weir_inspector *inspector = code == EXIT_OK ? connect_to(inspection, &code) : NULL;
+    weir_inspector *inspector = code == EXIT_OK ? inspected_connect(&inspection->store, &code) : NULL;
     if (!inspector)
         return code;
     code = act(inspection, inspector, argv + optind);
@@ -315,10 +177,10 @@ static int peek(struct inspection *inspection, weir_inspector *inspector, char *
     struct weir_inspected key = { .size = sizeof key };
     if (inspection->socket)
         return live_peek(inspection->socket, words[0], words[1], inspection->json);
-    const int code = conclude(weir_inspect_key(inspector, words[0], weir_key_text(words[1]), &key));
+    const int code = inspected_conclude(weir_inspect_key(inspector, words[0], weir_key_text(words[1]), &key));
     if (code != EXIT_OK)
         return code;
-    (inspection->json ? print_json : print_peek)(&key);
+    inspected_peek(&key, inspection->json);
     if (key.found != WEIR_FOUND_FOREIGN)
         return EXIT_OK;
     complain("the value of this key is not weir's");
@@ -334,7 +196,7 @@ int command_peek(int argc, char **argv)
 static int list_keys(struct inspection *inspection, weir_inspector *inspector, char **words)
 {
     const int error = weir_inspect_keys(inspector, inspection->limit, inspection->match, print_key, inspection);
-    const int code = conclude(error > 0 ? WEIR_OK : error);
+    const int code = inspected_conclude(error > 0 ? WEIR_OK : error);
     (void)words;
     if (code == EXIT_OK && inspection->shown == 0)
         complain("no such key has permits in use");
@@ -352,7 +214,7 @@ static int reset(struct inspection *inspection, weir_inspector *inspector, char 
     bool existed = false;
     if (inspection->socket)
         return live_reset(inspection->socket, words[0], words[1], inspection->json);
-    const int code = conclude(weir_inspect_reset(inspector, words[0], weir_key_text(words[1]), &existed));
+    const int code = inspected_conclude(weir_inspect_reset(inspector, words[0], weir_key_text(words[1]), &existed));
     if (code == EXIT_OK && inspection->json)
         printf("{\"existed\":%s}\n", existed ? "true" : "false");
     else if (code == EXIT_OK)

@@ -52,6 +52,16 @@ enum store_option {
     "      --redis-cert-file FILE  this client's certificate\n"                                        \
     "      --redis-key-file FILE   its private key\n"
 
+/* The options of a command that looks into Redis, and the help on them. */
+#define STORE_REDIS_HELP                                                                                  \
+    "      --redis URL   redis[s]://[user@]host[:port][/db], unix://[user@]/path[?db=N],\n"               \
+    "                    redis[s]-sentinel://[user@]host[:port][,host[:port]...]/service[?db=N] or\n"     \
+    "                    redis[s]-cluster://[user@]host[:port][,host[:port]...]\n"                        \
+    "      --redis-password-file FILE\n"                                                                  \
+    "                    a file whose first line is the password; without it, the environment variable\n" \
+    "                    WEIR_REDIS_PASSWORD\n" STORE_TLS_HELP "      --redis-prefix PREFIX\n"            \
+    "                    the beginning of all keys in Redis (default: weir:)\n"
+
 /* The same for percent_seed. */
 #define STORE_PERCENT_SEED_OPTION                                   \
     {                                                               \

@@ -3,8 +3,11 @@
 
 #include "core/api/limit_file.h"
 #include "core/follow/follow.h"
+#include "core/ground/arith.h"
 #include "core/ground/clock.h"
 #include "core/limiter/events.h"
+#include "core/limiter/own_ops.h"
+#include "core/limiter/request.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -176,6 +179,19 @@ static weir_limit *read_key(struct answer *answer, const char *limit, char *key,
     return out->len > 0 ? found : NULL;
 }
 
+/* Return how many permits of the key are in use. A decision tells of an overdrawn key only that none is left. */
+static int64_t used_of(weir_limit *limit, struct weir_key key, const struct weir_decision *decision)
+{
+    struct weir_backend *backend = limit->limiter->backend;
+    const struct own_ops *own = own_ops(backend);
+    struct weir_backend_request request;
+    int64_t now_us;
+    if (decision->remaining > 0 || !own || !own->used || read_clock(limit->limiter, &now_us) != WEIR_OK)
+        return decision->limit - decision->remaining;
+    request = backend_request(limit, key, 1, now_us, WEIR_PEEK);
+    return max_of(decision->limit, own->used(backend, &request));
+}
+
 static void begin_peek(struct answer *answer, const char *limit_name, char *key_text)
 {
     struct weir_key key;
@@ -193,9 +209,9 @@ static void begin_peek(struct answer *answer, const char *limit_name, char *key_
     weir_limit_policy_for(limit, key, &policy);
     policy_text(&policy, text);
     snprintf(line, sizeof line,
-             "state limit=%" PRId64 " remaining=%" PRId64 " allowed=%s would_deny=%s retry_after_us=%" PRId64
-             " reset_after_us=%" PRId64 " policy=%s\n",
-             decision.limit, decision.remaining, decision.allowed ? "true" : "false",
+             "state limit=%" PRId64 " used=%" PRId64 " remaining=%" PRId64
+             " allowed=%s would_deny=%s retry_after_us=%" PRId64 " reset_after_us=%" PRId64 " policy=%s\n",
+             decision.limit, used_of(limit, key, &decision), decision.remaining, decision.allowed ? "true" : "false",
              decision.would_deny ? "true" : "false", decision.retry_after_us, decision.reset_after_us, text);
     answer_end(answer, line);
 }

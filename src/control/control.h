@@ -6,7 +6,7 @@
  *     stats                   limiter allowed=1 denied=0 ...           weir_stats_read()
  *                             limit name=NAME allowed=1 ... policy=P   one of each limit and override in force
  *     top COUNT               key limit=NAME denied=3 error=0 hash=H len=9 key=KEY
- *     peek LIMIT KEY          state limit=3 remaining=2 ... policy=P   weir_peek() for one permit
+ *     peek LIMIT KEY          state limit=3 used=1 ... policy=P        weir_peek() for one permit
  *     reset LIMIT KEY         done                                     weir_reset()
  *     reload                  done                                     policy_file is read again
  *

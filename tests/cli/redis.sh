@@ -203,12 +203,41 @@ run 0 peek --redis "$operator" login 'a{b}' && has out 'login' 'a{b}' 'sliding_w
     run 0 peek --redis "$operator" login nobody && has out 'nothing: all permits are there' && [ ! -s err ]
 verdict 'peek shows a key without its policy' $?
 run 0 peek --json --redis "$operator" login '%x' &&
-    has out '{"limit":"login","key":"%x","is_cut":false,"found":"state","policy":"sliding_window limit=3 period=1h","used":1,"size":3,"remaining":2,"allowed":true,"retry_after_us":0,'
+    has out '{"limit":"login","key":"%x","is_cut":false,"found":"state","policy":"sliding_window limit=3 period=1h","used":1,"size":3,"remaining":2,"allowed":true,"would_deny":false,"retry_after_us":0,'
 verdict 'peek shows it in JSON' $?
 run 0 keys --redis "$operator" && sort out >sorted && [ "$(cut -d' ' -f1 sorted | paste -sd' ')" = 'login/%x: login/a{b}: login/plain:' ] &&
     has out 'login/plain: 1 of 3 permits used, not denied' && run 0 keys --redis "$operator" --denied &&
     [ "$(cut -d, -f1 out)" = 'login/a{b}: 3 of 3 permits used' ]
 verdict 'keys lists keys, or those that are denied' $?
+run 0 stats --redis "$operator" && has out '           3            1            0            5            0  login = sliding_window limit=3 period=1h' &&
+    [ "$(wc -l <out)" = 2 ] && run 0 stats --json --redis "$operator" && is out \
+    '{"limits":[{"name":"login","keys":3,"denied":1,"near":0,"permits":5,"two_policies":0,"policy":"sliding_window limit=3 period=1h","is_mixed":false}],"foreign":0,"unlisted":0,"is_all":true}'
+verdict 'stats adds up the states of each limit' $?
+run 0 top --redis "$operator" && [ "$(sed 1q out | cut -d, -f1)" = 'login/a{b}: 3 of 3 permits used' ] &&
+    [ "$(cut -d, -f1 out | sed 1d)" = 'login/%x: 1 of 3 permits used
+login/plain: 1 of 3 permits used' ] && run 0 top --redis "$operator" --keys 1 && [ "$(wc -l <out)" = 1 ] && has out 'a{b}' &&
+    run 0 top --json --redis "$operator" --keys 1 && has out '{"keys":[{"limit":"login","key":"a{b}","is_cut":false,' \
+    '"used":3,"size":3,"remaining":0,"allowed":false' '}],"foreign":0,"unlisted":0,"is_all":true}'
+verdict 'top lists the keys that must wait longest, and then those used most' $?
+run 0 watch --redis "$operator" --turns 2 --every 1 --keys 1 && [ "$(grep -c 'Z login keys 3 denied 1 near 0 permits 5$' out)" = 2 ] &&
+    [ "$(grep -c 'Z login/a{b}: 3 of 3 permits used, denied for ' out)" = 2 ] && [ "$(wc -l <out)" = 4 ] &&
+    run 0 watch --json --redis "$operator" --turns 1 --keys 1 && has out '{"time":"' '"limits":[{"name":"login","keys":3,' \
+    '"top_keys":[{"limit":"login","key":"a{b}"'
+verdict 'watch shows both again and again' $?
+run 0 stats --redis "$operator" --limit other && has err 'no such key' && [ "$(wc -l <out)" = 1 ] &&
+    run 2 top --redis "$operator" --limit 'a b' && has err name && run 1 watch --redis "unix://$scratch/none" --turns 1 &&
+    has err 'No such file' && [ ! -s out ] && run 1 stats --redis "$url" && has err NOPERM scan && [ ! -s out ]
+verdict 'stats, top and watch say what is missing' $?
+i=0
+while [ $i -lt 2000 ]; do
+    echo "SET weir:many:{$i} x"
+    i=$((i + 1))
+done | asked >>said
+run 0 stats --redis "$operator" --scan 256 && has out 'only about the first 256 keys' "keys whose values are not weir's: " &&
+    run 0 stats --json --redis "$operator" --scan 256 && has out '"is_all":false}' &&
+    run 0 stats --json --redis "$operator" && has out '"foreign":2000,"unlisted":0,"is_all":true}'
+verdict 'stats looks at no more keys than it is told to, and says so' $?
+asked eval "for i = 0, 1999 do redis.call('DEL', 'weir:many:{' .. i .. '}') end" 0 >>said
 run 0 keys --redis "$operator" --limit login --match 'pl*' && [ "$(wc -l <out)" = 1 ] && has out login/plain &&
     run 0 keys --json --redis "$operator" --match '%25x' && [ "$(wc -l <out)" = 1 ] && has out '"key":"%x"' &&
     run 0 keys --redis "$operator" --most 2 && [ "$(wc -l <out)" = 2 ] &&

@@ -47,6 +47,10 @@ TEST(keys_of_all_nodes_are_found_and_forgotten, 60)
     }
     must_succeed(weir_inspect_keys(inspector, "spread", NULL, count_key, &used));
     ck_assert_int_eq(used, 2 * KEYS);
+    bool is_all = true;
+    used = 0;
+    must_succeed(weir_inspect_some(inspector, NULL, NULL, 100000, &is_all, count_key, &used));
+    ck_assert(is_all && used >= 2 * KEYS);
     for (int i = 0; i < KEYS; i++) {
         char key[LOAD_KEY_SIZE];
         bool existed = false;

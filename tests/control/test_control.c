@@ -110,10 +110,13 @@ TEST(keys_are_looked_at_and_cleared, 30)
     weir_limit *api = scene_define_text(&scene, "api", "fixed_window limit=2 period=1h");
     taken(api, "a b%", 2);
     ck_assert_str_eq(ask("peek api a%20b%25\n"),
-                     "state limit=2 remaining=0 allowed=false would_deny=false retry_after_us=3600000000 "
+                     "state limit=2 used=2 remaining=0 allowed=false would_deny=false retry_after_us=3600000000 "
                      "reset_after_us=3600000000 policy=fixed_window limit=2 period=1h\nend\n");
     ck_assert_str_eq(ask("reset api a%20b%25\n"), "done\nend\n");
     ck_assert(taken(api, "a b%", 2).allowed);
+    must_succeed(weir_charge(api, weir_key_text("a b%"), 5));
+    ck_assert_has(ask("peek api a%20b%25\n"), "state limit=2 used=7 remaining=0 ");
+    ck_assert_has(ask("peek api other\n"), "state limit=2 used=0 remaining=2 ");
 }
 
 TEST(top_tells_the_keys_that_are_denied_most, 30)

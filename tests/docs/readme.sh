@@ -83,11 +83,16 @@ test_recording() {
     row=' +[0-9]+ +[0-9]+ +[0-9]+ +[0-9]+  [^ ]+ = [a-z_]+ .*|  *[0-9]+  [^ ]+/.*'
     head='allowed/s +denied/s would deny/s +near/s  limit|denied  denied most'
     line='[^ ]+ allowed [0-9]+/s denied [0-9]+/s would deny [0-9]+/s near [0-9]+/s|denied most:( [^ ]+/[^ ]+ [0-9]+)+'
+    line="$line|[^ ]+ keys [0-9]+ denied [0-9]+ near [0-9]+ permits [0-9]+|[^ ]+/[^ ]+: [0-9]+ of [0-9]+ permits used, .*"
     if grep -vE "^(|$time  [0-9]+ keys, [0-9]+ outages|$row| +($head)|$time ($line))\$" "$block.console" >&2; then
         fail "weir watch prints no such lines"
     fi
     for words in 'allowed/s' 'would deny/s' 'near/s' '  denied most' ' denied most:' ' keys, '; do
         grep -qF -e "$words" "$source/src/cli/live/watch.c" || fail "weir watch does not print: $words"
+    done
+    for words in '%s%s keys %llu denied %llu near %llu permits %llu' 'permits used, ' 'denied for '; do
+        grep -qF -e "$words" "$source/src/cli/live/states.c" "$source/src/cli/inspected.c" ||
+            fail "weir watch does not print: $words"
     done
 }
 

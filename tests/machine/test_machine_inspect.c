@@ -122,6 +122,14 @@ TEST(every_key_of_a_file_is_visited_once, 60)
     seen.most = 3;
     ck_assert_int_eq(walk(inspector, "many", "1*", &seen), 7);
     ck_assert_int_eq(seen.count, 3);
+    seen = (struct seen){ .most = 0 };
+    bool is_all = true;
+    must_succeed(weir_inspect_some(inspector, NULL, NULL, 10, &is_all, see, &seen));
+    ck_assert(!is_all && seen.count < MANY_KEYS);
+    seen = (struct seen){ .most = 0 };
+    must_succeed(weir_inspect_some(inspector, "other", NULL, INT64_MAX, &is_all, see, &seen));
+    ck_assert(is_all && seen.count == 2);
+    ck_assert_int_eq(weir_inspect_some(inspector, NULL, NULL, 0, &is_all, see, &seen), WEIR_EINVAL);
     seen.most = 0;
     scene.now_us += WEIR_HOUR; /* all are idle, and none is listed, though the file may still have them */
     must_succeed(walk(inspector, NULL, NULL, &seen));

@@ -217,6 +217,35 @@ TEST(all_keys_are_listed_or_those_of_a_limit_or_a_pattern, 60)
     ck_assert_int_eq(found.state.used, 3);
 }
 
+TEST(a_walk_ends_when_the_server_has_looked_at_enough_keys, 60)
+{
+    enum { MANY = 2000, FEW = 300 };
+    bool is_all = true;
+    PLACE(place, false, NULL);
+    const struct weir_options options = place_options(&place, PATIENT_US);
+    LIMITER(limiter, &options);
+    weir_limit *api = limit_of(limiter, "api", FIFTY_AN_HOUR);
+    INSPECTOR(inspector, &place);
+    for (int i = 0; i < MANY; i++) {
+        char key[24];
+        snprintf(key, sizeof key, "%d", i);
+        taken(api, key, 1);
+    }
+    struct seen seen = { 0 };
+    must_succeed(weir_inspect_some(inspector, NULL, NULL, FEW, &is_all, see, &seen));
+    ck_assert(!is_all);
+    ck_assert(seen.count > 0 && seen.count < MANY);
+    seen = (struct seen){ 0 };
+    must_succeed(weir_inspect_some(inspector, "other", NULL, FEW, &is_all, see, &seen));
+    ck_assert(!is_all && seen.count == 0); /* keys of other limits are looked at, too */
+    must_succeed(weir_inspect_some(inspector, "api", NULL, 100 * MANY, &is_all, see, &seen));
+    ck_assert(is_all);
+    ck_assert_uint_ge(seen.count, MANY);
+    ck_assert_int_eq(weir_inspect_some(inspector, NULL, NULL, 0, &is_all, see, &seen), WEIR_EINVAL);
+    ck_assert(!is_all && strstr(weir_last_message(), "most must be") != NULL);
+    ck_assert_int_eq(weir_inspect_some(inspector, NULL, NULL, 1, NULL, see, &seen), WEIR_EINVAL);
+}
+
 /* ---- What goes wrong ---- */
 
 TEST(wrong_use_is_refused_in_words, 30)

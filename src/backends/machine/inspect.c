@@ -67,10 +67,10 @@ static int inspect_reset(weir_inspector *opaque, const char *limit, struct weir_
     return error;
 }
 
-static int inspect_keys(weir_inspector *opaque, const char *limit, const char *pattern,
+static int inspect_some(weir_inspector *opaque, const char *limit, const char *pattern, int64_t most, bool *is_all,
                         int (*visit)(void *user, const struct weir_inspected *key), void *user)
 {
-    return inspect_file_keys((struct file_inspector *)(void *)opaque, limit, pattern, visit, user);
+    return inspect_file_some((struct file_inspector *)(void *)opaque, limit, pattern, most, is_all, visit, user);
 }
 
 static void inspect_close(weir_inspector *opaque)
@@ -81,7 +81,7 @@ static void inspect_close(weir_inspector *opaque)
 }
 
 static const struct inspect_kind inspect_file = {
-    .close = inspect_close, .key = inspect_key, .keys = inspect_keys, .reset = inspect_reset
+    .close = inspect_close, .key = inspect_key, .some = inspect_some, .reset = inspect_reset
 };
 
 int machine_inspect_open(const struct weir_options *options, weir_inspector **out)

@@ -23,8 +23,8 @@ int inspect_tell(const struct visit *visit, struct weir_inspected *out);
 
 /* ---- walk.c ---- */
 
-/* Do weir_inspect_keys(). */
-int inspect_file_keys(struct file_inspector *inspector, const char *limit, const char *pattern,
-                      int (*visit)(void *user, const struct weir_inspected *key), void *user);
+/* Do weir_inspect_some(). */
+int inspect_file_some(struct file_inspector *inspector, const char *limit, const char *pattern, int64_t most,
+                      bool *is_all, int (*visit)(void *user, const struct weir_inspected *key), void *user);
 
 #endif

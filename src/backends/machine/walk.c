@@ -1,4 +1,4 @@
-/* walk.c - visits all keys of a shared file, or those of a limit or a pattern.
+/* walk.c - visits keys of a shared file: all, or those of a limit or a pattern.
  *
  * The walk takes a stripe's lock for one bucket at a time, copies the keys in it, and lets the caller see them without
  * the lock. A bucket holds one key on average, so a decision waits for less than a microsecond. A key stays in its
@@ -16,6 +16,8 @@
 struct file_walk {
     struct machine *machine;
     const char *limit; /* NULL: any */
+    int64_t left;      /* buckets that may still be looked at */
+    bool is_all;       /* there were no more */
     bool has_pattern;
     struct hash_secret secret; /* the limit's */
     struct pattern pattern;
@@ -119,6 +121,9 @@ static int walk_all(struct file_walk *walk, struct file_inspector *inspector,
     int error = WEIR_OK;
     for (uint64_t i = 0; i < machine->file.facts.stripes; i++)
         for (uint32_t bucket = 0; bucket < machine->shape.cells; bucket++) {
+            walk->is_all = walk->left-- > 0;
+            if (!walk->is_all)
+                return WEIR_OK;
             error = walk_locked(walk, machine_stripe(machine, i), bucket, clock_now_us(&inspector->clock));
             for (size_t k = 0; k < walk->n && !error; k++)
                 error = visit(user, &walk->keys[k]);
@@ -129,14 +134,16 @@ static int walk_all(struct file_walk *walk, struct file_inspector *inspector,
     return error;
 }
 
-int inspect_file_keys(struct file_inspector *inspector, const char *limit, const char *pattern,
-                      int (*visit)(void *user, const struct weir_inspected *key), void *user)
+int inspect_file_some(struct file_inspector *inspector, const char *limit, const char *pattern, int64_t most,
+                      bool *is_all, int (*visit)(void *user, const struct weir_inspected *key), void *user)
 {
     char sentence[LOG_LINE_SIZE];
     const struct message why = { sentence, sizeof sentence };
-    struct file_walk walk = { .machine = inspector->machine, .limit = limit, .has_pattern = pattern != NULL };
-    if (!visit)
-        return inspect_refuse(inspector, "visit must not be NULL");
+    struct file_walk walk = {
+        .machine = inspector->machine, .limit = limit, .left = most, .has_pattern = pattern != NULL
+    };
+    if (!visit || most < 1)
+        return inspect_refuse(inspector, visit ? "most must be 1 or more" : "visit must not be NULL");
     if ((limit && policy_name_check(limit, why) != WEIR_OK) ||
         (pattern && pattern_read(pattern, &walk.pattern, why) != WEIR_OK))
         return inspect_refuse(inspector, sentence);
@@ -144,5 +151,6 @@ int inspect_file_keys(struct file_inspector *inspector, const char *limit, const
         walk.secret = hash_secret_of(&inspector->machine->file.facts.secret, limit);
     const int error = walk_all(&walk, inspector, visit, user);
     free(walk.keys);
+    *is_all = !error && walk.is_all;
     return error;
 }

@@ -102,6 +102,7 @@ int memory_decide_locked(struct memory *memory, const struct weir_backend_reques
 
 int64_t memory_debt(struct weir_backend *backend, const struct weir_backend_request *request);
 int64_t memory_pay(struct weir_backend *backend, const struct weir_backend_request *request, int64_t permits);
+int64_t memory_used(struct weir_backend *backend, const struct weir_backend_request *request);
 bool memory_debtors(struct weir_backend *backend, uint32_t tag, uint64_t *place, size_t most,
                     bool (*visit)(void *user, uint32_t limit_id, struct weir_key key), void *user);
 

@@ -145,6 +145,21 @@ static enum table_error locked_decide(struct memory *memory, struct shard *shard
     return error;
 }
 
+int64_t memory_used(struct weir_backend *backend, const struct weir_backend_request *request)
+{
+    int64_t used = 0, at_us = request->now_us;
+    struct memory *memory = (struct memory *)backend;
+    struct shard *shard = table_shard(&memory->table, request->hash);
+    lock_take(&shard->mutex);
+    struct entry *entry = shard_find(&memory->table, shard, request);
+    if (entry) {
+        used = state_used(&entry_rule(&memory->table, entry)->plan, entry_state(entry, 0), &at_us);
+        entry_let_go(entry);
+    }
+    lock_give(&shard->mutex);
+    return used;
+}
+
 /* ---- No room ---- */
 
 struct weir_backend_request overflow_request(const struct weir_backend_request *request)

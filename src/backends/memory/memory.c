@@ -62,6 +62,7 @@ static const struct own_ops memory_ops = {
     .debt = memory_debt,
     .pay = memory_pay,
     .debtors = memory_debtors,
+    .used = memory_used,
 };
 
 int memory_open(const struct weir_options *options, struct weir_backend **out)

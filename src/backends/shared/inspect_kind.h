@@ -11,7 +11,7 @@
 struct inspect_kind {
     void (*close)(weir_inspector *inspector);
     int (*key)(weir_inspector *inspector, const char *limit, struct weir_key key, struct weir_inspected *out);
-    int (*keys)(weir_inspector *inspector, const char *limit, const char *pattern,
+    int (*some)(weir_inspector *inspector, const char *limit, const char *pattern, int64_t most, bool *is_all,
                 int (*visit)(void *user, const struct weir_inspected *key), void *user);
     int (*reset)(weir_inspector *inspector, const char *limit, struct weir_key key, bool *existed);
 };

@@ -1,86 +1,45 @@
-/* live.c - weir stats, weir top and weir reload, and weir peek and weir reset at a control socket. */
+/* live.c - weir stats, weir top and weir reload, and what weir peek and weir reset do at a control socket. */
 #include "cli/live/live.h"
 
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <weir/weir.h>
 
 #include "cli/cli.h"
+#include "cli/inspected.h"
 #include "cli/json.h"
-#include "cli/times.h"
 
-#define STATUS_HELP \
-    "Exit status: 0 done, 1 nothing answers at the socket, or it answers with an error, 2 wrong usage.\n"
-#define SOCKET_HELP                                                                                         \
-    "      --socket PATH the control socket of the process: weir_options.control_socket, or --control of\n" \
-    "                    weir serve\n"
-#define END_HELP "  -h, --help        print this text\n\n" STATUS_HELP
+#define END_HELP "  -h, --help        print this text\n\n" LIVE_STATUS_HELP
 
-const char STATS_HELP[] = "Usage: weir stats --socket PATH\n"
-                          "\n"
-                          "Print what each limit of a running process has answered.\n"
-                          "\n" SOCKET_HELP "      --json        print one JSON object\n" END_HELP;
+const char STATS_HELP[] =
+    "Usage: weir stats {--socket PATH | --redis URL | --shared FILE} [--limit LIMIT]\n"
+    "\n"
+    "Print a line for each limit. A running process (--socket) tells what the limit has answered since it started.\n"
+    "Redis and a shared file (--redis, --shared) have states, not counters: the line tells how many keys have permits\n"
+    "in use now, how many of them are denied, how many have less than a tenth of the limit left, how many permits are in\n"
+    "use, and how many keys are under two policies.\n"
+    "\n" LIVE_SOCKET_HELP LIVE_REDIS_HELP("1000000") "      --json        print one JSON object\n" END_HELP;
 
-const char TOP_HELP[] = "Usage: weir top --socket PATH [--keys N]\n"
-                        "\n"
-                        "Print the keys that a running process denies most. It must have the option top_keys.\n"
-                        "\n" SOCKET_HELP "      --keys N      how many (default: 10)\n"
-                        "      --json        print one JSON object\n" END_HELP;
+const char TOP_HELP[] =
+    "Usage: weir top {--socket PATH | --redis URL | --shared FILE} [--keys N] [--limit LIMIT]\n"
+    "\n"
+    "Print the keys that a running process (--socket) denies most; it must have the option top_keys. In Redis or\n"
+    "a shared file: the keys that must wait longest for a permit, and after them those that have used most of their limit.\n"
+    "\n" LIVE_SOCKET_HELP "      --keys N      how many (default: 10)\n" LIVE_REDIS_HELP(
+        "1000000") "      --json        print one JSON object\n" END_HELP;
 
 const char RELOAD_HELP[] = "Usage: weir reload --socket PATH\n"
                            "\n"
                            "Have a running process read its policy file again, now. A file with a bad line changes\n"
                            "nothing, and the reason is printed.\n"
-                           "\n" SOCKET_HELP "      --json        print one JSON object\n" END_HELP;
-
-/* ---- Options ---- */
-
-enum option_code { SOCKET = 256, JSON, KEYS, TURNS };
-
-static int read_count(const struct live_options *options, const char *name, const char *value, int64_t most,
-                      int64_t *out)
-{
-    if (span_number(span_of(value), out) && *out <= most)
-        return EXIT_OK;
-    return usage_error(options->command, "%s '%s' is not a whole number from 0 to %lld", name, value, (long long)most);
-}
-
-int live_options_read(struct live_options *options, int argc, char **argv, bool has_keys, bool has_turns)
-{
-    struct option known[8];
-    size_t n = 0;
-    known[n++] = (struct option){ "socket", required_argument, NULL, SOCKET };
-    known[n++] = (struct option){ "json", no_argument, NULL, JSON };
-    known[n++] = (struct option){ "help", no_argument, NULL, 'h' };
-    if (has_keys)
-        known[n++] = (struct option){ "keys", required_argument, NULL, KEYS };
-    if (has_turns)
-        known[n++] = (struct option){ "turns", required_argument, NULL, TURNS };
-    known[n] = (struct option){ NULL, 0, NULL, 0 };
-    int code, result = EXIT_OK;
-    opterr = 0;
-    options->keys = options->turns = -1;
-    while (result == EXIT_OK && (code = getopt_long(argc, argv, ":h", known, NULL)) != -1) {
-        switch (code) {
-        case 'h': options->wants_help = true; break;
-        case SOCKET: options->socket = optarg; break;
-        case JSON: options->json = true; break;
-        case KEYS: result = read_count(options, "--keys", optarg, WEIR_MAX_TOP_KEYS, &options->keys); break;
-        case TURNS: result = read_count(options, "--turns", optarg, INT64_MAX, &options->turns); break;
-        default: return option_error(options->command, code, argv);
-        }
-    }
-    if (result != EXIT_OK || options->wants_help)
-        return result;
-    if (optind < argc)
-        return usage_error(options->command, "unexpected argument '%s'", argv[optind]);
-    if (!options->socket)
-        return usage_error(options->command, "--socket PATH is needed");
-    return EXIT_OK;
-}
+                           "\n" LIVE_SOCKET_HELP "      --json        print one JSON object\n"
+                           "  -h, --help        print this text\n"
+                           "\n"
+                           "Exit status: 0 done, 1 nothing answers at the socket, or it answers with an error, 2 wrong "
+                           "usage.\n";
 
 /* ---- JSON ---- */
 
@@ -113,7 +72,6 @@ void live_json(const char *line, const char *const *texts)
 }
 
 static const char *const limit_texts[] = { "name", "policy", NULL };
-static const char *const state_texts[] = { "policy", NULL };
 static const char *const no_texts[] = { NULL };
 
 /* ---- weir stats ---- */
@@ -149,23 +107,26 @@ static void print_stats(const struct live_answer *answer)
            live_number(all, "full"));
 }
 
-/* Read a command line, print help if it asks for that, and otherwise do the command's work. */
-static int run(struct live_options *options, int argc, char **argv, bool has_keys, const char *help,
+/* Read a command line that may have `parts`, print help if it asks for that, and otherwise do the command's work. */
+static int run(struct live_options *options, int argc, char **argv, unsigned parts, const char *help,
                int (*act)(const struct live_options *options))
 {
-    int code = live_options_read(options, argc, argv, has_keys, false);
+    int code = live_options_read(options, argc, argv, parts);
     if (code != EXIT_OK)
         return code;
     if (options->wants_help) {
         fputs(help, stdout);
         return output_finish(EXIT_OK, EXIT_ERROR);
     }
-    return output_finish(act(options), EXIT_FAILED);
+    code = act(options);
+    return code == EXIT_ERROR ? code : output_finish(code, EXIT_FAILED);
 }
 
 static int stats(const struct live_options *options)
 {
     struct live_answer answer;
+    if (!options->socket)
+        return states_stats(options);
     int code = live_ask(options->socket, "stats", NULL, &answer);
     if (code == EXIT_OK && !live_next(&answer, NULL, "limiter")) {
         complain("the answer at %s is not a limiter's", options->socket);
@@ -180,7 +141,7 @@ static int stats(const struct live_options *options)
 int command_stats(int argc, char **argv)
 {
     struct live_options options = { .command = "stats" };
-    return run(&options, argc, argv, false, STATS_HELP, stats);
+    return run(&options, argc, argv, LIVE_REDIS, STATS_HELP, stats);
 }
 
 /* ---- weir top ---- */
@@ -216,6 +177,8 @@ static int top(const struct live_options *options)
 {
     struct live_answer answer;
     char request[32];
+    if (!options->socket)
+        return states_top(options);
     snprintf(request, sizeof request, "top %lld", (long long)(options->keys < 0 ? 10 : options->keys));
     const int code = live_ask(options->socket, request, NULL, &answer);
     if (code == EXIT_OK) {
@@ -236,7 +199,7 @@ static int top(const struct live_options *options)
 int command_top(int argc, char **argv)
 {
     struct live_options options = { .command = "top" };
-    return run(&options, argc, argv, true, TOP_HELP, top);
+    return run(&options, argc, argv, LIVE_REDIS | LIVE_KEYS, TOP_HELP, top);
 }
 
 /* ---- weir reload ---- */
@@ -254,7 +217,7 @@ static int reload(const struct live_options *options)
 int command_reload(int argc, char **argv)
 {
     struct live_options options = { .command = "reload" };
-    return run(&options, argc, argv, false, RELOAD_HELP, reload);
+    return run(&options, argc, argv, 0, RELOAD_HELP, reload);
 }
 
 /* ---- weir peek and weir reset ---- */
@@ -272,33 +235,36 @@ static int ask_key(const char *path, const char *verb, const char *limit, const 
     return live_ask(path, request, key, out);
 }
 
-static void print_state(const char *line, const char *limit, const char *key)
+/* Read a number that may be WEIR_NEVER. */
+static int64_t signed_number(const char *line, const char *name)
 {
-    char shown[600], idle[TIME_TEXT_SIZE], retry[TIME_TEXT_SIZE];
-    span_show(span_of(key), shown, sizeof shown);
-    duration_print((int64_t)live_number(line, "reset_after_us"), idle);
-    printf("limit      %s\nkey        %s\npolicy     %s\nremaining  %" PRIu64 " of %" PRIu64 " permits\na request  ",
-           limit, shown, live_rest(line, "policy"), live_number(line, "remaining"), live_number(line, "limit"));
-    duration_print((int64_t)live_number(line, "retry_after_us"), retry);
-    if (live_field(line, "retry_after_us").data[0] == '-')
-        puts("never allowed: this instance's share of the limit is 0");
-    else if (span_is(live_field(line, "allowed"), "false"))
-        printf("denied for %s\n", retry);
-    else
-        puts(span_is(live_field(line, "would_deny"), "true") ? "allowed; an enforced limit would deny it" : "allowed");
-    printf("idle       in %s\n", idle);
+    return strtoll(live_rest(line, name), NULL, 10);
+}
+
+static void read_state(const char *line, const char *limit, const char *key, struct weir_inspected *out)
+{
+    struct weir_inspected_state *state = &out->state;
+    *out = (struct weir_inspected){ .size = sizeof *out, .found = WEIR_FOUND_STATE, .key = weir_key_text(key) };
+    snprintf(out->limit, sizeof out->limit, "%s", limit);
+    weir_policy_parse(live_rest(line, "policy"), &state->policy, NULL, 0);
+    state->used = signed_number(line, "used");
+    state->decision.limit = signed_number(line, "limit");
+    state->decision.remaining = signed_number(line, "remaining");
+    state->decision.allowed = span_is(live_field(line, "allowed"), "true");
+    state->decision.would_deny = span_is(live_field(line, "would_deny"), "true");
+    state->decision.retry_after_us = signed_number(line, "retry_after_us");
+    state->decision.reset_after_us = signed_number(line, "reset_after_us");
 }
 
 int live_peek(const char *path, const char *limit, const char *key, bool json)
 {
     struct live_answer answer;
+    struct weir_inspected found;
     const int code = ask_key(path, "peek", limit, key, &answer);
     const char *line = code == EXIT_OK ? live_next(&answer, NULL, "state") : NULL;
-    if (line && json) {
-        live_json(line, state_texts);
-        putchar('\n');
-    } else if (line) {
-        print_state(line, limit, key);
+    if (line) {
+        read_state(line, limit, key, &found);
+        inspected_peek(&found, json);
     }
     live_free(&answer);
     return code;

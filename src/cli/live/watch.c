@@ -1,4 +1,4 @@
-/* watch.c - weir watch: what a running process decides, once a second. */
+/* watch.c - weir watch, at the control socket of a running process. */
 #include "cli/live/live.h"
 
 #include <inttypes.h>
@@ -15,19 +15,17 @@
 #include "cli/times.h"
 
 const char WATCH_HELP[] =
-    "Usage: weir watch --socket PATH [--keys N] [--turns N]\n"
+    "Usage: weir watch {--socket PATH | --redis URL | --shared FILE} [--keys N] [--every N] [--turns N] [--limit LIMIT]\n"
     "\n"
-    "Show once a second what each limit of a running process decides, and which keys it denies most: a table on a\n"
-    "terminal, and a line for each limit otherwise.\n"
-    "\n"
-    "      --socket PATH the control socket of the process: weir_options.control_socket, or --control of\n"
-    "                    weir serve\n"
+    "Show at an interval what each limit of a running process (--socket) decides, and which keys it denies most; or what\n"
+    "weir stats and weir top find in Redis or a shared file. On a terminal this is a table, otherwise a line for each limit.\n"
+    "\n" LIVE_SOCKET_HELP
     "      --keys N      how many keys to show (default: 5); 0 needs no option top_keys in the process\n"
-    "      --turns N     end after N seconds (default: go on)\n"
-    "      --json        print one JSON object a second\n"
-    "  -h, --help        print this text\n"
-    "\n"
-    "Exit status: 0 done, 1 nothing answers at the socket, or it answers with an error, 2 wrong usage.\n";
+    "      --every N     how many seconds apart (default: 1; without --socket 2)\n"
+    "      --turns N     end after showing N times (default: go on)\n" LIVE_REDIS_HELP(
+        "20000") "      --json        print one JSON object each time\n"
+                 "  -h, --help        print this text\n"
+                 "\n" LIVE_STATUS_HELP;
 
 #define DEFAULT_KEYS 5
 
@@ -187,7 +185,7 @@ static int watch_run(const struct live_options *options)
     int code = ask(&watch);
     for (int64_t turn = 0; code == EXIT_OK && turn != options->turns && !output_failed(); turn++) {
         char text[TIME_TEXT_SIZE];
-        sleep(1);
+        sleep((unsigned)(options->every < 0 ? 1 : options->every));
         code = ask(&watch);
         if (code != EXIT_OK)
             break;
@@ -204,12 +202,13 @@ static int watch_run(const struct live_options *options)
 int command_watch(int argc, char **argv)
 {
     struct live_options options = { .command = "watch" };
-    const int code = live_options_read(&options, argc, argv, true, true);
+    int code = live_options_read(&options, argc, argv, LIVE_REDIS | LIVE_KEYS | LIVE_TURNS);
     if (code != EXIT_OK)
         return code;
     if (options.wants_help) {
         fputs(WATCH_HELP, stdout);
         return output_finish(EXIT_OK, EXIT_ERROR);
     }
-    return output_finish(watch_run(&options), EXIT_FAILED);
+    code = (options.socket ? watch_run : states_watch)(&options);
+    return code == EXIT_ERROR ? code : output_finish(code, EXIT_FAILED);
 }

@@ -53,6 +53,10 @@ struct own_ops {
      * includes them. */
     int64_t (*leased)(struct weir_backend *backend, const struct weir_backend_request *request);
 
+    /* Optional. Return how many permits of the request's key are in use at request->now_us, rounded up, be it more than
+     * the limit. */
+    int64_t (*used)(struct weir_backend *backend, const struct weir_backend_request *request);
+
     /* Optional. True if the calling thread is one on which the backend delivers answers: it must not wait for one. */
     bool (*is_here)(struct weir_backend *backend);
 

@@ -2,14 +2,24 @@
 # in tests/control.
 # shellcheck shell=sh disable=SC2154 # run.sh reads this and sets the variables used here
 
+for command in stats top watch; do
+    misuse '--redis URL, --socket PATH or --shared FILE is needed' $command
+    misuse 'exclude each other' $command --socket c.sock --redis redis://localhost
+    misuse '--limit and --scan are for --redis and --shared' $command --socket c.sock --limit login
+    misuse "--scan '0'" $command --redis redis://localhost --scan 0
+    run 2 $command --redis nonsense && has err 'redis_url' && [ ! -s out ]
+    verdict "$command says that a URL is none" $?
+done
+misuse '--socket PATH is needed' reload
+misuse "unknown or ambiguous option '--redis'" reload --redis redis://localhost
 for command in stats top watch reload; do
-    misuse '--socket PATH is needed' $command
     misuse "'word'" $command --socket c.sock word
     run 1 $command --socket none.sock && has err 'cannot ask at none.sock' && [ ! -s out ]
     verdict "$command says that nothing is at the socket" $?
 done
 misuse "--keys '1025'" top --socket c.sock --keys 1025
 misuse "--turns 'x'" watch --socket c.sock --turns x
+misuse "--every '0'" watch --socket c.sock --every 0
 misuse 'exclude each other' peek --socket c.sock --redis redis://localhost login a
 misuse '--redis URL, --socket PATH or --shared FILE is needed' reset login a
 misuse 'exclude each other' peek --socket c.sock --shared counts login a
@@ -23,11 +33,11 @@ verdict 'stats prints a line for each limit and override' $?
 run 0 stats --json --socket c.sock && has out '{"limiter":{"allowed":0,' '"limits":[{"name":"login","allowed":0,' \
     '"policy":"fixed_window limit=3 period=1h"}'
 verdict 'stats prints JSON' $?
-run 0 peek --socket c.sock login 'a key with 100%' && has out 'key        a key with 100%' 'remaining  3 of 3 permits' \
-    'a request  allowed'
+run 0 peek --socket c.sock login 'a key with 100%' && has out 'key        a key with 100%' 'used       0 of 3 permits' \
+    'remaining  3' 'a request  allowed'
 verdict 'peek shows a key of a running process' $?
 run 0 peek --json --socket c.sock login vip-7 &&
-    is out '{"limit":9,"remaining":9,"allowed":true,"would_deny":false,"retry_after_us":0,"reset_after_us":0,"policy":"fixed_window limit=9 period=1h"}'
+    is out '{"limit":"login","key":"vip-7","is_cut":false,"found":"state","policy":"fixed_window limit=9 period=1h","used":0,"size":9,"remaining":9,"allowed":true,"would_deny":false,"retry_after_us":0,"reset_after_us":0}'
 verdict 'peek prints JSON, and knows overrides' $?
 run 1 peek --socket c.sock none a && has err 'the limiter has no such limit'
 verdict 'peek says that there is no such limit' $?

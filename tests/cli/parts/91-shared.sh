@@ -14,8 +14,15 @@ run 0 keys --shared ./counts.file --denied && [ "$(wc -l <out)" = 1 ] && has out
     run 0 keys --shared ./counts.file --limit other && [ ! -s out ] && has err 'no such key' &&
     run 2 keys --shared ./counts.file --match 'a*b' && has err 'pattern'
 verdict 'keys of a shared file can be chosen by limit, pattern and number' $?
+run 0 stats --shared ./counts.file && has out '           2            1            0            4            0  login = fixed_window limit=3 period=1d' &&
+    has out '  api = token_bucket limit=20 period=1d' && [ "$(wc -l <out)" = 3 ] && run 0 stats --json --shared ./counts.file --scan 1 &&
+    has out '"is_all":false}' && run 0 top --shared ./counts.file --limit login && [ "$(wc -l <out)" = 2 ] &&
+    [ "$(sed 1q out | cut -d, -f1)" = 'login/a: 3 of 3 permits used' ] && run 0 watch --shared ./counts.file --turns 1 --keys 0 &&
+    [ "$(wc -l <out)" = 2 ] && has out 'Z login keys 2 denied 1 near 0 permits 4'
+verdict 'stats, top and watch add up the keys of a shared file' $?
 misuse '--redis URL or --shared FILE is needed' keys
 misuse 'exclude each other' keys --shared ./counts.file --redis redis://localhost
 chmod 640 counts.file
-run 1 keys --shared ./counts.file && has err 'chmod 600' && run 1 keys --shared ./none.file && has err 'cannot be opened' && [ ! -e none.file ]
+run 1 keys --shared ./counts.file && has err 'chmod 600' && run 1 keys --shared ./none.file && has err 'cannot be opened' && [ ! -e none.file ] &&
+    run 1 stats --shared ./none.file && has err 'cannot be opened' && [ ! -e none.file ]
 verdict 'keys says why a shared file cannot be used' $?

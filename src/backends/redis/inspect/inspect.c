@@ -79,11 +79,11 @@ static int inspect_key_begun(weir_inspector *inspector, const char *limit, struc
     return inspect_conclude(inspector, inspect_key(inspector, limit, key, out));
 }
 
-static int inspect_walk_begun(weir_inspector *inspector, const char *limit, const char *pattern,
-                              int (*visit)(void *user, const struct weir_inspected *key), void *user)
+static int inspect_walk_begun(weir_inspector *inspector, const char *limit, const char *pattern, int64_t most,
+                              bool *is_all, int (*visit)(void *user, const struct weir_inspected *key), void *user)
 {
     inspector->why[0] = '\0';
-    return inspect_conclude(inspector, inspect_walk(inspector, limit, pattern, visit, user));
+    return inspect_conclude(inspector, inspect_walk(inspector, limit, pattern, most, is_all, visit, user));
 }
 
 static int inspect_reset_begun(weir_inspector *inspector, const char *limit, struct weir_key key, bool *existed)
@@ -95,7 +95,7 @@ static int inspect_reset_begun(weir_inspector *inspector, const char *limit, str
 static const struct inspect_kind inspect_redis = {
     .close = inspect_close,
     .key = inspect_key_begun,
-    .keys = inspect_walk_begun,
+    .some = inspect_walk_begun,
     .reset = inspect_reset_begun,
 };
 

@@ -73,8 +73,8 @@ int inspect_delete(struct weir_inspector *inspector, const char *limit, struct w
 
 /* ---- walk.c ---- */
 
-/* Do weir_inspect_keys(). */
-int inspect_walk(struct weir_inspector *inspector, const char *limit, const char *pattern,
+/* Do weir_inspect_some(). */
+int inspect_walk(struct weir_inspector *inspector, const char *limit, const char *pattern, int64_t most, bool *is_all,
                  int (*visit)(void *user, const struct weir_inspected *key), void *user);
 
 #endif

@@ -1,4 +1,4 @@
-/* walk.c - visits all keys, or those of a limit or a pattern, in steps of SCAN. */
+/* walk.c - visits keys: all, or those of a limit or a pattern, in steps of SCAN. */
 #include "backends/redis/flight/redirect.h"
 #include "backends/redis/inspect/inspector.h"
 #include "core/policy/pattern.h"
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#define SCAN_COUNT "256" /* keys that the server looks at in a step, which takes it some 0.2 ms */
+#define SCAN_COUNT 256   /* keys that the server looks at in a step, which takes it some 0.2 ms */
 #define READ_TOGETHER 64 /* values read in one round trip */
 
 static bool hear_names(void *user, const struct redis_wire_scalar *scalar)
@@ -26,9 +26,11 @@ static bool hear_names(void *user, const struct redis_wire_scalar *scalar)
     return true;
 }
 
-/* A walk over all keys: which ones it visits, and how. */
+/* A walk over keys: which ones it visits, and how. */
 struct walk {
     const char *limit; /* NULL: any */
+    int64_t left;      /* keys that servers may still look at */
+    bool is_all;       /* no server had more */
     bool has_pattern;
     struct pattern pattern;
     int (*visit)(void *user, const struct weir_inspected *key);
@@ -99,11 +101,12 @@ static int walk_read(struct weir_inspector *inspector, const struct walk *walk, 
     return error;
 }
 
-/* Visit the keys of the server at the other end. */
-static int walk_server(struct weir_inspector *inspector, const struct walk *walk)
+/* Visit keys of the server at the other end. It looks at `most`, rounded up to a step. */
+static int walk_server(struct weir_inspector *inspector, struct walk *walk, int64_t most)
 {
     struct redis_talk *talk = &inspector->talk;
     const struct message why = inspect_why(inspector);
+    int64_t seen = 0;
     memcpy(inspector->cursor, "0", sizeof "0");
     do {
         struct redis_reply reply;
@@ -114,7 +117,7 @@ static int walk_server(struct weir_inspector *inspector, const struct walk *walk
         redis_bytes_text(&talk->link.out, "MATCH");
         redis_bytes_string(&talk->link.out, walk->glob.data, walk->glob.len);
         redis_bytes_text(&talk->link.out, "COUNT");
-        redis_bytes_text(&talk->link.out, SCAN_COUNT);
+        redis_bytes_number(&talk->link.out, SCAN_COUNT);
         int error = redis_talk_hear_kind(talk, "SCAN", REDIS_REPLY_IS_LIST, &reply, why);
         if (!error && inspector->names.failed)
             error = WEIR_ENOMEM;
@@ -122,30 +125,38 @@ static int walk_server(struct weir_inspector *inspector, const struct walk *walk
             error = walk_read(inspector, walk, &at);
         if (error)
             return error;
-    } while (strcmp(inspector->cursor, "0") != 0);
+        seen += SCAN_COUNT;
+    } while (strcmp(inspector->cursor, "0") != 0 && seen < most);
+    walk->is_all = walk->is_all && strcmp(inspector->cursor, "0") == 0;
+    walk->left = seen < walk->left ? walk->left - seen : 0;
     return WEIR_OK;
 }
 
-static int walk_all(struct weir_inspector *inspector, const struct walk *walk)
+/* Visit keys of all servers. Each one of a cluster looks at its part of what is left. */
+static int walk_all(struct weir_inspector *inspector, struct walk *walk)
 {
     int error = inspector->map ? inspect_read_map(inspector) : inspect_open_slot(inspector, 0);
     if (error || !inspector->map)
-        return error ? error : walk_server(inspector, walk);
+        return error ? error : walk_server(inspector, walk, walk->left);
     for (size_t i = 0; !error && i < inspector->map->node_count; i++) {
         error = inspect_open_node(inspector, &inspector->map->nodes[i]);
         if (!error)
-            error = walk_server(inspector, walk);
+            error = walk_server(inspector, walk, walk->left / (int64_t)(inspector->map->node_count - i));
     }
     return error;
 }
 
-int inspect_walk(struct weir_inspector *inspector, const char *limit, const char *pattern,
+int inspect_walk(struct weir_inspector *inspector, const char *limit, const char *pattern, int64_t most, bool *is_all,
                  int (*visit)(void *user, const struct weir_inspected *key), void *user)
 {
     const struct message why = inspect_why(inspector);
-    struct walk walk = { .limit = limit, .has_pattern = pattern != NULL, .visit = visit, .user = user };
+    struct walk walk = {
+        .limit = limit, .has_pattern = pattern != NULL, .left = most, .is_all = true, .visit = visit, .user = user
+    };
     if (!visit)
         return message_refuse(why, "visit must not be NULL");
+    if (most < 1)
+        return message_refuse(why, "most must be 1 or more");
     if (limit && policy_name_check(limit, why) != WEIR_OK)
         return WEIR_EINVAL;
     if (pattern && pattern_read(pattern, &walk.pattern, why) != WEIR_OK)
@@ -153,5 +164,6 @@ int inspect_walk(struct weir_inspector *inspector, const char *limit, const char
     walk_write_glob(&walk, inspector->prefix);
     const int error = walk.glob.failed ? WEIR_ENOMEM : walk_all(inspector, &walk);
     redis_bytes_free(&walk.glob);
+    *is_all = !error && walk.is_all;
     return error;
 }

@@ -1,0 +1,150 @@
+/* inspected.c - connects an inspector, and prints the keys that it has looked at. */
+#include "cli/inspected.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/json.h"
+#include "cli/times.h"
+
+enum { SHOWN_KEY_SIZE = 600, POLICY_TEXT_SIZE = 160 };
+
+weir_inspector *inspected_connect(const struct store *store, int *code)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    weir_inspector *inspector;
+    store_options(store, &options);
+    options.log = NULL; /* the reason is printed once */
+    options.quiet = true;
+    const int error = weir_inspect_open(&options, &inspector);
+    if (error == WEIR_OK)
+        return inspector;
+    *code = inspected_conclude(error);
+    return NULL;
+}
+
+int inspected_conclude(int error)
+{
+    if (error != WEIR_OK)
+        complain("%s", weir_last_message());
+    return error == WEIR_OK ? EXIT_OK : error == WEIR_EINVAL ? EXIT_ERROR : EXIT_FAILED;
+}
+
+static void policy_text(const struct weir_inspected_state *state, char text[POLICY_TEXT_SIZE])
+{
+    if (weir_policy_print(&state->policy, text, POLICY_TEXT_SIZE) != WEIR_OK)
+        snprintf(text, POLICY_TEXT_SIZE, "unknown");
+}
+
+static void key_text(const struct weir_inspected *key, char shown[SHOWN_KEY_SIZE])
+{
+    span_show((struct span){ key->key.data, key->key.len }, shown, SHOWN_KEY_SIZE - 3);
+    if (key->is_cut)
+        strcat(shown, "...");
+}
+
+/* ---- JSON ---- */
+
+static const char *found_name(enum weir_found found)
+{
+    return found == WEIR_FOUND_STATE ? "state" : found == WEIR_FOUND_FOREIGN ? "foreign" : "nothing";
+}
+
+static void print_state_json(const struct weir_inspected_state *state)
+{
+    char text[POLICY_TEXT_SIZE];
+    const struct weir_decision *next = &state->decision;
+    policy_text(state, text);
+    fputs("\"policy\":", stdout);
+    json_string(span_of(text));
+    printf(",\"used\":%lld,\"size\":%lld,\"remaining\":%lld,\"allowed\":%s,\"would_deny\":%s,"
+           "\"retry_after_us\":%lld,\"reset_after_us\":%lld",
+           (long long)state->used, (long long)next->limit, (long long)next->remaining, next->allowed ? "true" : "false",
+           next->would_deny ? "true" : "false", (long long)next->retry_after_us, (long long)next->reset_after_us);
+}
+
+void inspected_json(const struct weir_inspected *key)
+{
+    fputs("{\"limit\":", stdout);
+    json_string(span_of(key->limit));
+    fputs(",\"key\":", stdout);
+    json_string((struct span){ key->key.data, key->key.len });
+    printf(",\"is_cut\":%s,\"found\":\"%s\"", key->is_cut ? "true" : "false", found_name(key->found));
+    if (key->found == WEIR_FOUND_STATE) {
+        putchar(',');
+        print_state_json(&key->state);
+    }
+    if (key->has_former) {
+        fputs(",\"former\":{", stdout);
+        print_state_json(&key->former);
+        putchar('}');
+    }
+    putchar('}');
+}
+
+/* ---- For people ---- */
+
+/* Print when a request for one permit would be allowed. */
+static void print_next(const char *allowed, const struct weir_decision *next)
+{
+    char time[TIME_TEXT_SIZE];
+    duration_print(next->retry_after_us, time);
+    if (next->would_deny)
+        printf("allowed, because the limit is a shadow; an enforced one would deny it");
+    else if (next->allowed)
+        fputs(allowed, stdout);
+    else if (next->retry_after_us == WEIR_NEVER)
+        fputs("never allowed: this instance's share of the limit is 0", stdout);
+    else
+        printf("denied for %s", time);
+}
+
+static void print_former(const struct weir_inspected *key)
+{
+    char text[POLICY_TEXT_SIZE];
+    policy_text(&key->former, text);
+    printf("also       %s, %lld of %lld permits: instances disagree on the policy, or did until lately\n", text,
+           (long long)key->former.used, (long long)key->former.decision.limit);
+}
+
+void inspected_peek(const struct weir_inspected *key, bool json)
+{
+    const struct weir_inspected_state *state = &key->state;
+    char text[POLICY_TEXT_SIZE], shown[SHOWN_KEY_SIZE], time[TIME_TEXT_SIZE];
+    if (json) {
+        inspected_json(key);
+        putchar('\n');
+        return;
+    }
+    key_text(key, shown);
+    printf("limit      %s\nkey        %s\n", key->limit, shown);
+    if (key->found == WEIR_FOUND_NOTHING)
+        puts("used       nothing: all permits are there");
+    if (key->found != WEIR_FOUND_STATE)
+        return;
+    policy_text(state, text);
+    duration_print(state->decision.reset_after_us, time);
+    printf("policy     %s\nused       %lld of %lld permits\nremaining  %lld\na request  ", text, (long long)state->used,
+           (long long)state->decision.limit, (long long)state->decision.remaining);
+    print_next("allowed", &state->decision);
+    printf("\nidle       in %s\n", time);
+    if (key->has_former)
+        print_former(key);
+}
+
+void inspected_line(const struct weir_inspected *key)
+{
+    const struct weir_inspected_state *state = &key->state;
+    char shown[SHOWN_KEY_SIZE];
+    key_text(key, shown);
+    if (key->found != WEIR_FOUND_STATE) {
+        printf("%s/%s: not a value of weir's", key->limit, shown);
+        return;
+    }
+    printf("%s/%s: %lld of %lld permits used, ", key->limit, shown, (long long)state->used,
+           (long long)state->decision.limit);
+    print_next("not denied", &state->decision);
+    if (key->has_former)
+        fputs(", under two policies", stdout);
+}
