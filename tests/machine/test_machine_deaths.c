@@ -1,12 +1,11 @@
-/* test_machine_deaths.c - a process dies at each instruction of a decision, and at random in a storm: no permit is
- * given out twice, at most one decision's cost is lost, no other process blocks, and nothing is damaged.
+/* test_machine_deaths.c - a process dies at each instruction of a decision: no permit is given out twice, at most one
+ * decision's cost is lost, no other process blocks, and nothing is damaged.
  *
  * The first test steps a child through a decision, one instruction at a time, and copies the shared memory whenever it
  * has changed. What a copy holds is what the death of the child at that instruction would leave. Two judges look at
  * each copy: one that has been using the file, and so inherits the dead process's lock; and one that opens it.
  *
- * In the storm, an independent ledger in other memory has what each process was told, and which decision was under way
- * when it was killed.
+ * The second test kills the child there, and another process goes on.
  */
 #include "backends/machine/visit.h"
 #include "core/limiter/limiter.h"
@@ -21,7 +20,6 @@
 #include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define LONG_KEY "a key that is so long that it takes three cells: 0123456789012345678901234567890123456789"
@@ -134,6 +132,15 @@ static void judge_open(const struct judge *judge, const char *path, struct scene
     *limit = scene_define_text(scene, "limit", judge->policy);
 }
 
+static char new_key_text[80];
+
+/* Return the name of a new key of judge_look(). */
+static const char *new_key(int number)
+{
+    snprintf(new_key_text, sizeof new_key_text, "%d is a new key, of two or three cells 012345678901234567890", number);
+    return new_key_text;
+}
+
 /* Look at all keys, and see that new ones find their places. A line in the log, which would tell of damage, fails the
  * test. */
 static struct verdict judge_look(struct scene *scene, weir_limit *limit)
@@ -143,9 +150,8 @@ static struct verdict judge_look(struct scene *scene, weir_limit *limit)
         verdict.remaining[i] = peeked(limit, death_keys[i], 1).remaining;
     verdict.keys = stats_of(scene->limiter).keys;
     for (int i = 0; i < NEW_KEYS; i++) {
-        char key[80];
-        snprintf(key, sizeof key, "%d is a new key, of two or three cells 012345678901234567890", i);
-        must(taken(limit, key, 7).remaining == 13, "a new key is a fresh one");
+        const struct weir_decision decision = taken(limit, new_key(i), 7);
+        must(decision.remaining == decision.limit - 7, "a new key is a fresh one");
     }
     for (int i = 0; i < DEATH_KEYS; i++)
         must(peeked(limit, death_keys[i], 1).remaining == verdict.remaining[i], "new keys take nothing from others");
@@ -279,120 +285,56 @@ TEST_EACH(a_death_at_any_instruction_loses_one_decision_at_most, sizeof deaths /
     must(rmdir(folder) == 0, "the folder is removed");
 }
 
-/* ---- The storm ---- */
+/* ---- Deaths in earnest ---- */
 
-enum { STORM_PROCESSES = 8, STORM_KEYS = 40, STORM_LIMIT = 30 };
-
-enum { DOING_NOTHING, DOING_TAKE, DOING_REFUND };
-
-/* What one process was told; a successor goes on with it. Each word has one writer. */
-struct told {
-    _Atomic int64_t net[STORM_KEYS]; /* permits admitted, less those refunded */
-    _Atomic int64_t doing;           /* key * 4 + what, while the decision is under way */
-    _Atomic int64_t decisions;
-};
-
-struct ledger {
-    struct told told[STORM_PROCESSES];
-    int64_t maybe_more[STORM_KEYS], maybe_less[STORM_KEYS]; /* the killer's: decisions whose answer is not known */
-};
-
-static struct weir_key storm_key(int number, char text[96])
+/* Give all keys the state in which they were before the act. */
+static void lives_prepare(weir_limit *limit)
 {
-    const int len = snprintf(text, 96, number % 4 ? "key %d" : "%d " LONG_KEY, number);
-    return weir_key(text, (size_t)len);
+    for (int i = 0; i < DEATH_KEYS; i++)
+        must_succeed(weir_reset(limit, weir_key_text(death_keys[i])));
+    for (int i = 0; i < NEW_KEYS; i++)
+        must_succeed(weir_reset(limit, weir_key_text(new_key(i))));
+    charge_key(limit, "a", 5);
+    charge_key(limit, "b", 6);
+    charge_key(limit, "c", 7);
 }
 
-static _Noreturn void storm_process(struct told *told, weir_limit *limit, uint64_t stream)
+/* Have a child act for `most` instructions, then kill it. Return how many it took if it ended before, otherwise `most`.
+ */
+static int64_t lives_act(struct scene *scene, weir_limit *limit, const struct death *death, int64_t most)
 {
-    struct chance chance = chance_make(stream);
-    for (;;) {
-        char text[96];
-        const int number = (int)chance_between(&chance, 0, STORM_KEYS - 1);
-        const struct weir_key key = storm_key(number, text);
-        const bool refunds = told->net[number] > 0 && chance_one_in(&chance, 2);
-        struct weir_decision decision;
-        told->doing = number * 4 + (refunds ? DOING_REFUND : DOING_TAKE);
-        if (refunds ? weir_refund(limit, key, 1) != WEIR_OK : weir_try(limit, key, 1, &decision) != WEIR_OK)
-            _exit(3);
-        if (refunds)
-            told->net[number]--;
-        else if (decision.allowed)
-            told->net[number]++;
-        told->doing = DOING_NOTHING;
-        told->decisions++;
-    }
+    int status = 0;
+    int64_t steps = 0;
+    const pid_t child = child_start(scene, limit, death);
+    while (child > 0 && steps < most && ptrace(PTRACE_SINGLESTEP, child, NULL, NULL) == 0 &&
+           waitpid(child, &status, 0) == child && WIFSTOPPED(status))
+        steps++;
+    if (child > 0 && steps == most)
+        must(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child && WIFSIGNALED(status), "it is killed");
+    else if (child > 0)
+        must(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child's act succeeds");
+    return steps;
 }
 
-static pid_t storm_start(struct ledger *ledger, int number, weir_limit *limit, uint64_t stream)
+/* Some 16 deaths of each act, spread over its instructions; with WEIR_TEST_FULL one at each of them. */
+TEST_EACH(a_process_killed_at_any_instruction_holds_up_no_other, sizeof deaths / sizeof *deaths, 120)
 {
-    const pid_t child = fork();
-    must(child >= 0, "a process starts");
-    if (child == 0)
-        storm_process(&ledger->told[number], limit, stream);
-    return child;
-}
-
-static void storm_kill(struct ledger *ledger, int number, pid_t child)
-{
-    int status;
-    struct told *told = &ledger->told[number];
-    must(kill(child, SIGKILL) == 0, "a process is killed");
-    must(waitpid(child, &status, 0) == child, "it ends");
-    must(WIFSIGNALED(status), "it has not ended before, so no decision failed");
-    const int64_t doing = told->doing;
-    if (doing % 4 == DOING_TAKE)
-        ledger->maybe_more[doing / 4]++;
-    else if (doing % 4 == DOING_REFUND)
-        ledger->maybe_less[doing / 4]++;
-    told->doing = DOING_NOTHING;
-}
-
-static void storm_judge(const struct ledger *ledger, weir_limit *limit)
-{
-    for (int i = 0; i < STORM_KEYS; i++) {
-        char text[96];
-        struct weir_decision decision;
-        int64_t net = 0;
-        for (int process = 0; process < STORM_PROCESSES; process++)
-            net += ledger->told[process].net[i];
-        must_succeed(weir_peek(limit, storm_key(i, text), 1, &decision));
-        const int64_t used = STORM_LIMIT - decision.remaining;
-        ck_assert_msg(used >= net - ledger->maybe_less[i] && used <= net + ledger->maybe_more[i],
-                      "key %d: %" PRId64 " used, but %" PRId64 " are out (%" PRId64 " and %" PRId64 " not known)", i,
-                      used, net, ledger->maybe_more[i], ledger->maybe_less[i]);
-    }
-}
-
-/* 200 processes die in it; with WEIR_TEST_FULL 12,000, which takes a minute. */
-TEST(a_storm_of_deaths_leaves_every_count_exact, 120)
-{
-    const int64_t kills = full_or(12000, 200);
-    struct chance chance = chance_make(1);
-    pid_t children[STORM_PROCESSES];
-    struct ledger *ledger = mmap(NULL, sizeof *ledger, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    must(ledger != MAP_FAILED, "memory for the ledger");
+    const struct death *death = &deaths[_i];
+    struct chance chance = chance_make((uint64_t)_i);
     OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .max_keys = 1, .timeout_us = WEIR_HOUR));
-    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=30 period=366d");
-    const struct machine *machine = (const struct machine *)scene.limiter->backend;
-    for (int i = 0; i < STORM_PROCESSES; i++)
-        children[i] = storm_start(ledger, i, limit, (uint64_t)i);
-    for (int64_t i = 0; i < kills; i++) {
-        const int number = (int)chance_between(&chance, 0, STORM_PROCESSES - 1);
-        nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
-        storm_kill(ledger, number, children[number]);
-        children[number] = storm_start(ledger, number, limit, (uint64_t)(i + STORM_PROCESSES));
+    weir_limit *limit = scene_define_text(&scene, "limit", death->policy);
+    lives_prepare(limit);
+    const struct verdict before = judge_look(&scene, limit);
+    lives_prepare(limit);
+    const int64_t all = lives_act(&scene, limit, death, INT64_MAX);
+    const struct verdict after = judge_look(&scene, limit);
+    const int64_t stride = full_or(1, all / 16 + 1);
+    for (int64_t at = chance_between(&chance, 1, stride); at < all; at += stride) {
+        lives_prepare(limit);
+        lives_act(&scene, limit, death, at);
+        const struct verdict now = judge_look(&scene, limit); /* takes the dead process's locks */
+        judge_compare(&now, &before, &after);
     }
-    int64_t decisions = 0;
-    for (int i = 0; i < STORM_PROCESSES; i++) {
-        storm_kill(ledger, i, children[i]);
-        decisions += ledger->told[i].decisions;
-    }
-    storm_judge(ledger, limit);
-    must(decisions > 0, "decisions were made");
-    must(stripe_check((struct machine *)machine, machine_stripe(machine, 0)), "the stripe is sound");
-    must(machine_damages(machine) == 0, "nothing was repaired");
-    munmap(ledger, sizeof *ledger);
 }
 
 static bool may_trace(void)

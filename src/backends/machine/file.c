@@ -257,8 +257,14 @@ static int file_check_rights(int fd, const char *path, struct message why)
     return WEIR_OK;
 }
 
+static void file_unmap(struct machine_file *file)
+{
+    guard_end(file->guard);
+    munmap(file->map, file->facts.size);
+}
+
 /* Enter the file, or make it. The door is held. */
-static int file_enter(struct machine_file *file, const char *path, int64_t max_keys, struct message why)
+static int file_enter(struct machine_file *file, const char *path, bool has_name, int64_t max_keys, struct message why)
 {
     int error = file_check_rights(file->fd, path, why);
     file->is_alone = file_is_unused(file->fd);
@@ -278,11 +284,15 @@ static int file_enter(struct machine_file *file, const char *path, int64_t max_k
     if (map == MAP_FAILED)
         return file_refuse(why, WEIR_ENOMEM, "shared: %s cannot be mapped (%s)", path, strerror(errno));
     file->map = map;
-    if (file_take_slot(file))
-        return WEIR_OK;
-    munmap(map, file->facts.size);
-    return file_refuse(why, WEIR_EIO, "shared: %s is used by %d processes already, and has no room for more", path,
-                       MACHINE_SLOTS);
+    file->guard = has_name ? guard_begin(map, file->facts.size) : NULL;
+    if (has_name && !file->guard)
+        error = WEIR_ENOMEM;
+    else if (!file_take_slot(file))
+        error = file_refuse(why, WEIR_EIO, "shared: %s is used by %d processes already, and has no room for more", path,
+                            MACHINE_SLOTS);
+    if (error)
+        file_unmap(file);
+    return error;
 }
 
 int file_open(const char *shared, int64_t max_keys, struct machine_file *out, struct message why)
@@ -293,7 +303,7 @@ int file_open(const char *shared, int64_t max_keys, struct machine_file *out, st
     if (len >= (int)sizeof path || (shared && !*shared))
         return file_refuse(why, WEIR_EINVAL, "option shared must be a path of 1 to %zu bytes", sizeof path - 1);
     out->fd = shared ? open(path, O_RDWR | (max_keys > 0 ? O_CREAT : 0) | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600)
-                     : memfd_create("weir", MFD_CLOEXEC);
+                     : memfd_create("weir", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (out->fd < 0)
         return file_refuse(why, WEIR_EIO, "shared: %s cannot be opened (%s)", path, strerror(errno));
     if (!shared && fchmod(out->fd, 0600) != 0) /* no other process has a name for it */
@@ -304,7 +314,11 @@ int file_open(const char *shared, int64_t max_keys, struct machine_file *out, st
         return file_refuse(why, WEIR_EIO, "shared: %s cannot be locked (%s): put it on a local file system", path,
                            strerror(code));
     }
-    int error = file_enter(out, path, max_keys, why);
+    int error = file_enter(out, path, shared != NULL, max_keys, why);
+    if (!error && !shared && fcntl(out->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        error = file_refuse(why, WEIR_EIO, "shared: the size of the memory cannot be sealed (%s)", strerror(errno));
+        file_unmap(out);
+    }
     if (error)
         close(out->fd);
     return error;
@@ -312,7 +326,7 @@ int file_open(const char *shared, int64_t max_keys, struct machine_file *out, st
 
 void file_close(struct machine_file *file)
 {
-    munmap(file->map, file->facts.size);
+    file_unmap(file);
     if (file->fd >= 0)
         close(file->fd);
 }

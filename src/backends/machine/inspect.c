@@ -51,7 +51,8 @@ static int inspect_visit(struct file_inspector *inspector, const char *limit, st
                            .len = key.len,
                            .limit = &secret,
                            .request = &request };
-    return inspect_locked(&visit, remove, out);
+    const int error = inspect_locked(&visit, remove, out);
+    return guard_is_lost(machine->file.guard) ? machine_lost(machine) : error;
 }
 
 static int inspect_key(weir_inspector *opaque, const char *limit, struct weir_key key, struct weir_inspected *out)

@@ -6,6 +6,15 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+int machine_lost(struct machine *machine)
+{
+    if (!atomic_exchange_explicit(&machine->told_lost, true, memory_order_relaxed))
+        log_line(&machine->log, WEIR_LOG_ERROR,
+                 "shared: the file was truncated while it was in use, or its disk fails: all calls fail now; stop the"
+                 " programs that use it, remove it, and start them again");
+    return WEIR_EIO;
+}
+
 static int machine_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
                           int64_t deadline_us, struct weir_decision *out)
 {
@@ -19,7 +28,7 @@ static int machine_decide(struct weir_backend *backend, const struct weir_backen
     else
         for (size_t i = 0; i < n && !error; i++)
             error = machine_decide_one(machine, &requests[i], &out[i]);
-    return error;
+    return __builtin_expect(guard_is_lost(machine->file.guard), 0) ? machine_lost(machine) : error;
 }
 
 static void machine_stats(struct weir_backend *backend, struct weir_stats *add)
@@ -139,6 +148,11 @@ int machine_open(const struct weir_options *options, struct weir_backend **out)
     if (!error && forks_ready() != 0)
         error = WEIR_ENOMEM;
     if (error) {
+        machine_destroy(&machine->backend);
+        return error;
+    }
+    if (guard_is_lost(machine->file.guard)) {
+        error = machine_lost(machine);
         machine_destroy(&machine->backend);
         return error;
     }

@@ -43,6 +43,7 @@ struct machine {
     struct log log;               /* (c) */
     _Atomic uint64_t full;        /* (a) decisions by on_full */
     _Atomic uint64_t told;        /* (a) damages that the log knows of */
+    _Atomic bool told_lost;       /* (a) the log knows that the file is lost */
     _Atomic int64_t collected_us; /* (a) when rules were last forgotten in vain */
     struct book book;
     struct forks_watcher forks;
@@ -169,6 +170,11 @@ int machine_decide_one(struct machine *machine, const struct weir_backend_reques
 /* Return how often damage was found so far; log it if that has risen. The caller holds no lock. */
 uint64_t machine_damages(const struct machine *machine);
 void machine_tell(struct machine *machine);
+
+/* ---- machine.c ---- */
+
+/* Tell the log once that the file was truncated, and return WEIR_EIO. */
+int machine_lost(struct machine *machine);
 
 /* ---- all.c ---- */
 

@@ -125,6 +125,8 @@ static int walk_all(struct file_walk *walk, struct file_inspector *inspector,
             if (!walk->is_all)
                 return WEIR_OK;
             error = walk_locked(walk, machine_stripe(machine, i), bucket, clock_now_us(&inspector->clock));
+            if (guard_is_lost(machine->file.guard))
+                error = machine_lost(machine);
             for (size_t k = 0; k < walk->n && !error; k++)
                 error = visit(user, &walk->keys[k]);
             walk_forget(walk);
