@@ -33,7 +33,8 @@ static struct machine_facts facts_read(void)
 {
     struct machine_facts facts;
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    must(fd >= 0 && pread(fd, &facts, sizeof facts, 0) == sizeof facts, "the header is read");
+    must(fd >= 0, "the file is opened");
+    must(pread(fd, &facts, sizeof facts, 0) == sizeof facts, "the header is read");
     close(fd);
     return facts;
 }
