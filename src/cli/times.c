@@ -41,7 +41,7 @@ bool time_read(struct span text, enum time_unit unit, int64_t *out_us, const cha
         return whole_read(text, unit, out_us, wrong);
     if (digits && next == '.')
         return seconds_read(text, digits, out_us, wrong);
-    if (digits == 4 && next == '-')
+    if (digits == 4 && (next == '-' || next == '/'))
         return iso_read(text, &moment) && moment_to_us(&moment, out_us, wrong);
     if (digits == 2 && next == '/')
         return clf_time_read(text, &moment) && moment_to_us(&moment, out_us, wrong);
@@ -137,8 +137,9 @@ static bool take_zone(struct span *text, int *out_minutes)
 
 static bool iso_read(struct span text, struct moment *out)
 {
-    if (!take_digits(&text, 4, &out->year) || !time_take(&text, '-') || !take_digits(&text, 2, &out->month) ||
-        !time_take(&text, '-') || !take_digits(&text, 2, &out->day))
+    const char dash = text.len > 4 && text.data[4] == '/' ? '/' : '-';
+    if (!take_digits(&text, 4, &out->year) || !time_take(&text, dash) || !take_digits(&text, 2, &out->month) ||
+        !time_take(&text, dash) || !take_digits(&text, 2, &out->day))
         return false;
     if (!text.len)
         return true;

@@ -5,6 +5,7 @@
  *     1700000000000000                    a whole number: microseconds, or the chosen unit
  *     1700000000.25                       with a point: seconds, whatever the unit
  *     2023-11-16 18:17:03.9799600         UTC; also with T, without seconds or without a time of day
+ *     2023/11/16 18:17:03.979             the same, as Caddy's console and nginx's error log write it
  *     2023-11-16T18:17:03+01:00           Z, +hh:mm, +hhmm or +hh names the zone
  *     01/Jul/1995:00:00:01.25 -0400       as in access logs, with or without [ ], a fraction and a zone
  *

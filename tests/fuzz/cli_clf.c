@@ -14,6 +14,7 @@
 #include "cli/cli.h"
 #include "cli/replay/input/formats.h"
 #include "cli/replay/input/json_lines.h"
+#include "cli/replay/input/unwrap.h"
 #include "cli/times.h"
 
 #include <stdarg.h>
@@ -114,19 +115,33 @@ static void check_formats(struct span input)
     format_free(&format);
 }
 
+static void check_unwrap(struct span line)
+{
+    static struct json_lines json;
+    struct fault fault = { "" };
+    struct span inner, time;
+    const struct span object = unwrap_object(line, &time);
+    fuzz_must(object.len + time.len <= line.len, "an object and the time before it are parts of the line");
+    (void)unwrap_is_caddy_other(line);
+    if (unwrap_is_docker(line) && !unwrap_docker(&json, line, &inner, &time, &fault))
+        check_fault(&fault);
+    json_lines_free(&json);
+}
+
 static void check_json(struct span line)
 {
     static struct json_lines json;
     struct fault fault = { "" };
     struct span value;
     int64_t time_us;
+    check_unwrap(line);
     if (!json_lines_parse(&json, line, &fault)) {
         check_fault(&fault);
         return;
     }
     if (json_lines_value(&json, "request.client_ip", &value))
         fuzz_must(value.data, "a value has bytes");
-    if (json_lines_time(&json, NULL, NULL, &time_us, &fault))
+    if (json_lines_time(&json, NULL, NULL, line, &time_us, &fault))
         fuzz_must(time_us >= 0 && time_us <= WEIR_MAX_TIME_US, "a time is in its range");
     else
         check_fault(&fault);

@@ -79,6 +79,11 @@ verdict 'years pass in stamps without a year, and the first one is chosen' $?
 run 0 replay -p "$once" && has err 'no year; 2000 is assumed'
 verdict 'the assumed year is said' $?
 
+sed 's/^Dec 31/2025-12-31T/; s/^Jan  1/2026-01-01T/; s/T \([0-9:]*\)/T\1.250+00:00/; s/sshd\[/sshd-session[/' in >dated && mv dated in
+run 0 replay --json -p "$once" --key user && has out '"first":{"time_us":1767225598250000' '"distinct_keys":3' &&
+    has said 'detected the format sshd behind syslog with a full date; 3 of 3' && has err '2 lines are not requests'
+verdict 'syslog may write full dates before them' $?
+
 # W3C's extended format, as CloudFront and IIS write it
 {
     printf '#Version: 1.0\n#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status\n'
@@ -104,6 +109,36 @@ if has err 'without jansson' 2>/dev/null; then
     echo 'skip JSON: this weir was built without jansson'
 else
     decides 'JSON lines of Caddy are detected' 110
+    cp in caddy
+    awk 'BEGIN { for (i = 0; i < 9; i++) print "{\"level\":\"info\",\"ts\":1,\"msg\":\"started\"}" }
+         { sub(/"ts"/, "\"msg\":\"handled request\",\"ts\""); print }' caddy >in
+    decides 'what else Caddy logs is no request' 110
+    echo garbage >>in
+    run 1 replay -p "$once" && has err 'stdin:13: ' '9 lines are not requests' '1 of 4 rows'
+    verdict 'though what it does not log is a bad row' $?
+    {
+        printf '2026/11/10 05:59:59.001\tINFO\tserving initial configuration\n'
+        printf '2026/11/10 05:59:59.001\tINFO\tadmin\tstarted\t{"address": "localhost:2019"}\n'
+        sed 's/^{.*\("request.*\)/2026\/11\/10 06:00:00.500\tINFO\thttp.log.access\thandled request\t{\1/' caddy
+    } >in
+    run 0 replay --json -p "$once" && has out '"requests":3,"admitted":2,' '"first":{"time_us":1794290400500000' \
+        '"distinct_keys":2' && has err '2 lines are not requests'
+    verdict 'the console format of Caddy is read' $?
+    sed 's/"/\\"/g; s/\t/\\t/g; s/.*/{"log":"&\\n","stream":"stderr","time":"2026-11-10T06:00:01.5Z"}/' in >docker && mv docker in
+    run 0 replay --json -p "$once" && has out '"requests":3,"admitted":2,' '"first":{"time_us":1794290400500000' &&
+        has said "detected the format json in Docker's JSON; 3 of 3"
+    verdict 'Docker may have wrapped it' $?
+    sed 's/"/\\"/g; s/.*/{"log":"&\\n","stream":"stdout","time":"2026-11-10T06:00:00.5Z"}/' many >in
+    detects "a log is read that Docker has wrapped" "common in Docker's JSON"
+    sed '7s/.*/{"log":/' in >bad && mv bad in
+    run 0 replay -p "$once" && has err 'stdin:7: JSON' && has said "common in Docker's JSON; 299 of 300"
+    verdict 'a line that Docker has not wrapped is bad' $?
+    sed 's/.*/{"log":"{\\"client\\":\\"&\\"}\\n","stream":"stdout","time":"2026-11-10T06:00:00.5Z"}/; s/ [^\\]*//' many >in
+    run 0 replay --json -p "$once" && has out '"requests":300' '"distinct_keys":30,' '"first":{"time_us":1794290400500000'
+    verdict "the time of Docker's counts if the line has none" $?
+    sed 's/^/2026-11-10T06:00:09.5Z stdout F /' caddy >in
+    decides 'an object may stand behind text' 110
+    cp caddy in
     run 0 replay -p "$once" --json && has said 'detected the format json; 3 of 3 rows fit' &&
         has out '"first":{"time_us":1794290400250000'
     verdict 'with times to the microsecond' $?

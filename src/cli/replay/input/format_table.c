@@ -25,13 +25,13 @@ const struct table_format FORMAT_TABLE[] = {
       { "$word $iso $word $client_port $target $word $word $word $status $target_status $number $number \"$request\" "
         "\"$agent\"" },
       false },
+    { "istio", /* before envoy, which is lenient enough to fit its lines */
+      { "[$time] \"$request\" $status $flags $details $termination \"$failure\" $number $number $number $upstream_time "
+        "\"$forwarded\" \"$agent\" \"$id\" \"$authority\" \"$upstream\" $cluster $local $word $client_port $sni $route" },
+      false },
     { "envoy",
       { "[$time] \"$request\" $status $flags $number $number $number $upstream_time \"$clients\" \"$agent\" \"$id\" "
         "\"$authority\" \"$upstream\"" },
-      false },
-    { "istio",
-      { "[$time] \"$request\" $status $flags $details $termination \"$failure\" $number $number $number $upstream_time "
-        "\"$forwarded\" \"$agent\" \"$id\" \"$authority\" \"$upstream\" $cluster $local $word $client_port $sni $route" },
       false },
     { "sshd",
       { "Failed $method for invalid user $user from $client port $port",
@@ -45,14 +45,15 @@ const struct table_format FORMAT_TABLE[] = {
 const char FORMAT_NAMES[] = "combined, common, vhost_combined, vhost_common, haproxy, alb, envoy, istio, sshd, w3c";
 
 const struct table_prefix FORMAT_PREFIXES[] = {
-    { "", "" },
-    { "syslog", "$stamp $word $tag: " },
-    { "syslog with a priority", "<$priority>$stamp $word $tag: " },
-    { "syslog of RFC 5424", "<$priority>1 $iso $word $word $word $word $word " },
-    { "syslog with a full date", "$iso $word $tag: " },
-    { "container", "$word | " },
-    { "container runtime", "$iso stdout $word " },
-    { NULL, NULL },
+    { "", "", false },
+    { "syslog", "$stamp $word $tag: ", true },
+    { "syslog with a priority", "<$priority>$stamp $word $tag: ", true },
+    { "syslog of RFC 5424", "<$priority>1 $iso $word $word $word $word $word ", true },
+    { "syslog with a full date", "$iso $word $tag: ", true },
+    { "container", "$word | ", false },
+    { "container runtime", "$iso stdout $word ", false },
+    { "container runtime", "$iso stderr $word ", false },
+    { NULL, NULL, false },
 };
 
 /* Count the lines that the format fits. */
@@ -91,7 +92,8 @@ static size_t try_prefixes(struct format *trial, const struct span *lines, size_
         for (size_t i = 0; FORMAT_PREFIXES[i].name && trial->quotes == (enum line_quotes)style && most < count; i++) {
             struct fault fault;
             size_t others;
-            if ((trial->has_others && i != 1) || !format_compile(trial, &FORMAT_PREFIXES[i], &fault))
+            if ((trial->has_others && !FORMAT_PREFIXES[i].is_syslog) ||
+                !format_compile(trial, &FORMAT_PREFIXES[i], &fault))
                 continue;
             size_t fits = count_fits(trial, lines, count, &others);
             fits = fits ? fits + others : 0;

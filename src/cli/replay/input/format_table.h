@@ -12,6 +12,7 @@ struct table_format {
 
 struct table_prefix {
     const char *name, *text;
+    bool is_syslog;
 };
 
 extern const struct table_format FORMAT_TABLE[];    /* ends with a NULL name */

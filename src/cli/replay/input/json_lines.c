@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Usual names, by the field that they mean: those of Caddy, Traefik, nginx and Envoy are among them. */
+/* Usual names, by the field that they mean: those of Caddy, Traefik, nginx, Envoy, Cloudflare and Google Cloud are among them. */
 static const char *const CLIENT[] = { "client",
                                       "client_ip",
                                       "clientip",
@@ -17,17 +17,28 @@ static const char *const CLIENT[] = { "client",
                                       "remote_ip",
                                       "request.remote_ip",
                                       "ClientHost",
+                                      "ClientIP",
+                                      "httpRequest.remoteIp",
                                       "ip",
                                       "source_ip",
                                       "downstream_remote_address_without_port",
                                       "host",
                                       NULL };
 static const char *const USER[] = { "user", "user_id", "remote_user", "username", "ClientUsername", "account", NULL };
-static const char *const METHOD[] = { "method", "request.method", "request_method", "RequestMethod", NULL };
-static const char *const PATH[] = { "path", "request.uri", "uri", "request_uri", "RequestPath", NULL };
-static const char *const TIME[] = { "time",       "timestamp", "@timestamp", "ts",    "time_iso8601", "time_local",
-                                    "start_time", "StartUTC",  "datetime",   "date",  "msec",         "time_us",
-                                    "time_ms",    "time_s",    "ts_ms",      "ts_us", "timestamp_ms", NULL };
+static const char *const METHOD[] = {
+    "method", "request.method", "request_method", "RequestMethod", "ClientRequestMethod", "httpRequest.requestMethod",
+    NULL
+};
+static const char *const PATH[] = {
+    "path", "request.uri", "uri", "request_uri", "RequestPath", "ClientRequestURI", "httpRequest.requestUrl", NULL
+};
+static const char *const TIME[] = { "time",       "timestamp",    "@timestamp",
+                                    "ts",         "time_iso8601", "time_local",
+                                    "start_time", "StartUTC",     "EdgeStartTimestamp",
+                                    "datetime",   "date",         "msec",
+                                    "time_us",    "time_ms",      "time_s",
+                                    "ts_ms",      "ts_us",        "timestamp_ms",
+                                    NULL };
 static const struct usual {
     const char *name;
     const char *const *names;
@@ -115,8 +126,8 @@ bool json_lines_value(struct json_lines *json, const char *name, struct span *ou
     return true;
 }
 
-bool json_lines_time(struct json_lines *json, const char *name, const enum time_unit *unit, int64_t *out_us,
-                     struct fault *fault)
+bool json_lines_time(struct json_lines *json, const char *name, const enum time_unit *unit, struct span around,
+                     int64_t *out_us, struct fault *fault)
 {
     const char *const asked[] = { name, NULL };
     const char *wrong;
@@ -134,6 +145,8 @@ bool json_lines_time(struct json_lines *json, const char *name, const enum time_
             return fault_say(fault, "its time is neither a number nor a string");
         return time_read(text, of_name, out_us, &wrong) || fault_set(fault, "time", text, wrong);
     }
+    if (!name && around.len)
+        return time_read(around, TIME_MICROSECONDS, out_us, &wrong) || fault_set(fault, "time", around, wrong);
     return name ? fault_say(fault, "has no field %s for the time", name)
                 : fault_say(fault, "no field has the usual name of a time; choose one with --time");
 }
@@ -162,10 +175,10 @@ bool json_lines_value(struct json_lines *json, const char *name, struct span *ou
     return false;
 }
 
-bool json_lines_time(struct json_lines *json, const char *name, const enum time_unit *unit, int64_t *out_us,
-                     struct fault *fault)
+bool json_lines_time(struct json_lines *json, const char *name, const enum time_unit *unit, struct span around,
+                     int64_t *out_us, struct fault *fault)
 {
-    (void)json, (void)name, (void)unit, (void)out_us, (void)fault;
+    (void)json, (void)name, (void)unit, (void)around, (void)out_us, (void)fault;
     return false;
 }
 

@@ -26,9 +26,10 @@ bool json_lines_parse(struct json_lines *json, struct span line, struct fault *f
 /* Find the value of a field: a string, or a number or a boolean as text. False: it is missing, or not such a value. */
 bool json_lines_value(struct json_lines *json, const char *name, struct span *out);
 
-/* Read the time in the field of that name; NULL: in the first field with a usual name. A whole number has the unit, or
- * the unit in the field's name, if `unit` is NULL, or else it is in microseconds. */
-bool json_lines_time(struct json_lines *json, const char *name, const enum time_unit *unit, int64_t *out_us,
-                     struct fault *fault);
+/* Read the time in the field of that name; NULL: in the first field with a usual name, or else the text `around` it,
+ * unless that is empty. A whole number has the unit, or the unit in the field's name, if `unit` is NULL, or else it is
+ * in microseconds. */
+bool json_lines_time(struct json_lines *json, const char *name, const enum time_unit *unit, struct span around,
+                     int64_t *out_us, struct fault *fault);
 
 #endif

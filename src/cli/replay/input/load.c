@@ -63,6 +63,7 @@ int load_file(struct loader *load, const char *path)
     for (size_t i = 0; i < ROWS_MAX_KEYS; i++)
         free(row.buffers[i].bytes);
     json_lines_free(&reader.json);
+    json_lines_free(&reader.wrapper);
     free(reader.csv);
     free(reader.format);
     lines_free(&reader.lines);
@@ -78,9 +79,10 @@ static void load_say_format(const struct reader *reader)
     const char *name = is_log ? format->name : reader->kind == READER_JSON ? "json" : "csv";
     if (!reader->is_guessed || !load_may_say(reader->load))
         return;
-    complain("%s: detected the format %s%s%s%s; %zu of %zu rows fit", reader->name, name,
+    complain("%s: detected the format %s%s%s%s%s; %zu of %zu rows fit", reader->name, name,
              is_log && *format->prefix ? " behind " : "", is_log ? format->prefix : "",
-             is_log && format->quotes ? " in quotation marks" : "", reader->rows, reader->rows + reader->bad);
+             is_log && format->quotes ? " in quotation marks" : "", reader->is_docker ? " in Docker's JSON" : "",
+             reader->rows, reader->rows + reader->bad);
 }
 
 static int load_read_rows(struct reader *reader, struct load_row *row)

@@ -14,7 +14,7 @@
 
 struct sample { /* the first lines, copied: the buffer of lines moves */
     char *bytes;
-    size_t len, count, json, likely, csv;
+    size_t len, count, json, behind, docker, caddy, likely, csv; /* lines, by what they may be */
     bool begins_as_csv;
     size_t offsets[GUESS_LINES + 1];
     struct span lines[GUESS_LINES];
@@ -45,13 +45,25 @@ static bool sample_add(struct reader *reader, struct sample *sample, struct span
     /* A first line with a comma may be a header, and the rows after it may have requests as fields. */
     if (sample->count == 0)
         sample->begins_as_csv = is_csv && !is_likely;
-    sample->json += span_trim(line).data[0] == '{';
+    struct span time, object = unwrap_object(line, &time);
+    sample->json += time.len == 0 && object.len;
+    sample->behind += time.len > 0;
+    sample->docker += unwrap_is_docker(line);
+    sample->caddy += object.len && unwrap_is_caddy_request(line);
     sample->likely += is_likely;
     sample->csv += is_csv;
     sample->offsets[sample->count++] = sample->len;
     sample->len += line.len;
     sample->offsets[sample->count] = sample->len;
     return true;
+}
+
+/* Point to the lines, once their bytes no longer move. */
+static void sample_point(struct sample *sample)
+{
+    for (size_t i = 0; i < sample->count; i++)
+        sample->lines[i] = (struct span){ sample->bytes + sample->offsets[i],
+                                          sample->offsets[i + 1] - sample->offsets[i] };
 }
 
 /* Copy the first lines, and make the first of them the next one again. False after a complaint. */
@@ -67,10 +79,26 @@ static bool sample_read(struct reader *reader, struct sample *sample, struct spa
             break;
         }
     lines_rewind(lines);
-    for (size_t i = 0; i < sample->count; i++)
-        sample->lines[i] = (struct span){ sample->bytes + sample->offsets[i],
-                                          sample->offsets[i + 1] - sample->offsets[i] };
+    sample_point(sample);
     return result >= 0;
+}
+
+/* Replace a sample of Docker's objects by the lines in them. False after a complaint. */
+static bool sample_unwrap(struct reader *reader, struct sample *sample)
+{
+    struct sample inner = { 0 };
+    struct span line, time;
+    struct fault fault;
+    bool has_room = true;
+    for (size_t i = 0; i < sample->count && has_room; i++)
+        if (unwrap_docker(&reader->wrapper, sample->lines[i], &line, &time, &fault) && span_trim(line).len > 0)
+            has_room = sample_add(reader, &inner, line);
+    free(sample->bytes);
+    *sample = inner;
+    sample_point(sample);
+    if (!has_room)
+        complain("%s: out of memory", reader->name);
+    return has_room;
 }
 
 /* Choose the format of the sample. */
@@ -80,7 +108,7 @@ static int reader_guess(struct reader *reader, struct sample *sample)
     struct format_guess guess = { 0 };
     size_t count = sample->count;
     reader->is_guessed = true;
-    if (sample->json * 2 > count) {
+    if (sample->json * 2 > count || reader->is_caddy) {
         reader->kind = READER_JSON;
         return EXIT_OK;
     }
@@ -89,7 +117,9 @@ static int reader_guess(struct reader *reader, struct sample *sample)
         is_log = format_named(reader->format, "common");
     if (is_log)
         reader->kind = READER_LOG;
-    else if (sample->begins_as_csv || sample->csv * 2 >= count)
+    else if (sample->behind * 2 > count)
+        reader->kind = READER_JSON;
+    else if (!reader->is_docker && (sample->begins_as_csv || sample->csv * 2 >= count))
         reader->kind = READER_CSV;
     if (guess.next)
         snprintf(load->next_format, sizeof load->next_format, "%s", guess.next);
@@ -217,7 +247,12 @@ int reader_begin(struct reader *reader, struct span line)
     }
     const struct load_options *options = reader->load->options;
     int code = EXIT_FAILED;
-    if (sample_read(reader, sample, line))
+    bool has_sample = sample_read(reader, sample, line);
+    reader->is_docker = has_sample && sample->docker * 2 > sample->count && json_lines_are_known();
+    if (reader->is_docker)
+        has_sample = sample_unwrap(reader, sample);
+    reader->is_caddy = sample->caddy > 0;
+    if (has_sample)
         code = options->format || options->log_format ? reader_choose(reader, sample) : reader_guess(reader, sample);
     free(sample->bytes);
     free(sample);
@@ -232,6 +267,10 @@ int reader_begin(struct reader *reader, struct span line)
         return log_begin(reader);
     if (reader->kind == READER_JSON)
         return EXIT_OK;
+    if (reader->is_docker) {
+        complain("%s: Docker has written its lines, and CSV cannot be read from Docker", reader->name);
+        return EXIT_FAILED;
+    }
     return lines_next(&reader->lines, &line) == 1 ? csv_start_reading(reader, line) : EXIT_FAILED;
 }
 
@@ -257,11 +296,17 @@ static int log_read(struct reader *reader, struct span line, struct reader_row *
     return FORMAT_ROW;
 }
 
-static int json_read(struct reader *reader, struct span line, struct reader_row *out, struct fault *fault)
+static int json_read(struct reader *reader, struct span line, struct span around, struct reader_row *out,
+                     struct fault *fault)
 {
     const struct csv_choice *choice = &reader->load->options->choice;
-    if (!json_lines_parse(&reader->json, span_trim(line), fault) ||
-        !json_lines_time(&reader->json, choice->time, choice->has_unit ? &choice->unit : NULL, &out->time_us, fault))
+    struct span before;
+    const struct span object = unwrap_object(line, &before);
+    if (reader->is_caddy && unwrap_is_caddy_other(line))
+        return FORMAT_OTHER;
+    if (!json_lines_parse(&reader->json, object.len ? object : line, fault) ||
+        !json_lines_time(&reader->json, choice->time, choice->has_unit ? &choice->unit : NULL,
+                         before.len ? before : around, &out->time_us, fault))
         return FORMAT_BAD;
     reader->early += !choice->has_unit && csv_time_is_early(out->time_us);
     for (size_t i = 0; i < reader->count; i++) {
@@ -292,8 +337,14 @@ static int csv_row_read(struct reader *reader, struct span line, struct reader_r
 
 int reader_read(struct reader *reader, struct span line, struct reader_row *out, struct fault *fault)
 {
+    struct span around = span_of("");
     out->cost = out->repeat = 1;
+    if (reader->is_docker && !unwrap_docker(&reader->wrapper, line, &line, &around, fault))
+        return FORMAT_BAD;
+    if (reader->is_docker && span_trim(line).len == 0)
+        return FORMAT_OTHER;
     if (reader->kind == READER_LOG)
         return log_read(reader, line, out, fault);
-    return reader->kind == READER_JSON ? json_read(reader, line, out, fault) : csv_row_read(reader, line, out, fault);
+    return reader->kind == READER_JSON ? json_read(reader, line, around, out, fault)
+                                       : csv_row_read(reader, line, out, fault);
 }

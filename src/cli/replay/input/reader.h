@@ -4,6 +4,7 @@
 
 #include "cli/replay/input/json_lines.h"
 #include "cli/replay/input/load.h"
+#include "cli/replay/input/unwrap.h"
 
 enum reader_kind { READER_NONE, READER_LOG, READER_JSON, READER_CSV };
 
@@ -16,6 +17,8 @@ struct reader { /* one file */
     struct csv *csv;       /* allocated */
     struct csv_choice choice;
     struct json_lines json;
+    bool is_docker, is_caddy;  /* see unwrap.h */
+    struct json_lines wrapper; /* Docker's, around the current line */
     size_t rows, bad; /* of this file */
     bool is_guessed;
     size_t early; /* times of JSON early in 1970, see csv_unit_is_doubtful() */
