@@ -376,7 +376,9 @@ WEIR_API void weir_handle_free(weir_handle *handle);
  *
  * Callers of this process that wait for the same key are served in the order in which they came, together with
  * submitted acquires (WEIR_OP_ACQUIRE). weir_try() and the other verbs do not stand in that line. The call also denies
- * without waiting if the first of the line waits for longer than max_wait_us. Errors as weir_try(); also WEIR_ECLOSED.
+ * without waiting if the first of the line waits for longer than max_wait_us. A settlement, refund or reset by this
+ * process lets the first of the line ask again. A limit on requests in flight (WEIR_CONCURRENCY) cannot tell when a
+ * permit is released, so the call waits for that up to max_wait_us. Errors as weir_try(); also WEIR_ECLOSED.
  */
 WEIR_API int weir_acquire(weir_limit *limit, struct weir_key key, int64_t cost, int64_t max_wait_us,
                           struct weir_decision *out);

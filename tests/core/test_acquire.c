@@ -307,6 +307,55 @@ TEST(a_cancelled_delay_gives_its_permits_back, 60)
 
 /* ---- An event loop, the end, bounds ---- */
 
+/* ---- Permits that come back before a denial has foreseen it ---- */
+
+struct thread_acquire {
+    pthread_t thread;
+    weir_limit *limit;
+    struct weir_decision decision;
+};
+
+static void *acquire_for_an_hour(void *argument)
+{
+    struct thread_acquire *acquire = argument;
+    must_succeed(weir_acquire(acquire->limit, weir_key_text("a"), 1, WEIR_HOUR, &acquire->decision));
+    return NULL;
+}
+
+static void await_in_line(const struct stage *stage, size_t count)
+{
+    while (atomic_load(&stage->limiter->errands->lines.count) < count)
+        usleep(1000);
+}
+
+TEST(a_release_lets_the_first_in_line_ask_again, 60)
+{
+    CLOSED_BY(stage_close) struct stage stage;
+    struct weir_decision decision;
+    struct weir_reservation slot;
+    stage_open(&stage, "concurrency limit=1 hold=24h"); /* its clock stands still: no permit comes back by itself */
+    must_succeed(weir_reserve(stage.limit, weir_key_text("a"), 1, &decision, &slot));
+    ck_assert(decision.allowed);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(weir_submit(stage.limiter, &stage.waiting[i].op), 1);
+    struct thread_acquire acquire = { .limit = stage.limit };
+    await_in_line(&stage, 2);
+    must(pthread_create(&acquire.thread, NULL, acquire_for_an_hour, &acquire) == 0, "a thread");
+    await_in_line(&stage, 3);
+    must_succeed(weir_release(stage.limit, weir_key_text("a"), &slot));
+    while (atomic_load(&stage.waiting[0].status) == 1)
+        usleep(1000);
+    ck_assert_int_eq(atomic_load(&stage.waiting[0].status), WEIR_OK);
+    ck_assert(stage.waiting[0].op.decision.allowed);
+    must_succeed(weir_refund(stage.limit, weir_key_text("a"), 1));
+    while (atomic_load(&stage.waiting[1].status) == 1)
+        usleep(1000);
+    ck_assert(stage.waiting[1].op.decision.allowed);
+    must_succeed(weir_reset(stage.limit, weir_key_text("a")));
+    pthread_join(acquire.thread, NULL);
+    ck_assert(acquire.decision.allowed);
+}
+
 TEST(with_an_event_fd_acquires_end_in_dispatch, 60)
 {
     STAGE(stage, A_PERIOD);

@@ -26,6 +26,7 @@ struct acquire {
     struct weir_op *op;                  /* (o) NULL: a thread's */
     bool is_cancelled;                   /* (e) by weir_cancel() */
     bool may_ask;                        /* (o) now, without being the first */
+    bool hopes;                          /* (o) acquire_hopes(); set before it joins its line */
     bool is_served;                      /* (o) the permits are taken; only the delay is left to wait for */
     int status;                          /* (o) with it, the result */
     struct weir_decision decision;       /* (o) */
@@ -76,6 +77,13 @@ static void acquire_decline(struct weir *limiter, struct acquire *acquire, int64
     acquire->status = failed && limiter->on_failure != WEIR_FAIL_ERROR ? WEIR_OK : error;
 }
 
+/* True if permits of the key come back earlier than denials say: a release is not foreseen. */
+static bool acquire_hopes(const struct line_waiter *at)
+{
+    struct weir_policy policy;
+    return weir_limit_policy_for(at->limit, at->key, &policy) == WEIR_OK && policy.algorithm == WEIR_CONCURRENCY;
+}
+
 static enum acquire_outcome acquire_ask(struct weir *limiter, struct acquire *acquire, int64_t *due_us)
 {
     struct weir_decision *decision = &acquire->decision;
@@ -87,8 +95,9 @@ static enum acquire_outcome acquire_ask(struct weir *limiter, struct acquire *ac
     const int64_t now_us = clock_monotonic_us();
     const int64_t left_us = max_of(0, at->end_us - now_us);
     if (!decision->allowed) {
-        *due_us = now_us + decision->retry_after_us;
-        return decision->retry_after_us > left_us ? ACQUIRE_OVER : ACQUIRE_AGAIN;
+        *due_us = now_us + min_of(decision->retry_after_us, left_us);
+        const bool is_late = decision->retry_after_us > left_us;
+        return is_late && (left_us == 0 || !acquire_hopes(at)) ? ACQUIRE_OVER : ACQUIRE_AGAIN;
     }
     if (decision->delay_us > left_us) {
         acquire_decline(limiter, acquire, left_us);
@@ -127,6 +136,18 @@ static void acquire_call(struct weir *limiter, struct line_waiter *waiter) REQUI
         errands_put(limiter, &acquire->errand, clock_monotonic_us());
 }
 
+void acquire_freed_permits(struct weir_limit *limit, struct weir_key key, uint64_t hash)
+{
+    struct weir *limiter = limit->limiter;
+    const struct line_waiter like = { .limit = limit->of, .key = key, .hash = hash };
+    CANCEL_DISABLED;
+    lock_take(&limiter->errands->mutex);
+    struct line_waiter *first = line_freed(&limiter->errands->lines, &like);
+    if (first)
+        acquire_call(limiter, first);
+    lock_give(&limiter->errands->mutex);
+}
+
 void acquire_wake(struct line_waiter *waiter)
 {
     struct acquire *acquire = (struct acquire *)(void *)waiter;
@@ -153,7 +174,9 @@ static int64_t acquire_due_us(struct weir *limiter, struct acquire *acquire) REQ
     if (acquire->at.is_first)
         return acquire->at.due_us;
     const struct line_waiter *first = line_first(&limiter->errands->lines, &acquire->at);
-    return first->due_us > acquire->at.end_us ? 0 : acquire->at.end_us; /* 0: the wait would be too long */
+    return first->due_us > acquire->at.end_us && !acquire->hopes
+               ? 0
+               : acquire->at.end_us; /* 0: the wait would be too long */
 }
 
 /* Leave the line, because the time is over. Then ask the last time, or deny if others of the line have been denied. */
@@ -183,6 +206,7 @@ static enum acquire_outcome acquire_in_line(struct weir *limiter, struct acquire
     while (!limiter->errands->is_closing) {
         const int64_t now_us = clock_monotonic_us();
         if (acquire_is_due(acquire, now_us)) {
+            line_asks(&limiter->errands->lines, &acquire->at);
             lock_give(&limiter->errands->mutex);
             outcome = acquire_ask(limiter, acquire, due_us);
             lock_take(&limiter->errands->mutex);
@@ -220,6 +244,7 @@ static void acquire_wait(struct weir *limiter, struct acquire *acquire)
         acquire->status = lock_condition_init(&acquire->turn) == 0 ? WEIR_OK : WEIR_ENOMEM;
         if (acquire->status)
             return;
+        acquire->hopes = acquire_hopes(&acquire->at);
         lock_take(&limiter->errands->mutex);
         outcome = acquire_in_line(limiter, acquire, &due_us);
         lock_give(&limiter->errands->mutex);
@@ -307,6 +332,7 @@ static bool acquire_step(struct weir *limiter, struct acquire *acquire) REQUIRES
             return true;
         }
         int64_t due_us;
+        line_asks(&limiter->errands->lines, &acquire->at);
         lock_give(&limiter->errands->mutex);
         const enum acquire_outcome outcome = acquire_ask(limiter, acquire, &due_us);
         lock_take(&limiter->errands->mutex);
@@ -382,6 +408,7 @@ int acquire_submit(struct weir *limiter, struct weir_op *op)
         acquire->request = backend_request(op->request.limit, op->request.key, op->request.cost, WEIR_OWN_CLOCK,
                                            WEIR_TAKE);
         acquire_fill(acquire, &op->request, op->max_wait_us);
+        acquire->hopes = acquire_hopes(&acquire->at);
         result = acquire_begin(limiter, acquire);
     }
     inside_remove(limiter, result == 1 ? 1 : 2);

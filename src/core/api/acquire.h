@@ -7,6 +7,17 @@
 /* Begin a WEIR_OP_ACQUIRE that has been checked. Returns as weir_submit(). */
 int acquire_submit(struct weir *limiter, struct weir_op *op);
 
+/* Permits of a key have come back by a refund or a reset: let the first of its line ask again. `limit` may be an
+ * override. */
+void acquire_freed_permits(struct weir_limit *limit, struct weir_key key, uint64_t hash);
+
+/* The same, if any caller waits for any key. */
+static inline void acquire_freed(struct weir_limit *limit, struct weir_key key, uint64_t hash)
+{
+    if (atomic_load_explicit(&limit->limiter->errands->lines.count, memory_order_seq_cst) > 0)
+        acquire_freed_permits(limit, key, hash);
+}
+
 /* Wake a waiter that sleeps, because the limiter is closing. */
 void acquire_wake(struct line_waiter *waiter);
 

@@ -34,7 +34,7 @@ bool line_join(struct lines *lines, struct line_waiter *waiter)
         waiter->next_line = NULL;
         waiter->last = waiter;
         waiter->most = waiter->cost;
-        waiter->is_held = waiter->is_closed = false;
+        waiter->is_held = waiter->is_closed = waiter->is_freed = false;
         *place = waiter;
         return true;
     }
@@ -50,7 +50,23 @@ void line_denied(struct lines *lines, struct line_waiter *waiter, int64_t due_us
 {
     struct line_waiter *first = line_first(lines, waiter);
     first->is_held = first->is_closed = true;
-    waiter->due_us = waiter->is_first ? due_us : 0;
+    waiter->due_us = waiter->is_first && !first->is_freed ? due_us : 0;
+}
+
+void line_asks(struct lines *lines, const struct line_waiter *waiter)
+{
+    if (waiter->is_first)
+        line_first(lines, waiter)->is_freed = false;
+}
+
+struct line_waiter *line_freed(struct lines *lines, const struct line_waiter *like)
+{
+    struct line_waiter *first = line_first(lines, like);
+    if (first) {
+        first->is_freed = true;
+        first->due_us = 0;
+    }
+    return first;
 }
 
 struct line_waiter *line_leave(struct lines *lines, struct line_waiter *waiter)
@@ -75,6 +91,7 @@ struct line_waiter *line_leave(struct lines *lines, struct line_waiter *waiter)
     heir->most = waiter->most;
     heir->is_held = waiter->is_held;
     heir->is_closed = waiter->is_closed;
+    heir->is_freed = waiter->is_freed;
     heir->is_first = true;
     *place = heir;
     return heir;

@@ -30,6 +30,7 @@ struct line_waiter {
     int64_t most;   /* the largest cost that was asked for */
     bool is_held;   /* a waiter was denied, and waits */
     bool is_closed; /* who joins must not ask before it is the first */
+    bool is_freed;  /* permits have come back since the first began to ask: if it is denied, it asks again */
 };
 
 struct lines {
@@ -45,6 +46,12 @@ struct line_waiter *line_first(struct lines *lines, const struct line_waiter *wa
 
 /* A waiter has been denied. It waits for its turn and, if it is the first, until `due_us`. */
 void line_denied(struct lines *lines, struct line_waiter *waiter, int64_t due_us);
+
+/* The first of a line is about to ask. Permits that come back from now on may be too late for its request. */
+void line_asks(struct lines *lines, const struct line_waiter *waiter);
+
+/* Permits have come back. Return the first waiter of that line, which may now ask, or NULL. */
+struct line_waiter *line_freed(struct lines *lines, const struct line_waiter *like);
 
 /* Leave the line. Return the waiter that has become its first one thereby, or NULL. */
 struct line_waiter *line_leave(struct lines *lines, struct line_waiter *waiter);

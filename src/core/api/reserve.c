@@ -5,6 +5,7 @@
  */
 #include "core/api/reserve.h"
 
+#include "core/api/acquire.h"
 #include "core/api/verbs.h"
 #include "core/ground/cancel.h"
 
@@ -79,6 +80,8 @@ static int give_back(struct weir_limit *limit, struct weir_key key, int64_t sinc
     struct weir_backend_request request = backend_request(limit, key, permits, WEIR_OWN_CLOCK, WEIR_REFUND);
     request.ahead = since_us;
     error = decide_request(limiter, &request, &decision);
+    if (!error)
+        acquire_freed(limit, key, request.hash);
     inside_leave(limiter, 1);
     return error;
 }

@@ -70,6 +70,8 @@ static void op_finish(struct weir_op *op, const struct weir_backend_request *req
         reservation_finish(&op->reservation, request->cost, &op->decision);
     if (request->verb == WEIR_CHARGE && !status)
         charge_count(limiter, request->limit, request->cost, &op->decision);
+    if (request->verb == WEIR_REFUND && !status)
+        acquire_freed(request->limit, request->key, request->hash);
 }
 
 /* Take the caller's place as `done`, on a thread of the backend. */

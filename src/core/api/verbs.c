@@ -1,6 +1,7 @@
 /* verbs.c - the calls about one limit that answer immediately. */
 #include "core/api/verbs.h"
 
+#include "core/api/acquire.h"
 #include "core/ground/cancel.h"
 
 /* For a backend that may fail or block or has its own clock. Out of line, because local mode does not need it. */
@@ -19,6 +20,8 @@ __attribute__((noinline)) int ask_guarded(struct weir_limit *limit, struct weir_
         count_answer(&request, error, out);
     else if (verb == WEIR_CHARGE && !error)
         charge_count(limiter, request.limit, cost, out);
+    if ((verb == WEIR_REFUND || verb == WEIR_RESET) && !error)
+        acquire_freed(limit, key, hash);
     inside_leave(limiter, 1);
     return error;
 }
@@ -46,8 +49,12 @@ __attribute__((noinline)) static int ask_otherwise(struct weir_limit *limit, str
                                                    int64_t cost, int64_t now_us, enum weir_verb verb,
                                                    struct weir_decision *out)
 {
-    return limit->limiter->is_plain ? ask_plain(limit, key, hash, cost, now_us, verb, NULL, out)
-                                    : ask_guarded(limit, key, hash, cost, now_us, verb, out);
+    if (!limit->limiter->is_plain)
+        return ask_guarded(limit, key, hash, cost, now_us, verb, out);
+    const int error = ask_plain(limit, key, hash, cost, now_us, verb, NULL, out);
+    if ((verb == WEIR_REFUND || verb == WEIR_RESET) && !error)
+        acquire_freed(limit, key, hash);
+    return error;
 }
 
 /* Decide about a key. Arguments have been checked. */
