@@ -80,7 +80,8 @@ enum trouble {
     TROUBLE_REFUND = 1024,  /* permits are refunded, keys reset */
     TROUBLE_FLAP = 2048,    /* many short outages for all instances */
     TROUBLE_DRIFT = 4096,   /* the instances' clocks run at different speeds */
-    TROUBLE_CANARY = 8192   /* every other instance has another policy: sliding windows of other blocks */
+    TROUBLE_CANARY = 8192,  /* every other instance has another policy: sliding windows of other blocks */
+    TROUBLE_RESERVE = 16384 /* most requests reserve permits, and settle soon, late or never */
 };
 #define TROUBLES_CUTTING \
     (TROUBLE_LOSS | TROUBLE_OUTAGE | TROUBLE_PARTITION | TROUBLE_SLOW | TROUBLE_PAUSE | TROUBLE_FLAP)
@@ -165,6 +166,7 @@ struct holding {
     int64_t leased;           /* of these, permits that the instance had leased */
     int64_t unpaid;           /* admitted by the fallback since a settlement was last answered */
     bool owes;                /* some of that in an earlier outage */
+    int64_t settled;          /* settled here: they may be spent again, or go back with the next call */
     int64_t unsettled;        /* admitted by the fallback, not charged to the store yet */
     int64_t settling;         /* of these, what a settlement under way is about */
     int64_t level, level_us,
@@ -241,8 +243,11 @@ struct sim {
     int64_t executed_remaining;
 
     struct audit_track *tracks[SIM_LIMITS][SIM_KEYS];
-    int64_t void_us[SIM_LIMITS][SIM_KEYS]; /* denials requested until then prove nothing */
-    bool is_over;                          /* answers now come from weir_close() */
+    int64_t void_us[SIM_LIMITS][SIM_KEYS];  /* denials requested until then prove nothing */
+    bool is_over;                           /* answers now come from weir_close() */
+    int64_t reserved[SIM_LIMITS][SIM_KEYS]; /* more than is really used: some of it will be settled */
+    const struct weir_op *settling;         /* the op that is being submitted to settle; NULL: none */
+    int64_t settling_sent;                  /* the permits about which it has gone to the store */
     int64_t asked, answered, allowed, denied, fallbacks, lease_hits, denial_hits, store_calls;
     int64_t used, fallback_used, ideal;       /* permits */
     struct cell ideals[SIM_LIMITS][SIM_KEYS]; /* one bucket that gets all requests without delay */
@@ -285,6 +290,7 @@ struct asked_op {
     int limit, key;
     int64_t asked_us;
     bool is_answered, must_pass; /* must_pass: no trouble is left, and there is room */
+    int64_t actual;              /* of a reservation: permits really used */
 };
 
 /* Never returns NULL; a failure ends the program. */
@@ -298,6 +304,13 @@ void instance_ask(struct sim *sim, struct instance *instance, int limit, int key
 void instances_recount(struct sim *sim);
 void instance_define(struct sim *sim, struct instance *instance, int limit);
 
+/* ---- Reservations: sim_reserve.c ---- */
+
+/* Make a request a reservation, or leave it. */
+void reserve_draw(struct sim *sim, struct asked_op *asked);
+/* It was admitted: it may settle later. */
+void reserve_admitted(struct sim *sim, struct asked_op *asked);
+
 /* ---- Network and store: sim_net.c, sim_store.c ---- */
 
 struct remote *remote_make(struct sim *sim, struct instance *instance);
@@ -309,6 +322,7 @@ struct asked {
     int64_t cost, ahead;
     uint32_t spread;
     enum weir_verb verb;
+    bool settles; /* a settlement of a caller's, not a return of what was leased */
     struct weir_plan plan;
 };
 int64_t store_now_us(const struct sim *sim);
@@ -358,6 +372,9 @@ bool grants_use(const struct sim *sim, struct holding *holding, int64_t cost);
 /* The same, for what the store itself admitted in the latest grant, however late. */
 bool latest_use(struct holding *holding, int64_t cost);
 
+/* Put permits back that were settled, into the latest grant: with reservations, the meters alone judge their life. */
+void grants_restore(const struct sim *sim, struct holding *holding, const struct sim_limit *limit, int64_t permits);
+
 enum record_kind {
     RECORD_USE,      /* permits used by Redis's decision or a lease */
     RECORD_FALLBACK, /* permits used by a fallback's decision */
@@ -367,7 +384,8 @@ enum record_kind {
     RECORD_WINDOW,   /* the store's window, or next refill, ends at `amount` */
     RECORD_CREDIT,   /* the store lost that many */
     RECORD_CREDITED, /* nothing that was leased before that loss is used from now on */
-    RECORD_STEP      /* its clock went forward by that much */
+    RECORD_STEP,     /* its clock went forward by that much */
+    RECORD_CHARGE    /* permits charged beyond a reservation, whatever was left */
 };
 struct record {
     int64_t at_us, amount;
@@ -378,7 +396,7 @@ struct record {
     int64_t shift_us;
     int64_t count; /* FALLBACK, OUTAGE: how many instances that one assumes */
     int64_t left;  /* OUTAGE: the permits that it believes are left of the whole limit; SETTLED: those admitted after it
-                      was sent */
+                      was sent; CHARGE: those on lease, or reserved and not used */
     int64_t stale; /* OUTAGE: how many of them are not left any more */
 };
 struct audit_track {
@@ -386,6 +404,8 @@ struct audit_track {
     size_t count, room;
 };
 void record_add(struct sim *sim, int limit, int key, const struct record *record);
+/* Record a charge of now. */
+void audit_charged(struct sim *sim, int limit, int key, int instance, int64_t permits);
 void meter_track(struct sim *sim, int limit, int key);
 
 #endif

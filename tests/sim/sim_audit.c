@@ -62,11 +62,23 @@ static void note_window(struct sim *sim, const struct asked *asked, const struct
     if (plan->algorithm == WEIR_FIXED_WINDOW) {
         end_us = sim->now_us + decision->reset_after_us;
     } else if (plan->algorithm == WEIR_TOKEN_BUCKET && plan->refill == WEIR_INTERVAL) {
-        const int64_t refills = (plan->size - decision->remaining + plan->limit - 1) / plan->limit;
-        end_us = sim->now_us + decision->reset_after_us - max_of(0, refills - 1) * plan->period_us;
+        end_us = sim->now_us + (decision->reset_after_us - 1) % plan->period_us + 1; /* also if it is overdrawn */
     }
     if (end_us > 0)
         record_now(sim, asked->limit, asked->key, RECORD_WINDOW, -1, end_us);
+}
+
+static int64_t granted_left(const struct holding *holding);
+
+void audit_charged(struct sim *sim, int limit, int key, int instance, int64_t permits)
+{
+    struct record record = {
+        .at_us = sim->now_us, .order = sim->order++, .kind = RECORD_CHARGE, .instance = instance, .amount = permits
+    };
+    record.left = sim->reserved[limit][key];
+    for (int i = 0; i < sim->count; i++)
+        record.left += granted_left(&sim->instances[i]->holdings[limit][key]);
+    record_add(sim, limit, key, &record);
 }
 
 /* Only what an outage admitted is charged this way. */
@@ -90,9 +102,14 @@ void audit_executed(struct sim *sim, struct instance *instance, const struct ask
           (long long)decision->retry_after_us);
     if (asked->verb == WEIR_REFUND && asked->ahead == 0 && !(sim->scenario->troubles & TROUBLE_REFUND))
         violation(sim, "H2: instance %d gave %lld permits back", instance->number, (long long)asked->cost);
+    if (asked->verb == WEIR_TAKE || asked->verb == WEIR_CHARGE)
+        note_window(sim, asked, decision);
+    if (asked->verb == WEIR_CHARGE)
+        audit_charged(sim, asked->limit, asked->key, instance->number, asked->cost - decision->ahead);
+    if (asked->verb == WEIR_REFUND && sim->scenario->troubles & TROUBLE_RESERVE)
+        audit_void_denials(sim, asked->limit, asked->key);
     if (asked->verb != WEIR_TAKE)
         return;
-    note_window(sim, asked, decision);
     instance->holdings[asked->limit][asked->key].flying += granted_by(asked, decision);
     if (is_settlement(asked)) {
         struct holding *holding = &instance->holdings[asked->limit][asked->key];
@@ -173,7 +190,7 @@ void audit_landed(struct sim *sim, struct instance *instance, const struct asked
 {
     const struct sim_limit *limit = &sim->limits[asked->limit];
     if (limit->policy.algorithm != WEIR_TOKEN_BUCKET || limit->policy.refill != WEIR_GREEDY ||
-        sim->scenario->troubles & (TROUBLES_MINTING | TROUBLES_CUTTING | TROUBLE_DRIFT) ||
+        sim->scenario->troubles & (TROUBLES_MINTING | TROUBLES_CUTTING | TROUBLE_DRIFT | TROUBLE_RESERVE) ||
         sim->scenario->load == LOAD_WEIGHTS) /* the answer may be more than the waiting request needs */
         return;
     struct holding *holding = &instance->holdings[asked->limit][asked->key];
@@ -195,9 +212,13 @@ void audit_submitted(struct sim *sim, struct instance *instance, const struct as
     if (asked->verb == WEIR_REFUND && asked->ahead > 0) {
         holding->returned_us = sim->now_us;
         holding->denied_cost = 0;
+        const int64_t settled = asked->settles ? asked->cost : min_of(asked->cost, holding->settled);
+        holding->settled -= asked->settles ? 0 : settled;
         if (asked->plan.algorithm != WEIR_SLIDING_WINDOW)
-            grants_use(sim, holding, min_of(asked->cost, grants_left(sim, holding)));
+            grants_use(sim, holding, min_of(asked->cost - settled, grants_left(sim, holding)));
     }
+    if (sim->scenario->troubles & TROUBLE_RESERVE && asked->plan.algorithm == WEIR_LEAKY_BUCKET)
+        return; /* the store decides a queue's reservations, whatever is known */
     if (sim->scenario->troubles & TROUBLE_REDEFINE || instance->has_fallen_back || asked->verb != WEIR_TAKE ||
         holding->denied_cost == 0 || asked->cost < holding->denied_cost ||
         holding->denied_asked_us <= sim->void_us[asked->limit][asked->key] || grants_left(sim, holding) > 0)
@@ -211,7 +232,7 @@ void audit_submitted(struct sim *sim, struct instance *instance, const struct as
 void audit_void_denials(struct sim *sim, int limit, int key)
 {
     /* A key learns of it with its next request, and requests under way then not at all. */
-    const bool lingers = sim->scenario->troubles & (TROUBLE_REDEFINE | TROUBLE_REFUND);
+    const bool lingers = sim->scenario->troubles & (TROUBLE_REDEFINE | TROUBLE_REFUND | TROUBLE_RESERVE);
     sim->void_us[limit][key] = sim->now_us + (lingers ? 2 * sim->timeout_us : 0);
 }
 
@@ -340,9 +361,13 @@ static void used(struct sim *sim, const struct asked_op *asked)
     struct instance *instance = asked->instance;
     struct holding *holding = &instance->holdings[asked->limit][asked->key];
     const int64_t cost = asked->op.request.cost;
-    struct record record = {
-        .at_us = sim->now_us, .amount = cost, .kind = RECORD_USE, .instance = instance->number, .count = instance->count
-    };
+    const bool settles = asked->op.verb == WEIR_OP_RESERVE && decision->source != WEIR_BY_FALLBACK;
+    const int64_t amount = settles ? min_of(cost, asked->actual) : cost; /* what is charged beyond it follows */
+    struct record record = { .at_us = sim->now_us,
+                             .amount = amount,
+                             .kind = RECORD_USE,
+                             .instance = instance->number,
+                             .count = instance->count };
     if (decision->source == WEIR_BY_FALLBACK) {
         record.kind = RECORD_FALLBACK;
         holding->unsettled += cost;
@@ -352,7 +377,7 @@ static void used(struct sim *sim, const struct asked_op *asked)
     } else if (decision->source == WEIR_BY_REDIS) {
         record.at_us = sim->executed_us;
         record.order = sim->executed_order;
-        if (!latest_use(holding, cost))
+        if (!latest_use(holding, cost) && !(sim->scenario->troubles & TROUBLE_RESERVE))
             violation(sim, "instance %d says the store admitted %lld of limit%d key%d, which it did not",
                       instance->number, (long long)cost, asked->limit, asked->key);
     } else if (decision->source == WEIR_BY_LEASE) {
@@ -364,7 +389,7 @@ static void used(struct sim *sim, const struct asked_op *asked)
         if (decision->age_us >= sim->leases.life_us)
             violation(sim, "H1: a permit of limit%d key%d is used %lld us after it was asked for", asked->limit,
                       asked->key, (long long)decision->age_us);
-        if (!grants_use(sim, holding, cost))
+        if (!grants_use(sim, holding, cost) && !(sim->scenario->troubles & TROUBLE_RESERVE))
             violation(sim, "H1: instance %d uses %lld permits of limit%d key%d and was granted fewer, or too long ago",
                       instance->number, (long long)cost, asked->limit, asked->key);
     } else {
@@ -448,6 +473,10 @@ void audit_answered(struct sim *sim, struct asked_op *asked, int status)
                   asked->limit, asked->key, (long long)decision->retry_after_us);
     if (decision->allowed)
         used(sim, asked);
+    if (decision->allowed && asked->op.verb == WEIR_OP_RESERVE)
+        reserve_admitted(sim, asked);
+    if (decision->allowed)
+        ;
     else if (decision->source == WEIR_BY_DENIAL)
         denied_by_memory(sim, asked);
     else if (decision->source == WEIR_BY_REDIS && asked->op.request.cost <= sim->executed_remaining)

@@ -86,6 +86,21 @@ bool grants_use(const struct sim *sim, struct holding *holding, int64_t cost)
     return true;
 }
 
+void grants_restore(const struct sim *sim, struct holding *holding, const struct sim_limit *limit, int64_t permits)
+{
+    grants_tidy(sim, holding);
+    if (holding->count > 0)
+        holding->grants[holding->count - 1].left += permits;
+    else
+        grant_add(sim, holding,
+                  &(struct grant){ .asked_us = sim->now_us,
+                                   .left = permits,
+                                   .life_us = limit->life_us,
+                                   .shrinks = is_greedy(&limit->plan),
+                                   .plan = limit->plan,
+                                   .is_lease = true });
+}
+
 bool latest_use(struct holding *holding, int64_t cost)
 {
     if (holding->count == 0)

@@ -189,6 +189,8 @@ void instance_ask(struct sim *sim, struct instance *instance, int limit, int key
         .asked_us = sim->now_us,
         .must_pass = must_pass,
     };
+    if (sim->scenario->troubles & TROUBLE_RESERVE && !must_pass)
+        reserve_draw(sim, asked);
     sim->asked++;
     instance->asks[limit][key]++;
     ask_ideal(sim, limit, key, cost);

@@ -121,6 +121,7 @@ static void bucket_drain(struct meter *meter, const struct record *record)
     }
     meter->store = drop(meter->store, drained);
     meter->total = drop(meter->total, drained);
+    meter->beyond = drop(meter->beyond, drained);
 }
 
 /* Forget what the store lost. Below 0: it is leased, and will be used. */
@@ -158,9 +159,15 @@ static void bucket_take(struct meter *meter, const struct record *record)
     case RECORD_USE:
         meter->store += record->amount * meter->period;
         meter->total += record->amount * meter->period;
-        if (policy->algorithm == WEIR_TOKEN_BUCKET && meter->store > bucket_size(meter) + over_max(meter))
+        if (policy->algorithm == WEIR_TOKEN_BUCKET &&
+            meter->store > bucket_size(meter) + over_max(meter) + meter->beyond)
             over(meter, policy->refill == WEIR_INTERVAL ? "H5" : "H1", record->at_us, meter->store,
-                 bucket_size(meter) + over_max(meter));
+                 bucket_size(meter) + over_max(meter) + meter->beyond);
+        break;
+    case RECORD_CHARGE:
+        meter->store += record->amount * meter->period;
+        meter->total += record->amount * meter->period;
+        meter->beyond = max_of(meter->beyond, meter->store + record->left * meter->period - bucket_size(meter));
         break;
     case RECORD_FALLBACK:
         meter->total += record->amount * meter->period;
@@ -188,7 +195,7 @@ static void bucket_take(struct meter *meter, const struct record *record)
     /* One permit more, because settlements are whole permits. */
     meter->was_stale = min_of(meter->was_stale, max_of(0, meter->total - meter->store));
     const int64_t most = bucket_size(meter) + over_max(meter) + (meter->owed + 1) * meter->period + meter->stale +
-                         meter->was_stale;
+                         meter->was_stale + meter->beyond;
     if (policy->algorithm == WEIR_TOKEN_BUCKET && policy->refill == WEIR_GREEDY && meter->total > most)
         over(meter, "H10: all together", record->at_us, meter->total, most);
 }

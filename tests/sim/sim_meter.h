@@ -26,6 +26,8 @@ struct meter {
     struct lone *lones;
     int64_t next_refill_us;
     int64_t credits; /* some of which may still be leased */
+    int64_t
+        beyond; /* what charges and the leases of that time may have beyond the size: units, or a window's permits */
     /* Windows. */
     int64_t window_end_us, window_used;
 };

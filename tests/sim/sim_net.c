@@ -16,7 +16,7 @@ struct flight {
     struct weir_op *op;
     struct flight *next, **from;
     struct asked asked;
-    int64_t asked_us, executed_us;
+    int64_t asked_us, executed_us, store_us; /* store_us: the execution's, by the store's clock */
     uint64_t executed_order;
     struct weir_decision decision;
     bool is_answered;
@@ -31,6 +31,8 @@ static void answer(struct sim *sim, struct flight *flight, int status)
     struct weir_op *op = flight->op;
     if (status == WEIR_OK) {
         op->decision = flight->decision;
+        if (op->verb == WEIR_OP_RESERVE && flight->asked.verb == WEIR_TAKE && flight->decision.allowed)
+            op->reservation.at_us = flight->store_us;
         sim->executed_us = flight->executed_us;
         sim->executed_order = flight->executed_order;
         sim->executed_remaining = flight->decision.remaining;
@@ -145,6 +147,7 @@ static void deadline_comes(struct sim *sim, void *what)
 static void execute(struct sim *sim, struct flight *flight)
 {
     flight->executed_us = sim->now_us;
+    flight->store_us = store_now_us(sim);
     store_decide(sim, &flight->asked, &flight->decision);
     audit_executed(sim, flight->instance, &flight->asked, &flight->decision);
     flight->executed_order = sim->order++;
@@ -208,6 +211,10 @@ static int remote_submit(struct weir_backend *backend, const struct weir_backend
         .asked = asked_of(request),
         .asked_us = sim->now_us,
     };
+    if (op == sim->settling) {
+        flight->asked.settles = true;
+        sim->settling_sent = request->cost;
+    }
     if (flight->next)
         flight->next->from = &flight->next;
     remote->flights = flight;

@@ -10,7 +10,7 @@ int64_t longest_reset_us(const struct sim *sim)
         const int64_t fill_us = (sim->limits[i].size / policy->limit + 1) * policy->period_us;
         longest_us = max_of(longest_us, fill_us + policy->period_us);
     }
-    return longest_us;
+    return sim->scenario->troubles & TROUBLE_RESERVE ? 3 * longest_us : longest_us; /* keys may be overdrawn */
 }
 
 /* Return when the next trouble of a kind begins: about `times` of them in a run. */

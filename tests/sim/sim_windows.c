@@ -10,7 +10,7 @@ static void sliding_check(struct meter *meter, const struct record *records, siz
     const int64_t period_us = meter->limit->policy.period_us - (sim->drift_max_ppm ? sim->leases.life_us / 1000 : 0);
     /* One permit more where clocks are set, or instances settle at different times. */
     const int64_t inexact = (sim->scenario->troubles & (TROUBLE_STEP | TROUBLES_CUTTING)) != 0;
-    int64_t sum = 0, stepped_us = 0, first_stepped_us = 0;
+    int64_t sum = 0, stepped_us = 0, first_stepped_us = 0, charges = 0; /* charges: in the stretch */
     size_t first = 0;
     for (size_t i = 0; i < count && !sim->failed; i++) {
         const struct record *record = &records[i];
@@ -21,11 +21,17 @@ static void sliding_check(struct meter *meter, const struct record *records, siz
             if (old_us > record->at_us + stepped_us - period_us)
                 break;
             first_stepped_us += old->kind == RECORD_STEP ? old->amount : 0;
-            sum -= old->kind == RECORD_USE || old->kind == RECORD_FALLBACK ? old->amount : 0;
+            const bool charges_too = old->kind == RECORD_CHARGE;
+            sum -= old->kind == RECORD_USE || old->kind == RECORD_FALLBACK || charges_too ? old->amount : 0;
+            charges -= charges_too;
             sum += old->kind == RECORD_CREDITED || old->kind == RECORD_SETTLED ? old->departs_us : 0;
         }
         switch ((enum record_kind)record->kind) {
         case RECORD_USE: sum += record->amount; break;
+        case RECORD_CHARGE:
+            sum += record->amount;
+            meter->beyond = max_of(charges++ > 0 ? meter->beyond : 0, sum + record->left - meter->size);
+            break;
         case RECORD_FALLBACK:
             sum += record->amount;
             meter->owed += record->amount;
@@ -42,7 +48,8 @@ static void sliding_check(struct meter *meter, const struct record *records, siz
             meter->owed -= lone->owed - kept;
             lone->owed = kept;
         }
-        if (sum > meter->size + meter->owed + inexact + (meter->stale + meter->was_stale) / meter->period)
+        const int64_t beyond = charges > 0 ? max_of(0, meter->beyond) : 0;
+        if (sum > meter->size + meter->owed + inexact + beyond + (meter->stale + meter->was_stale) / meter->period)
             violation(meter->sim, "H4: limit%d key%d at %lld us: %lld used in a period, of %lld", meter->number,
                       meter->key, (long long)(record->at_us - SIM_EPOCH_US), (long long)sum,
                       (long long)(meter->size + meter->owed));
@@ -85,7 +92,11 @@ static void fixed_take(struct meter *meter, const struct record *record)
     const int64_t late_us = sim->drift_max_ppm ? sim->leases.life_us / 1000 : 0;
     if (record->kind == RECORD_WINDOW && record->amount != meter->window_end_us) {
         meter->window_end_us = record->amount;
-        meter->window_used = 0;
+        meter->window_used = meter->beyond = 0;
+    }
+    if (record->kind == RECORD_CHARGE) {
+        meter->window_used += record->amount;
+        meter->beyond = max_of(meter->beyond, meter->window_used + record->left - meter->size);
     }
     if (record->kind != RECORD_USE)
         return;
@@ -93,9 +104,10 @@ static void fixed_take(struct meter *meter, const struct record *record)
         violation(meter->sim, "H3: limit%d key%d: a permit is used %lld us after its window", meter->number, meter->key,
                   (long long)(record->at_us - meter->window_end_us));
     meter->window_used += record->amount;
-    if (meter->window_used > meter->size)
+    if (meter->window_used > meter->size + meter->beyond)
         violation(meter->sim, "H3: limit%d key%d at %lld us: %lld used in a window of %lld", meter->number, meter->key,
-                  (long long)(record->at_us - SIM_EPOCH_US), (long long)meter->window_used, (long long)meter->size);
+                  (long long)(record->at_us - SIM_EPOCH_US), (long long)meter->window_used,
+                  (long long)(meter->size + meter->beyond));
 }
 
 /* Check windows that the store lost or moved: at most two windows' worth per period. */
