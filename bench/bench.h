@@ -47,6 +47,7 @@ void bench_full(struct bench *bench);
 void bench_latency(struct bench *bench);
 void bench_handles(struct bench *bench);
 void bench_batch(struct bench *bench);
+void bench_processes(struct bench *bench);
 
 /* The sections of distributed and hybrid mode start a private redis-server. Without one, each reports why. */
 void bench_modes(struct bench *bench);

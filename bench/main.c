@@ -45,6 +45,7 @@ static const struct section SECTIONS[] = {
     { .name = "batch", .run = bench_batch },
     { .name = "handles", .run = bench_handles },
     { .name = "modes", .run = WITH_REDIS(bench_modes), .is_usual = true },
+    { .name = "processes", .run = bench_processes, .is_usual = true },
     { .name = "server", .run = WITH_REDIS(bench_server) },
     { .name = "callers", .run = WITH_REDIS(bench_callers) },
     { .name = "round-trip", .run = WITH_REDIS(bench_round_trip) },

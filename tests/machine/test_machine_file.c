@@ -307,7 +307,7 @@ TEST(rules_that_no_key_names_make_room_for_new_ones, 60)
     OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .max_keys = 1000));
     weir_limit *kept = scene_define_text(&scene, "kept", "token_bucket limit=5 period=1h");
     ck_assert(taken(kept, "a", 3).allowed);
-    for (int i = 1; i <= 5000; i++) { /* there is room for 1,024 */
+    for (int i = 1; i <= 5000; i++) { /* there is room for 512 */
         char text[64];
         snprintf(text, sizeof text, "fixed_window limit=%d period=1h", i + 5);
         weir_limit *limit = scene_define_text(&scene, "changes", text);

@@ -31,10 +31,10 @@
 
 #define MACHINE_MAGIC UINT64_C(0x0a6d656d72696577) /* "weirmem\n" in memory */
 #define MACHINE_BEGUN UINT64_C(0x0a77656e72696577) /* "weirnew\n": being made; the process may have died over it */
-#define MACHINE_VERSION 1
+#define MACHINE_VERSION 2
 
 #define MACHINE_SLOTS 4096 /* processes that may use a file at the same time */
-#define MACHINE_MIN_RULES 1024
+#define MACHINE_MIN_RULES 512
 #define MACHINE_MAX_RULES 65536
 #define MACHINE_KEYS_PER_RULE 256
 #define MACHINE_KEYS_PER_STRIPE 4096
