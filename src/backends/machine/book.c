@@ -57,6 +57,9 @@ static void page_complete(struct page *page)
     page->own_words = page->words = state_words(&text->plan);
     page->top = state_top(&text->plan);
     page->last_anchor = plan_last_anchor(&text->plan);
+    page->is_greedy = !page->former && text->plan.algorithm == WEIR_TOKEN_BUCKET && text->plan.refill == WEIR_GREEDY;
+    if (page->is_greedy)
+        page->inverse = (struct level_inverse){ inverse_of(text->plan.p), inverse_of(text->plan.q) };
     if (page->former) {
         page->words += state_words(page->former);
         page->former_top = state_top(page->former);
@@ -292,4 +295,20 @@ uint32_t book_number(struct book *book, const struct weir_backend_request *reque
             return (uint32_t)bound & ((1 << BOOK_NUMBER_BITS) - 1);
     }
     return book_number_anew(book, request, turn);
+}
+
+const struct page *book_greedy(struct book *book, struct weir_limit *limit, uint32_t *number, uint64_t *turn)
+{
+    *turn = atomic_load_explicit(&book->turn, memory_order_acquire);
+    const struct binding *binding = book_binding(book, limit);
+    if (__builtin_expect(!binding || !binding_holds(binding, limit), 0))
+        return NULL;
+    const uint64_t bound = atomic_load_explicit(&binding->bound, memory_order_acquire);
+    *number = (uint32_t)bound & ((1 << BOOK_NUMBER_BITS) - 1);
+    if (__builtin_expect(*number == 0 || bound >> BOOK_NUMBER_BITS < plan_cell_version(&limit->plan) ||
+                             atomic_load_explicit(&book->is_copied[*number - 1], memory_order_acquire) == 0,
+                         0))
+        return NULL;
+    const struct page *page = &book->pages[*number - 1];
+    return page->is_greedy ? page : NULL;
 }

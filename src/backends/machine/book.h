@@ -20,6 +20,7 @@
 #define BACKENDS_MACHINE_BOOK_H
 
 #include "backends/machine/lock.h"
+#include "core/algorithm/level.h"
 #include "core/ground/lock.h"
 
 /* A checked copy. (c) while the turn lasts */
@@ -29,6 +30,8 @@ struct page {
     size_t own_words, words;                /* of the state; of both */
     int64_t top, last_anchor;               /* a sound state holds no more than these, state_is_sound() */
     int64_t former_top, former_last_anchor; /* the same of the former state */
+    bool is_greedy;                         /* a token bucket with greedy refill, and no former state */
+    struct level_inverse inverse;           /* of its plan, if is_greedy is set */
 };
 
 #define BOOK_BUCKETS 1024
@@ -59,6 +62,10 @@ void book_close(struct book *book);
 /* Return the number of the request's rule, or 0: there is no room for one, or the lock was not to be had. *turn is the
  * turn for which that holds. The caller holds no lock. */
 uint32_t book_number(struct book *book, const struct weir_backend_request *request, uint64_t *turn);
+
+/* Return the copy of the rule by which a limit or an override decides now, if it is a token bucket with greedy refill,
+ * with its number and turn. NULL: it is not, or book_number() has not looked. The caller holds no lock. */
+const struct page *book_greedy(struct book *book, struct weir_limit *limit, uint32_t *number, uint64_t *turn);
 
 /* Return the number of a rule with a former plan; 0 as above. The caller holds a stripe's lock. */
 uint32_t book_number_of(struct book *book, const struct weir_backend_request *request, const struct weir_plan *plan,

@@ -117,6 +117,15 @@ void machine_tell(struct machine *machine)
                  damages);
 }
 
+int machine_lost(struct machine *machine)
+{
+    if (!atomic_exchange_explicit(&machine->told_lost, true, memory_order_relaxed))
+        log_line(&machine->log, WEIR_LOG_ERROR,
+                 "shared: the file was truncated while it was in use, or its disk fails: all calls fail now; stop the"
+                 " programs that use it, remove it, and start them again");
+    return WEIR_EIO;
+}
+
 /* Decide under the stripe's lock, which the caller has. */
 static int decide_inside(struct visit *visit, struct weir_decision *out, struct end *end)
 {
@@ -125,17 +134,6 @@ static int decide_inside(struct visit *visit, struct weir_decision *out, struct 
     if (error)
         return error;
     return visit->first ? decide_found(visit, out, end) : decide_missing(visit, out, end);
-}
-
-/* Fetch the first cell of the key's bucket. A processor takes the lock only after all earlier loads, and begins no later
- * one before; this way the cell arrives meanwhile. What is read without the lock may be wrong, and serves for nothing
- * else. */
-static inline void decide_fetch(const struct machine *machine, const struct machine_stripe *stripe, uint64_t hash)
-{
-    const struct machine_shape *shape = &machine->shape;
-    const uint32_t cell = bucket_first(stripe, shape, bucket_of(shape, hash));
-    if (cell_exists(shape, cell))
-        __builtin_prefetch((const uint64_t *)(const void *)stripe + cell_at(shape, cell), 1);
 }
 
 /* Decide for one key, whose stripe the caller has not locked. */
@@ -157,7 +155,7 @@ static int decide_locked(struct machine *machine, const struct weir_backend_requ
             end->room = ROOM_FULL;
             return WEIR_OK;
         }
-        decide_fetch(machine, stripe, request->hash);
+        machine_fetch(machine, stripe, request->hash);
         int error = stripe_enter(machine, stripe);
         if (error)
             return error;

@@ -112,7 +112,8 @@ struct machine_stripe {
 };
 
 #define MACHINE_CELL_WORDS 8
-#define MACHINE_CELL_HEAD 2 /* words before a cell's content */
+#define MACHINE_CELL_HEAD 2   /* words before a cell's content */
+#define MACHINE_SMALL_WORDS 2 /* of a state that is not a sliding window's */
 #define MACHINE_CELL_CONTENT (MACHINE_CELL_WORDS - MACHINE_CELL_HEAD)
 
 /* A fingerprint of all the above: bump MACHINE_VERSION for a change that no size shows. */

@@ -6,15 +6,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-int machine_lost(struct machine *machine)
-{
-    if (!atomic_exchange_explicit(&machine->told_lost, true, memory_order_relaxed))
-        log_line(&machine->log, WEIR_LOG_ERROR,
-                 "shared: the file was truncated while it was in use, or its disk fails: all calls fail now; stop the"
-                 " programs that use it, remove it, and start them again");
-    return WEIR_EIO;
-}
-
 static int machine_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
                           int64_t deadline_us, struct weir_decision *out)
 {
@@ -82,6 +73,7 @@ static const struct own_ops machine_ops = {
         .stats = machine_stats,
         .destroy = machine_destroy,
     },
+    .take = machine_take,
     .common = machine_common,
 };
 

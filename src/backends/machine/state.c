@@ -162,10 +162,11 @@ int visit_decide(struct visit *visit, struct weir_decision *out)
     const struct weir_backend_request *request = visit->request;
     if (page->former)
         return decide_with_former(visit, out);
-    if (page->own_words != 2)
+    if (page->own_words != MACHINE_SMALL_WORDS)
         return decide_large(visit, out);
     const uint64_t at = cell_at(&visit->machine->shape, visit->first) + MACHINE_CELL_HEAD;
-    int64_t state[2] = { (int64_t)stripe_load(visit->stripe, at), (int64_t)stripe_load(visit->stripe, at + 1) };
+    int64_t state[MACHINE_SMALL_WORDS] = { (int64_t)stripe_load(visit->stripe, at),
+                                           (int64_t)stripe_load(visit->stripe, at + 1) };
     const int error = __builtin_expect(state_is_small(page->top, page->last_anchor, state), 1)
                           ? WEIR_OK
                           : visit_read(visit, state);
@@ -176,9 +177,6 @@ int visit_decide(struct visit *visit, struct weir_decision *out)
         return error;
     if (out->reset_after_us == 0)
         return visit_remove(visit);
-    struct change change = change_begin(visit->stripe);
-    change_add(&change, at, (uint64_t)state[0]);
-    change_add(&change, at + 1, (uint64_t)state[1]);
-    change_commit(&change);
+    change_two(visit->stripe, at, (uint64_t)state[0], (uint64_t)state[1]);
     return WEIR_OK;
 }

@@ -81,6 +81,17 @@ static inline struct machine_stripe *machine_stripe_of(const struct machine *mac
     return machine_stripe(machine, hash >> 32 & machine->stripe_mask);
 }
 
+/* Fetch the first cell of the key's bucket. A processor takes the lock only after all earlier loads, and begins no later
+ * one before; this way the cell arrives meanwhile. What is read without the lock may be wrong, and serves for nothing
+ * else. */
+static inline void machine_fetch(const struct machine *machine, const struct machine_stripe *stripe, uint64_t hash)
+{
+    const struct machine_shape *shape = &machine->shape;
+    const uint32_t cell = bucket_first(stripe, shape, bucket_of(shape, hash));
+    if (cell_exists(shape, cell))
+        __builtin_prefetch((const uint64_t *)(const void *)stripe + cell_at(shape, cell), 1);
+}
+
 /* ---- repair.c ---- */
 
 /* True if every key of the stripe can be reached and read. */
@@ -171,10 +182,14 @@ int machine_decide_one(struct machine *machine, const struct weir_backend_reques
 uint64_t machine_damages(const struct machine *machine);
 void machine_tell(struct machine *machine);
 
-/* ---- machine.c ---- */
-
 /* Tell the log once that the file was truncated, and return WEIR_EIO. */
 int machine_lost(struct machine *machine);
+
+/* ---- take.c ---- */
+
+/* Do own_ops.take(). */
+int machine_take(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
+                 struct weir_backend_hint *hint, struct weir_decision *out);
 
 /* ---- all.c ---- */
 

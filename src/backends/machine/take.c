@@ -1,0 +1,84 @@
+/* take.c - decides the commonest request: permits of a key that is there, by a token bucket with greedy refill.
+ *
+ * It takes the steps of decide.c for this case alone: from arguments in registers instead of a request in memory, and
+ * with nothing to choose. The stripe's lock is given back before the decision's other fields are computed. Whatever else
+ * it meets it leaves to machine_decide_one(), which begins again.
+ */
+#include "backends/machine/visit.h"
+#include "core/limiter/limiter.h"
+#include "core/limiter/request.h"
+
+#define TAKE_STEPS 8 /* keys of a bucket to look at */
+
+/* Decide as machine_decide() does. */
+__attribute__((noinline)) static int take_otherwise(struct weir_limit *limit, struct weir_key key, uint64_t hash,
+                                                    int64_t cost, int64_t now_us, struct weir_decision *out)
+{
+    struct weir_backend_request request;
+    struct weir_backend *backend = limit->limiter->backend;
+    fill_request(&request, limit, key, hash, cost, now_us, WEIR_TAKE);
+    const int error = backend->ops->decide(backend, &request, 1, false, INT64_MAX, out);
+    return error ? error : own_taken(out);
+}
+
+/* Find the state of a key in one cell, whose second word is `same`. 0: it is not there, or not in one cell, or what leads
+ * there is damaged. The caller has the stripe's lock. */
+static inline uint64_t take_find(const struct machine_stripe *stripe, const struct machine_shape *shape,
+                                 struct weir_key key, uint64_t hash, uint64_t same)
+{
+    uint32_t cell = bucket_first(stripe, shape, bucket_of(shape, hash));
+    for (int steps = 0; steps < TAKE_STEPS && cell_exists(shape, cell); steps++) {
+        const uint64_t at = cell_at(shape, cell);
+        if (stripe_load(stripe, at + 1) == same &&
+            cell_has_key(stripe, at + MACHINE_CELL_HEAD + MACHINE_SMALL_WORDS, key))
+            return at + MACHINE_CELL_HEAD;
+        cell = word_low(stripe_load(stripe, at));
+    }
+    return 0;
+}
+
+/* Take from the state at a place. False: it is damaged, or the key would be idle; nothing changed then. */
+static inline bool take_change(struct machine_stripe *stripe, uint64_t at, const struct page *page, int64_t now_us,
+                               int64_t cost, struct level *level, bool *allowed)
+{
+    int64_t state[MACHINE_SMALL_WORDS] = { (int64_t)stripe_load(stripe, at), (int64_t)stripe_load(stripe, at + 1) };
+    if (__builtin_expect(!state_is_small(page->top, page->last_anchor, state), 0))
+        return false;
+    *level = level_read(&page->text.plan, state, now_us);
+    *allowed = level_ask(&page->text.plan, level, cost, WEIR_TAKE);
+    if (!level->changed)
+        return true;
+    if (__builtin_expect(level->used == 0, 0))
+        return false;
+    change_two(stripe, at, (uint64_t)level->used, (uint64_t)level->tick);
+    return true;
+}
+
+int machine_take(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
+                 struct weir_backend_hint *hint, struct weir_decision *out)
+{
+    struct machine *machine = (struct machine *)limit->limiter->backend;
+    struct machine_stripe *stripe = machine_stripe_of(machine, hash);
+    uint64_t turn;
+    uint32_t number;
+    const struct page *page = book_greedy(&machine->book, limit, &number, &turn);
+    (void)hint; /* a handle's; there is nothing to keep in it */
+    if (__builtin_expect(!page || cells_for(MACHINE_SMALL_WORDS, key.len) != 1 || machine->file.fd < 0, 0))
+        return take_otherwise(limit, key, hash, cost, now_us, out);
+    machine_fetch(machine, stripe, hash);
+    if (__builtin_expect(!lock_try(&machine->file, &stripe->lock), 0))
+        return take_otherwise(limit, key, hash, cost, now_us, out);
+    struct level level;
+    bool allowed = false, is_done = false;
+    if (__builtin_expect(book_file_turn(&machine->book) == turn, 1)) {
+        const uint64_t at = take_find(stripe, &machine->shape, key, hash, cell_of_key(hash, number, key.len));
+        is_done = at != 0 && take_change(stripe, at, page, now_us, cost, &level, &allowed);
+    }
+    stripe_leave(stripe);
+    if (__builtin_expect(!is_done, 0))
+        return take_otherwise(limit, key, hash, cost, now_us, out);
+    if (__builtin_expect(guard_is_lost(machine->file.guard), 0))
+        return machine_lost(machine);
+    level_tell_by(&page->text.plan, true, page->inverse, &level, now_us, cost, allowed, out);
+    return own_taken(out);
+}
