@@ -12,12 +12,13 @@
 -- Errors   'WEIR ...' if ARGV is invalid; then nothing was written.
 --
 -- It runs the same commands as each.lua. Text is joined only from text.
-local args, call, parse = ARGV[1], redis.call, struct.unpack
-local clock, key = call('TIME'), KEYS[1]
+local redis, parse, args, key = redis, struct.unpack, ARGV[1], KEYS[1]
+local call = redis.call
+local clock = call('TIME')
 local seconds, micros = clock[1], clock[2]
 local now, state = seconds * 1000000 + micros, redis.pcall('GET', key)
-if state and args and #state == 36 and #args == 59 then
-  local double, drain, tick, above, units = parse('<c22I7I3I7I7', args)
+if state and #state == 36 and #args == 59 then
+  local double, drain, tick, above = parse('<c22I7I3I7', args)
   local own, used, anchor = parse('<c22I7I7', state)
   local fresh = (now - now % tick) / tick
   if own == double and anchor <= fresh then
@@ -25,7 +26,7 @@ if state and args and #state == 36 and #args == 59 then
     if level >= above then
       return seconds .. ' ' .. micros .. state .. args
     end
-    local pack, grace, charged, cost, room, met = struct.pack, 2000, 0, 0
+    local pack, units, grace, charged, cost, room, met = struct.pack, parse('<I7', args, 40), 2000, 0, 0
     --@paste level admit
     if met then
       return seconds .. '+' .. micros .. state .. args

@@ -110,4 +110,10 @@ else
 end
 left = (blocks + 1) * period + (youngest * period - now)
 --@part store
---@paste sliding write
+-- Another charge of the newest block changes one count, and not the time to live.
+if known and not time and not moved and not rebased and anchor == newest and kept == n
+  and added > gone and used == had + added - gone then
+  offset, bytes = '23', pack('<I4', counts[1] + added - gone)
+else
+  --@paste sliding write
+end

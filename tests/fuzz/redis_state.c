@@ -12,6 +12,7 @@
 
 #include "backends/redis/flight/state.h"
 #include "core/algorithm/algorithm.h"
+#include "core/algorithm/top.h"
 #include "core/ground/arith.h"
 #include "core/policy/plan.h"
 
@@ -56,7 +57,7 @@ static void check_use(const struct weir_plan *plan, int64_t *state, struct feed 
         const int64_t cost = feed_magnitude(feed, WEIR_MAX_PERMITS);
         int64_t at_us = now_us;
         const int64_t used = state_used(plan, state, &at_us);
-        fuzz_must(used >= 0 && used <= plan->size && at_us >= now_us, "what is used is in its range");
+        fuzz_must(used >= 0 && used <= state_top(plan) && at_us >= now_us, "what is used is in its range");
         state_decide(plan, state, now_us, cost, feed_byte(feed) & 1 ? WEIR_REFUND : WEIR_TAKE, &decision);
         fuzz_must(decision.limit == plan->size && decision.remaining >= 0 && decision.remaining <= plan->size &&
                       decision.reset_after_us >= 0 && decision.retry_after_us >= WEIR_NEVER && decision.delay_us >= 0,
@@ -79,7 +80,10 @@ static void check_bytes(const struct weir_plan *plan, const unsigned char *bytes
     if (used < 0)
         return;
     if (found != REDIS_STATE) {
-        fuzz_must(used == 1 && bytes[0] == (found == REDIS_FOREIGN), "a byte 0 or 1 says that there is no state");
+        const bool is_said = used == 1 && bytes[0] == (found == REDIS_FOREIGN);
+        const bool is_bucket = bytes[0] == 'T' || bytes[0] == 'L';
+        fuzz_must(is_said || (is_bucket && used == 36 && found == REDIS_FOREIGN),
+                  "a byte 0 or 1 says that there is no state, or a bucket's is impossible");
         return;
     }
     fuzz_must(state_bytes(plan, state, written) == (size_t)used && memcmp(written, bytes, (size_t)used) == 0,
