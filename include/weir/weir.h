@@ -430,7 +430,8 @@ WEIR_API int weir_try_all(weir *w, const struct weir_request *requests, size_t n
 /* Decide `n` independent requests as weir_try(), for less than n calls would cost. They are decided in order (in a
  * Redis Cluster, in order per key), with one reading of the clock. On an error `outs` is undefined and any of the
  * requests may have been charged. During an outage on_failure answers the requests that Redis has not decided. `n`
- * may be 0. */
+ * may be 0. In distributed mode, up to 256 requests share one wait for Redis; a call with more than 64 allocates memory
+ * for them while it lasts. */
 WEIR_API int weir_try_batch(weir *w, const struct weir_request *requests, size_t n, struct weir_decision *outs);
 
 /* ---- Costs that are known afterwards ---- */

@@ -8,12 +8,15 @@
 #include "core/limiter/own_ops.h"
 #include "remote.h"
 
+#include <stdio.h>
+
 struct parts {
     struct weir_backend base;
     struct remote remote; /* its store has both parts */
     bool away[2];
     bool charges_nobody[2]; /* it fails instead of admitting, and denies as usual */
     int64_t seen_us[2];     /* when the part was last well */
+    size_t sizes[4];        /* of the last calls of decide(), the latest first */
     void (*returned)(void *user);
     void *user;
 };
@@ -65,6 +68,8 @@ static int parts_decide(struct weir_backend *backend, const struct weir_backend_
     struct parts *parts = (struct parts *)backend;
     struct weir_backend *store = parts->remote.store;
     int error = WEIR_OK;
+    memmove(parts->sizes + 1, parts->sizes, sizeof parts->sizes - sizeof parts->sizes[0]);
+    parts->sizes[0] = n;
     for (size_t i = 0; i < n; i++) {
         must(n == 1 || all || out[i].source == WEIR_BY_NOBODY, "the core says that nobody has decided");
         const int status = !all                                     ? part_decide(parts, &requests[i], &out[i])
@@ -250,6 +255,30 @@ TEST(denials_by_a_part_that_charges_nobody_make_no_key_begin_cold, 60)
     the_parts->seen_us[1] = scene.now_us;
     ck_assert(!taken(limit, "b2", 1).allowed); /* another outage */
     ck_assert_uint_eq(stats_of(scene.limiter).outages, 2);
+    scene_close(&scene);
+}
+
+TEST(a_large_batch_reaches_the_backend_in_groups_of_256, 60)
+{
+    enum { MANY = 600 };
+    static struct weir_request requests[MANY];
+    static struct weir_decision out[MANY];
+    static char keys[MANY][16];
+    begin(NULL);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(keys[i], sizeof keys[i], "%c%d", "ab"[i % 2], i);
+        requests[i] = (struct weir_request){ .limit = limit, .key = weir_key_text(keys[i]), .cost = 1 };
+    }
+    must_succeed(weir_try_batch(scene.limiter, requests, MANY, out));
+    ck_assert_uint_eq(the_parts->sizes[2], 256);
+    ck_assert_uint_eq(the_parts->sizes[1], 256);
+    ck_assert_uint_eq(the_parts->sizes[0], 88);
+    goes(0);
+    must_succeed(weir_try_batch(scene.limiter, requests, 257, out));
+    ck_assert_uint_eq(the_parts->sizes[1], 256);
+    ck_assert_uint_eq(the_parts->sizes[0], 1);
+    for (int i = 0; i < 257; i++)
+        ck_assert_int_eq(out[i].source, i % 2 == 0 ? WEIR_BY_FALLBACK : WEIR_BY_BACKEND);
     scene_close(&scene);
 }
 

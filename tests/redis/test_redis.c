@@ -148,6 +148,31 @@ TEST(a_batch_of_distinct_keys_is_one_call, 60)
     ck_assert_uint_eq(stats_of(scene.limiter).store_calls, calls + 1);
 }
 
+TEST(batches_of_all_sizes_are_decided_key_by_key, 60)
+{
+    enum { MANY = 600 };
+    static const size_t sizes[] = { 3, 256, 64, MANY, 257, 1 };
+    CLOSED_BY(scene_close) struct scene scene;
+    static struct weir_request requests[MANY];
+    static struct weir_decision decisions[MANY];
+    static char keys[MANY][16];
+    open_scene(&scene, open_redis);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1d");
+    for (int i = 0; i < MANY; i++) {
+        snprintf(keys[i], sizeof keys[i], "%d", i);
+        requests[i] = (struct weir_request){ .limit = limit, .key = weir_key_text(keys[i]), .cost = 1 };
+    }
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        must_succeed(weir_try_batch(scene.limiter, requests, sizes[i], decisions));
+        for (size_t k = 0; k < sizes[i]; k++) {
+            int64_t taken_so_far = 0;
+            for (size_t j = 0; j <= i; j++)
+                taken_so_far += k < sizes[j];
+            ck_assert_int_eq(decisions[k].remaining, 10 - taken_so_far);
+        }
+    }
+}
+
 /* ---- A done that waits ---- */
 
 struct waiting_done {

@@ -1,12 +1,15 @@
 /* group.c - several requests in one call to the backend, together or each separately.
  *
- * Requests are passed on in groups of a bounded size, made on the stack.
+ * Requests are passed on in groups of a bounded size, made on the stack. A larger batch for a backend on another machine
+ * is passed on in larger groups, made on the heap, because the caller waits for each group's answers.
  */
 #include "core/api/group.h"
 
 #include "core/api/reserve.h"
 #include "core/ground/arith.h"
 #include "core/ground/cancel.h"
+
+#include <stdlib.h>
 
 int check_request(const struct weir *limiter, const struct weir_request *request)
 {
@@ -248,10 +251,21 @@ int weir_reserve_all(weir *limiter, const struct weir_request *requests, size_t 
     return reservations ? decide_group(limiter, requests, n, reservations, out) : refuse_null(limiter, "reservations");
 }
 
-static int try_group(struct weir *limiter, const struct weir_request *requests, size_t n, int64_t now_us,
-                     int64_t deadline, struct weir_decision *outs)
+/* The most requests of a batch that a backend which may block gets in one call. */
+#define BATCH_MAX 256
+
+/* Return room for the groups of a batch of n, which the caller frees, or NULL: groups of GROUP_MAX will do. */
+static struct weir_backend_request *batch_room(const struct weir *limiter, size_t n)
 {
-    struct weir_backend_request group[GROUP_MAX];
+    if (n <= GROUP_MAX || !limiter->can_block)
+        return NULL;
+    return malloc((n < BATCH_MAX ? n : BATCH_MAX) * sizeof(struct weir_backend_request));
+}
+
+/* Decide n requests, which are made ready in `group`. */
+static int try_group(struct weir *limiter, const struct weir_request *requests, size_t n, int64_t now_us,
+                     int64_t deadline, struct weir_backend_request *group, struct weir_decision *outs)
+{
     for (size_t i = 0; i < n; i++)
         fill_take(&group[i], &requests[i], now_us);
     int error = failure_decide(limiter, group, n, false, deadline, outs);
@@ -287,13 +301,16 @@ int weir_try_batch(weir *limiter, const struct weir_request *requests, size_t n,
     int64_t now_us;
     error = group_time(limiter, requests, n, &now_us);
     const int64_t deadline = deadline_us(limiter);
+    struct weir_backend_request few[GROUP_MAX], *many = batch_room(limiter, n);
+    const size_t most = many ? BATCH_MAX : GROUP_MAX;
     size_t decided = 0;
     while (!error && decided < n) {
-        size_t part = n - decided < GROUP_MAX ? n - decided : GROUP_MAX;
-        error = try_group(limiter, requests + decided, part, now_us, deadline, outs + decided);
+        const size_t part = n - decided < most ? n - decided : most;
+        error = try_group(limiter, requests + decided, part, now_us, deadline, many ? many : few, outs + decided);
         if (!error)
             decided += part;
     }
+    free(many);
     stats_add(&limiter->stats, STATS_ERRORS, n - decided);
     inside_leave(limiter, 1);
     return error;

@@ -212,12 +212,18 @@ static int lane_fly(struct redis_engine *engine, struct redis_lane *lane, struct
     return WEIR_OK;
 }
 
-static bool lane_make_flights(struct redis_lane *lane, struct redis_flight_rules rules)
+/* Have two flights with room for n requests. */
+static bool lane_make_flights(struct redis_lane *lane, struct redis_flight_rules rules, size_t n)
 {
+    if (lane->flight && lane->flight->room < n) {
+        redis_flight_free(lane->flight);
+        redis_flight_free(lane->again);
+        lane->flight = lane->again = NULL;
+    }
     if (!lane->flight)
-        lane->flight = redis_flight_make(REDIS_LANE_REQUESTS, rules);
-    if (!lane->again)
-        lane->again = redis_flight_make(REDIS_LANE_REQUESTS, rules);
+        lane->flight = redis_flight_make(n > WEIR_MAX_ALL ? REDIS_LANE_REQUESTS : WEIR_MAX_ALL, rules);
+    if (lane->flight && !lane->again)
+        lane->again = redis_flight_make(lane->flight->room, rules);
     return lane->flight && lane->again;
 }
 
@@ -228,7 +234,7 @@ bool redis_lane_run(struct redis_engine *engine, struct redis_lane *lane, struct
         job->error = WEIR_ETIME;
         return true;
     }
-    if (job->n > REDIS_LANE_REQUESTS || !lane_make_flights(lane, engine->config->rules) ||
+    if (job->n > REDIS_LANE_REQUESTS || !lane_make_flights(lane, engine->config->rules, job->n) ||
         !lane_connect(engine, lane, now_us, deadline_us))
         return false;
     lane->last_used_us = now_us;
