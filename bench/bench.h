@@ -45,6 +45,7 @@ void bench_decisions(struct bench *bench);
 void bench_denials(struct bench *bench);
 void bench_full(struct bench *bench);
 void bench_latency(struct bench *bench);
+void bench_hostile(struct bench *bench);
 void bench_handles(struct bench *bench);
 void bench_batch(struct bench *bench);
 void bench_processes(struct bench *bench);

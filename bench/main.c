@@ -42,6 +42,7 @@ static const struct section SECTIONS[] = {
     { .name = "denials", .run = bench_denials },
     { .name = "full", .run = bench_full },
     { .name = "latency", .run = bench_latency },
+    { .name = "hostile", .run = bench_hostile },
     { .name = "batch", .run = bench_batch },
     { .name = "handles", .run = bench_handles },
     { .name = "modes", .run = WITH_REDIS(bench_modes), .is_usual = true },

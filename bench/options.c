@@ -52,6 +52,7 @@ static const char HELP[] =
     "                     modes       the table above\n"
     "                     memory, growth, floors, decisions, denials, full, latency, batch,\n"
     "                     handles     local mode\n"
+    "                     hostile     decisions while 100 clients molest the control socket\n"
     "                     goals       the goals of local mode, a line each; --keys then only says how far growth\n"
     "                                 goes: 1M by default, 10M with --full\n"
     "                     processes   one machine, four processes: machine mode beside local mode; alone, it adds a\n"

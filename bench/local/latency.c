@@ -5,25 +5,13 @@
  */
 #include <stdio.h>
 
-#include "bench.h"
-#include "measure/hist.h"
+#include "local/sections.h"
 #include "measure/timer.h"
 
 static const double QUANTILES[] = { 0.5, 0.99, 0.999 };
 static const char *const QUANTILE_NAMES[] = { "p50 ns", "p99 ns", "p99.9 ns" };
-#define QUANTILES_LEN 3
 
-struct timed { /* a limiter whose decisions are timed one by one */
-    work_function *work;
-    void *subject;
-    const char *name;
-    size_t cursor; /* the place in the stream */
-    struct hist hist;
-    struct sample quantiles[QUANTILES_LEN], max;
-};
-
-/* Time decisions for about `seconds`, continuing where the last run stopped. */
-static void run_timed(struct timed *timed, const struct stream *stream, double seconds)
+void latency_run(struct timed *timed, const struct stream *stream, double seconds)
 {
     int64_t end_ns = clock_ns(CLOCK_MONOTONIC) + (int64_t)(seconds * 1e9);
     while (clock_ns(CLOCK_MONOTONIC) < end_ns) {
@@ -42,20 +30,32 @@ static double hist_ns(double ticks, uint64_t overhead_ticks)
     return net > 0 ? net * timer_tick_ns() : 0;
 }
 
+void latency_note(struct timed *timed, uint64_t overhead_ticks)
+{
+    for (int quantile = 0; quantile < TIMED_QUANTILES; quantile++)
+        sample_add(&timed->quantiles[quantile],
+                   hist_ns(hist_quantile(&timed->hist, QUANTILES[quantile]), overhead_ticks));
+    sample_add(&timed->max, hist_ns((double)timed->hist.max, overhead_ticks));
+}
+
+void latency_report(struct report *report, const struct timed *timed)
+{
+    for (int quantile = 0; quantile < TIMED_QUANTILES; quantile++)
+        report_sample(report, QUANTILE_NAMES[quantile], &timed->quantiles[quantile]);
+    report_sample(report, "max ns", &timed->max);
+}
+
 static void measure_timed(struct bench *bench, struct timed *timed, int n, const struct stream *stream)
 {
     uint64_t overhead_ticks = timer_overhead_ticks();
     for (int i = 0; i < n; i++)
-        run_timed(&timed[i], stream, bench->seconds / 4); /* warm up */
+        latency_run(&timed[i], stream, bench->seconds / 4); /* warm up */
     for (int repeat = 0; repeat < bench->repeats; repeat++) {
         for (int i = 0; i < n; i++) {
             struct timed *one = &timed[repeat % 2 == 0 ? i : n - 1 - i];
             hist_clear(&one->hist);
-            run_timed(one, stream, bench->seconds);
-            for (int quantile = 0; quantile < QUANTILES_LEN; quantile++)
-                sample_add(&one->quantiles[quantile],
-                           hist_ns(hist_quantile(&one->hist, QUANTILES[quantile]), overhead_ticks));
-            sample_add(&one->max, hist_ns((double)one->hist.max, overhead_ticks));
+            latency_run(one, stream, bench->seconds);
+            latency_note(one, overhead_ticks);
         }
     }
 }
@@ -78,9 +78,7 @@ static void measure_latency(struct bench *bench, uint64_t keys, enum skew skew)
         report_text(bench->report, "limiter", timed[i].name);
         report_count(bench->report, "keys", keys);
         report_text(bench->report, "skew", skew_name(skew));
-        for (int quantile = 0; quantile < QUANTILES_LEN; quantile++)
-            report_sample(bench->report, QUANTILE_NAMES[quantile], &timed[i].quantiles[quantile]);
-        report_sample(bench->report, "max ns", &timed[i].max);
+        latency_report(bench->report, &timed[i]);
         if (i == 1)
             report_sample(bench->report, "p50 ratio", &ratio);
     }

@@ -3,6 +3,26 @@
 #define BENCH_SECTIONS_H
 
 #include "bench.h"
+#include "measure/hist.h"
+
+/* ---- latency.c ---- */
+
+#define TIMED_QUANTILES 3 /* p50, p99 and p99.9 */
+
+struct timed { /* a limiter whose decisions are timed one by one */
+    work_function *work;
+    void *subject;
+    const char *name;
+    size_t cursor; /* the place in the stream */
+    struct hist hist;
+    struct sample quantiles[TIMED_QUANTILES], max;
+};
+
+/* Time decisions for about `seconds`, continuing where the last run stopped; add the histogram's quantiles, without the
+ * overhead, to the samples; report these. */
+void latency_run(struct timed *timed, const struct stream *stream, double seconds);
+void latency_note(struct timed *timed, uint64_t overhead_ticks);
+void latency_report(struct report *report, const struct timed *timed);
 
 /* ---- batch.c ---- */
 

@@ -1,5 +1,7 @@
 /* test_control.c - the control socket: what it answers, who may connect, and clients that are slow, many or mad. */
 #include "control/answer.h"
+#include "core/ground/clock.h"
+#include "core/limiter/top_keys.h"
 #include "support.h"
 
 #include <errno.h>
@@ -290,6 +292,52 @@ TEST(hundred_that_say_nothing_keep_nobody_out, 60)
     for (int i = MANY - CONTROL_CLIENTS; i < MANY; i++)
         close(fds[i]);
     ck_assert_has(ask("stats\n"), "limiter ");
+}
+
+/* The two locks that the answers take are held here, so the control socket's thread can get no further, and this thread
+ * would stop for ever if a decision took one of them. */
+TEST(decisions_take_no_lock_that_clients_can_keep_busy, 60)
+{
+    CONTROL_SCENE(scene, .top_keys = WEIR_MAX_TOP_KEYS);
+    weir_limit *api = scene_define_text(&scene, "api", "token_bucket limit=1000 period=1h");
+    weir_limit *login = scene_define_text(&scene, "login", "fixed_window limit=5 period=1h");
+    taken(api, "known", 1);
+    lock_take(&scene.limiter->mutex);
+    top_keys_hold(scene.limiter->top_keys);
+    const int stats = client_connect(), top = client_connect();
+    client_say(stats, "stats\n", 6);
+    client_say(top, "top 1024\n", 9);
+    for (int i = 0; i < 5; i++) {
+        ck_assert(taken(api, "known", 1).allowed);
+        ck_assert(taken(login, "new", 1).allowed);
+    }
+    top_keys_go_on(scene.limiter->top_keys);
+    lock_give(&scene.limiter->mutex);
+    ck_assert_has(client_hear(stats), "limit name=api allowed=6 ");
+    ck_assert_str_eq(client_hear(top), "end\n");
+}
+
+/* Only a denial that is counted for `top` may wait, for one reading of at most WEIR_MAX_TOP_KEYS counts, and many clients
+ * share a reading. */
+TEST(many_who_ask_for_top_keys_share_a_reading, 60)
+{
+    uint64_t before = 0;
+    int readings = 0;
+    CONTROL_SCENE(scene, .top_keys = WEIR_MAX_TOP_KEYS);
+    weir_limit *api = scene_define_text(&scene, "api", "fixed_window limit=1 period=1h");
+    const int64_t begin_us = clock_monotonic_us();
+    taken(api, "a", 1);
+    for (int i = 0; i < MANY; i++) {
+        scene.now_us += WEIR_SECOND; /* every denial is counted, and a reading would tell of it */
+        taken(api, "a", 1);
+        const char *denied = strstr(ask("top 1\n"), "denied=");
+        ck_assert_ptr_nonnull(denied);
+        const uint64_t now = strtoull(denied + strlen("denied="), NULL, 10);
+        readings += now != before;
+        before = now;
+    }
+    ck_assert_int_le(readings, 1 + (clock_monotonic_us() - begin_us) / CONTROL_TOP_US);
+    ck_assert_int_ge(readings, 1);
 }
 
 /* ---- Threads ---- */
