@@ -322,7 +322,7 @@ TEST(rules_that_no_key_names_make_room_for_new_ones, 60)
 TEST(a_damaged_state_counts_as_used_up_and_damaged_keys_begin_anew, 60)
 {
     folder_make();
-    OPEN_SCENE(scene, SHARED(.instances = 1));
+    OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .shared = path, .max_keys = 1)); /* one stripe */
     scene.log_allowed = true;
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
     ck_assert(taken(limit, "a", 3).allowed);

@@ -158,7 +158,9 @@ static void file_size(struct machine_facts *facts, int64_t max_keys)
     uint64_t keys = (uint64_t)max_keys;
     facts->max_keys = keys;
     facts->stripes = 1;
-    while (facts->stripes < MACHINE_MAX_STRIPES && keys / (2 * facts->stripes) >= MACHINE_KEYS_PER_STRIPE)
+    while (facts->stripes < MACHINE_MAX_STRIPES &&
+           keys / (2 * facts->stripes) >=
+               (facts->stripes < MACHINE_FEW_STRIPES ? MACHINE_FEW_KEYS_PER_STRIPE : MACHINE_KEYS_PER_STRIPE))
         facts->stripes *= 2;
     keys = (keys + facts->stripes - 1) / facts->stripes;
     facts->cells = machine_rounded(keys + (facts->stripes > 1 ? 6 * file_root(keys) : 0), 16);

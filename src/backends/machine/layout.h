@@ -31,13 +31,16 @@
 
 #define MACHINE_MAGIC UINT64_C(0x0a6d656d72696577) /* "weirmem\n" in memory */
 #define MACHINE_BEGUN UINT64_C(0x0a77656e72696577) /* "weirnew\n": being made; the process may have died over it */
-#define MACHINE_VERSION 2
+#define MACHINE_VERSION 3
 
 #define MACHINE_SLOTS 4096 /* processes that may use a file at the same time */
 #define MACHINE_MIN_RULES 512
 #define MACHINE_MAX_RULES 65536
 #define MACHINE_KEYS_PER_RULE 256
 #define MACHINE_KEYS_PER_STRIPE 4096
+#define MACHINE_FEW_KEYS_PER_STRIPE \
+    64 /* until there are as many stripes as processes that often wait for one another */
+#define MACHINE_FEW_STRIPES 8
 #define MACHINE_MAX_STRIPES 1024
 #define MACHINE_MAX_KEYS (INT64_C(1) << 31)
 
@@ -101,15 +104,19 @@ struct machine_stripe {
     _Atomic uint64_t journal_len;      /* writes of a change that is decided; 0: none. See journal.h */
     _Atomic uint64_t room;             /* the first free cell, or 0, and `bump` in the upper half */
     _Atomic uint64_t counts;           /* keys, and free cells in the list in the upper half */
-    _Atomic uint64_t repairs;          /* odd: a repair is under way */
+    /* The first writes share a cache line with the lock: it moves as a whole to a process that takes the lock after
+     * another one, and a decision for a known key writes two words. */
+    struct machine_write journal[MACHINE_JOURNAL];
+    _Atomic uint64_t repairs; /* odd: a repair is under way */
     _Atomic uint64_t evictions;
     _Atomic uint64_t damages; /* states and stripes that were found damaged */
     /* Hints for sweeps, see room.c: the next bucket; the time at which the first of the keys seen since bucket 0 becomes
      * idle; and the same of the last full round. */
     _Atomic uint64_t hand;
     _Atomic int64_t soonest_us, known_soonest_us;
-    struct machine_write journal[MACHINE_JOURNAL];
 };
+
+_Static_assert(offsetof(struct machine_stripe, journal) == 32, "two writes fit into the lock's line");
 
 #define MACHINE_CELL_WORDS 8
 #define MACHINE_CELL_HEAD 2   /* words before a cell's content */
