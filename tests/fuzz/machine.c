@@ -1,6 +1,6 @@
 /* machine.c - a shared file whose bytes change under a limiter: bits that flip, words and pieces that are overwritten.
  *
- * The input is a list of acts: requests for a few keys of three limits, and damage anywhere in the file behind what a
+ * The input is a list of acts: requests for a few keys of three limits, lists of all keys, and damage anywhere in the file behind what a
  * process copies when it opens it. Properties:
  *
  *     - nothing crashes, and nothing is read or written outside of the file
@@ -29,15 +29,21 @@ static int64_t fuzz_clock(void *user)
     return now_us;
 }
 
-static weir *open_file(const char *path)
+static struct weir_options file_options(const char *path)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
-    weir *limiter;
     options.mode = WEIR_MACHINE;
     options.shared = path;
     options.max_keys = 1;
     options.now_us = fuzz_clock;
     options.quiet = true;
+    return options;
+}
+
+static weir *open_file(const char *path)
+{
+    const struct weir_options options = file_options(path);
+    weir *limiter;
     fuzz_must(weir_open(&options, &limiter) == WEIR_OK, "the file opens: %s", weir_last_message());
     return limiter;
 }
@@ -109,6 +115,34 @@ static void ask(weir_limit *limit, struct feed *feed)
                   "fields in their ranges");
 }
 
+/* ---- The inspector ---- */
+
+static int see(void *user, const struct weir_inspected *key)
+{
+    int *left = user;
+    fuzz_must(key->found == WEIR_FOUND_STATE && key->key.len >= 1 && key->key.len <= WEIR_MAX_KEY_LEN &&
+                  strlen(key->limit) <= WEIR_MAX_NAME_LEN && key->state.used >= 0,
+              "a key with its state");
+    return (*left)-- == 0 ? 1 : WEIR_OK;
+}
+
+static void list_keys(const char *path, struct feed *feed)
+{
+    static const char *const patterns[] = { NULL, "key0*", "key07", "*" };
+    const struct weir_options options = file_options(path);
+    int left = (int)feed_between(feed, 0, 5000);
+    bool existed;
+    weir_inspector *inspector;
+    fuzz_must(weir_inspect_open(&options, &inspector) == WEIR_OK, "it opens: %s", weir_last_message());
+    const char *limit = feed_byte(feed) % 2 ? "limit1" : NULL, *pattern = patterns[feed_byte(feed) % 4];
+    int error = weir_inspect_keys(inspector, limit, pattern, see, &left);
+    fuzz_must(error == WEIR_OK || error == 1 || error == WEIR_EIO || error == WEIR_ETIME, "a documented error, not %d",
+              error);
+    error = weir_inspect_reset(inspector, "limit2", weir_key("key03", 5), &existed);
+    fuzz_must(error == WEIR_OK || error == WEIR_EIO || error == WEIR_ETIME, "a documented error, not %d", error);
+    weir_inspect_close(inspector);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const policies[] = { "token_bucket limit=10 period=1h", "fixed_window limit=10 period=1m",
@@ -129,6 +163,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             damage((const struct machine *)limiter->backend, &feed);
         else if (act % 16 == 1)
             now_us += feed_magnitude(&feed, WEIR_HOUR);
+        else if (act % 64 == 34)
+            list_keys(path, &feed);
         else if (act % 64 == 2)
             define(limiter, act / 64 % LIMITS, policies[feed_byte(&feed) % 4]);
         else
