@@ -138,6 +138,8 @@ static int threads_of_this_process(void)
     return threads;
 }
 
+#define NODES_FULL "cannot be followed: there are 128 nodes already"
+
 TEST_EACH(redirects_to_ever_new_nodes_cause_no_storm_of_threads_or_requests, 2, 120)
 {
     enum { MOST = 128 + 16 };
@@ -153,20 +155,21 @@ TEST_EACH(redirects_to_ever_new_nodes_cause_no_storm_of_threads_or_requests, 2, 
     recover(limit, "foo");
     atomic_store(&node.truths, 0);
     int64_t maps = atomic_load(&node.maps), began_us = wire_now_us();
-    for (int i = 0; i < 500; i++) {
+    int calls = 0;
+    /* With MOVED, the slot's node is gone until a new map arrives. With ASK there are more nodes all the time, on a busy
+     * machine slowly. */
+    for (; calls < 500 || (_i == 1 && !place_logged(&place, NODES_FULL)); calls++) {
         struct timed timed = timed_try(limit, "foo", 1);
         ck_assert(timed.status == WEIR_EIO || timed.status == WEIR_ETIME);
         ck_assert_int_le(timed.took_us, call_most_us(SPEAKER_TIMEOUT_US));
     }
     int64_t took_us = wire_now_us() - began_us;
     maps = atomic_load(&node.maps) - maps;
-    printf("500 calls redirected to ever other nodes: %" PRId64 " ms, %d threads, the map was asked for %" PRId64
+    printf("%d calls redirected to ever other nodes: %" PRId64 " ms, %d threads, the map was asked for %" PRId64
            " times\n",
-           took_us / 1000, threads_of_this_process(), maps);
+           calls, took_us / 1000, threads_of_this_process(), maps);
     ck_assert_int_le(threads_of_this_process(), MOST);
     ck_assert_int_le(maps, 30 + 10 * took_us / WEIR_SECOND);
-    if (_i == 1) /* for the other kind, the slot's node is gone until a new map arrives */
-        ck_assert(place_logged(&place, "cannot be followed: there are 128 nodes already"));
     weir_close(limiter);
     fake_redis_stop(node.fake);
 }

@@ -56,13 +56,21 @@ TEST_EACH(no_submitted_verb_waits_for_a_server_that_is_stopped, 2, 120)
     taken_by_redis(limit, "a", 1);
     atomic_store(&done_count, 0);
     redis_server_pause(&place.server);
+    int settled = 0;
     for (int round = 0; round < ROUNDS; round++) {
         for (int verb = 0; verb < VERBS; verb++) {
+            struct weir_op *op = &all[round][verb].op;
             submitted_fill(&all[round][verb], limit, (enum weir_op_verb)verb);
-            ck_assert_int_eq(weir_submit(limiter, &all[round][verb].op), 1); /* before the server can answer */
+            const int result = weir_submit(limiter, op); /* before the server can answer */
+            if (modes[_i] == WEIR_HYBRID && verb == WEIR_OP_SETTLE && result == WEIR_OK) {
+                note_end(op, result); /* it goes to Redis with the next call for its key */
+                settled++;
+            } else {
+                ck_assert_int_eq(result, 1);
+            }
         }
     }
-    ck_assert_int_eq(atomic_load(&done_count), 0);
+    ck_assert_int_eq(atomic_load(&done_count), settled);
     redis_server_resume(&place.server);
     await_done(ROUNDS * VERBS);
     for (int round = 0; round < ROUNDS; round++)
