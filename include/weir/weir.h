@@ -342,7 +342,7 @@ struct weir_decision { /* 64 bytes */
  *
  * WEIR_EINVAL, WEIR_ENOMEM. In the modes on Redis the call blocks for at most timeout_us and can also return
  * WEIR_ESTATE, WEIR_ECLOSED and, with WEIR_FAIL_ERROR, WEIR_ETIME and WEIR_EIO. The same applies to all verbs
- * below. Refunds and resets return WEIR_ETIME and WEIR_EIO whatever on_failure says. */
+ * below. Refunds and resets return WEIR_ETIME and WEIR_EIO whatever on_failure says; see weir_refund(). */
 WEIR_API int weir_try(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out);
 
 /* Decide as weir_try(), at the time `now_us` (1 to WEIR_MAX_TIME_US) that the caller has read already, as in struct
@@ -389,12 +389,15 @@ WEIR_API int weir_peek(weir_limit *limit, struct weir_key key, int64_t cost, str
 
 /* Return `cost` permits to the key, up to the state of a fresh key. A sliding window takes them from its oldest block,
  * so that its promise holds whichever permits they were. A fixed window takes them from the current window, even if the
- * permits belong to an earlier one. */
+ * permits belong to an earlier one.
+ *
+ * With WEIR_FAIL_LOCAL, refunds and settlements made while Redis is out of reach go there when it returns: up to 16,384
+ * wait, and the call returns WEIR_OK. Those that still wait when the limiter is closed are lost. */
 WEIR_API int weir_refund(weir_limit *limit, struct weir_key key, int64_t cost);
 
 /* Make the key fresh. In hybrid mode other instances notice a reset or a refund only when their leases and remembered
- * denials of the key have expired; a denial lasts for denial_life_us. During an outage a reset or a refund changes
- * nothing and returns an error. */
+ * denials of the key have expired; a denial lasts for denial_life_us. During an outage a reset changes nothing and
+ * returns an error. */
 WEIR_API int weir_reset(weir_limit *limit, struct weir_key key);
 
 /* A request for weir_try_all(), weir_try_batch() or weir_submit(). */
@@ -468,8 +471,8 @@ WEIR_API int weir_reserve_all(weir *w, const struct weir_request *requests, size
  * In hybrid mode the permits of a busy key join a lease, or go to Redis with this instance's next call there.
  *
  * Settle once: a second call corrects a second time. WEIR_EINVAL if *reservation is none. In the modes on Redis also
- * the errors of weir_refund() and weir_charge(): the correction is then lost, except that WEIR_ETIME leaves open
- * whether it was made. Permits that the fallback of an outage has reserved do not come back. */
+ * the errors of weir_refund() and weir_charge(): WEIR_ETIME and WEIR_EIO leave open whether the correction was made, so
+ * do not repeat it. Permits that the fallback of an outage has reserved do not come back. */
 WEIR_API int weir_settle(weir_limit *limit, struct weir_key key, const struct weir_reservation *reservation,
                          int64_t actual);
 

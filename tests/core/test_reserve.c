@@ -110,6 +110,78 @@ TEST(a_settlement_that_the_store_does_not_get_is_an_error, 30)
     ck_assert_int_eq(try_in(place, "a", 1).remaining, 7);
 }
 
+static bool is_cut;
+
+static int64_t say_reachable(struct weir_backend *backend, const struct weir_key *key)
+{
+    return is_cut ? 0 : INT64_MAX;
+}
+
+/* Cut the cable, or mend it; the backend knows. */
+static void cut(struct place *place, bool cuts)
+{
+    place->cable.ops.reachable_us = say_reachable;
+    is_cut = cuts;
+    cable_set(&place->cable, cuts ? CABLE_CUT : CABLE_WELL);
+}
+
+static void never_done(struct weir_op *op, int status)
+{
+    ck_abort_msg("an op that was decided at once ended with %d", status);
+}
+
+TEST(what_comes_back_while_the_store_is_out_of_reach_goes_there_afterwards, 30)
+{
+    PLACE(place, EAGER, NULL, "sliding_window limit=10 period=1h");
+    const struct weir_key key = weir_key_text("a");
+    struct weir_decision decision;
+    struct weir_reservation first, second;
+    must_succeed(weir_reserve(place->limit, key, 4, &decision, &first));
+    must_succeed(weir_reserve(place->limit, key, 4, &decision, &second));
+    ck_assert(try_in(place, "b", 3).allowed);
+    cut(place, true);
+    must_succeed(weir_settle(place->limit, key, &first, 1));
+    struct weir_op op = {
+        .request = { place->limit, key, 2, 0 }, .verb = WEIR_OP_SETTLE, .reservation = second, .done = never_done
+    };
+    ck_assert_int_eq(weir_submit(place->limiter, &op), WEIR_OK);
+    must_succeed(weir_refund(place->limit, weir_key_text("b"), 2));
+    ck_assert_int_eq(place->cable.submits, 0);
+    cut(place, false);
+    ck_assert_int_eq(place->cable.submits, 3);
+    ck_assert_int_eq(try_in(place, "a", 1).remaining, 6);
+    ck_assert_int_eq(try_in(place, "b", 1).remaining, 8);
+    cut(place, true);
+    cut(place, false); /* nothing is sent twice */
+    ck_assert_int_eq(try_in(place, "a", 1).remaining, 5);
+}
+
+TEST(what_waited_until_its_window_has_ended_does_not_come_back, 30)
+{
+    PLACE(place, EAGER, NULL, "fixed_window limit=10 period=10s");
+    struct weir_decision decision;
+    struct weir_reservation reservation;
+    must_succeed(weir_reserve(place->limit, weir_key_text("a"), 4, &decision, &reservation));
+    cut(place, true);
+    must_succeed(weir_settle(place->limit, weir_key_text("a"), &reservation, 0));
+    now_us += 10 * WEIR_SECOND;
+    is_cut = false;
+    atomic_store(&place->cable.fault, CABLE_WELL); /* not told yet */
+    ck_assert_int_eq(try_in(place, "a", 5).remaining, 5);
+    cut(place, false);
+    ck_assert_int_eq(try_in(place, "a", 1).remaining, 4);
+}
+
+TEST(returns_that_wait_end_with_their_limiter, 30)
+{
+    PLACE(place, EAGER, NULL, ten);
+    ck_assert(try_in(place, "a", 3).allowed);
+    cut(place, true);
+    for (int i = 0; i < 3; i++)
+        must_succeed(weir_refund(place->limit, weir_key_text("a"), 1));
+    ck_assert_int_eq(place->cable.submits, 0);
+}
+
 /* ---- A full table, shadow limits ---- */
 
 static void reserve_on_a_full_table(enum weir_on_full on_full, int64_t permits, int64_t remaining)

@@ -150,7 +150,9 @@ static void check(struct sim *sim, const struct asked *asked, int64_t now_us, co
     if (what == REDIS_FRESH)
         state_charge(&asked->plan, found.state, now_us, 0);
     cell_decide(&found, asked, now_us, &decision);
-    const int64_t charged = asked->verb == WEIR_TAKE && decision.allowed ? asked->cost + decision.ahead : 0;
+    const int64_t charged = asked->verb == WEIR_CHARGE                     ? asked->cost - decision.ahead
+                            : asked->verb == WEIR_TAKE && decision.allowed ? asked->cost + decision.ahead
+                                                                           : 0;
     if (memcmp(&decision, expected, sizeof decision) != 0 || number_read(bytes + 7) != charged)
         violation(sim, "the script charged %lld of limit%d key%d, remaining %lld; the store %lld, remaining %lld",
                   (long long)number_read(bytes + 7), asked->limit, asked->key, (long long)decision.remaining,

@@ -14,6 +14,7 @@
 #include "core/api/group.h"
 #include "core/api/reserve.h"
 #include "core/ground/cancel.h"
+#include "core/outage/returns_kept.h"
 #include "core/outage/settle.h"
 
 #include <stdlib.h>
@@ -111,6 +112,8 @@ static int submit(struct weir *limiter, struct weir_op *op)
     int64_t now_us = WEIR_OWN_CLOCK;
     int result = group_time(limiter, &op->request, 1, &now_us);
     struct weir_backend_request request = op_request(op, now_us);
+    if (!result && request.verb == WEIR_REFUND && returns_keep(limiter, &request, &op->decision))
+        return WEIR_OK;
     if (!result) {
         const int64_t deadline = deadline_us(limiter);
         memcpy(&op->opaque[OP_DONE], &op->done, sizeof op->done);

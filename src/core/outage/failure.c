@@ -22,6 +22,7 @@
 #include "core/limiter/events.h"
 #include "core/limiter/own_ops.h"
 #include "core/limiter/request.h"
+#include "core/outage/returns_kept.h"
 #include "core/outage/settle.h"
 
 #include <stdlib.h>
@@ -43,6 +44,7 @@ int failure_init(struct weir *limiter, const struct weir_options *options)
     limiter->outage->open_for_us = options->open_for_us;
     limiter->outage->retry_us = options->outage_retry_us;
     limiter->outage->answered = 1;
+    returns_init(&limiter->outage->kept);
     const bool knows = limiter->fallback && !options->outage_cold;
     if (knows)
         limiter->outage->known = calloc(1, sizeof *limiter->outage->known);
@@ -55,6 +57,7 @@ int failure_init(struct weir *limiter, const struct weir_options *options)
 
 void failure_free(struct weir *limiter)
 {
+    returns_drop(limiter);
     settle_free(limiter);
     free(limiter->outage->known);
     free(limiter->outage);
@@ -219,6 +222,7 @@ void failure_split(struct weir *limiter)
 
 void failure_begin_in_child(struct weir *limiter)
 {
+    returns_drop(limiter);
     settle_begin_in_child(limiter);
     limiter->outage->answered++; /* what the parent's fallback admitted is not owed here */
     if (limiter->outage->settle.is_on)
@@ -414,6 +418,8 @@ int failure_decide(struct weir *limiter, struct weir_backend_request *requests, 
     const bool is_calm = !is_due &&
                          !(atomic_load_explicit(&limiter->outage->word, memory_order_relaxed) & OUTAGE_LASTS);
     int error = WEIR_OK;
+    if (requests[0].verb == WEIR_REFUND && returns_keep(limiter, requests, out))
+        return WEIR_OK;
     if (is_due && requests[0].verb != WEIR_REFUND && requests[0].verb != WEIR_CHARGE) { /* these need no answer */
         if (deadline_us < 0)
             deadline_us = clock_monotonic_us() - deadline_us; /* settling and deciding share the span */

@@ -6,6 +6,14 @@
 #include "core/outage/known.h"
 #include "core/outage/settle_state.h"
 
+/* Returns that wait for the backend: returns_kept.h. All (s) */
+struct kept_returns {
+    struct kept_return *first, **end;
+    size_t count;
+    size_t unseen;   /* of these, from the first on, that the sending has not come to */
+    bool is_sending; /* a thread sends, or an answer is under way */
+};
+
 /* (a) atomic, (s) settle.mutex, (c) constant */
 struct outage {
     _Atomic uint64_t word;         /* (a) readers, (s) writers: outage.c */
@@ -21,6 +29,7 @@ struct outage {
     atomic_bool is_split;          /* (a) the last outage continues one that no answer has ended */
     struct known *known;           /* (c) what was left of keys; NULL: outages begin without permits */
     struct settle settle;          /* what is owed */
+    struct kept_returns kept;      /* what is to be given back */
 };
 
 /* An outage, as its requests to the fallback and its record name it. */
