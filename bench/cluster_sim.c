@@ -107,6 +107,23 @@ static double look_calls(const struct outcome *outcome)
     return (double)outcome->calls_a_second;
 }
 
+/* Say what the largest number of instances does at twice the limit. */
+static void verdict(struct report *report, const struct outcomes *outcomes)
+{
+    char text[400];
+    if (outcomes->n == 0)
+        return;
+    const struct outcome *last = &outcomes->all[outcomes->n - 1];
+    snprintf(
+        text, sizeof text,
+        "With %lld instances and a demand of %lld %% of the limit, hybrid mode admits %.1f %% of what one limit for all "
+        "would. It denies %.2f %% of the requests wrongly, and makes %lld calls to Redis a second where distributed mode "
+        "makes %lld.",
+        last->instances, last->demand_percent, look_admitted(last), look_denied(last), last->calls_a_second,
+        last->asked / 10);
+    report_page_verdict(report, text);
+}
+
 bool cluster_sim(int most, struct report *report)
 {
     struct outcomes outcomes = { .n = 0 };
@@ -134,6 +151,7 @@ bool cluster_sim(int most, struct report *report)
         "Redis and back. Wrongly denied: so many more would have been admitted by one limit for all");
     for (int i = 0; i < outcomes.n; i++)
         outcome_report(report, &outcomes.all[i]);
+    verdict(report, &outcomes);
     draw(report, &outcomes, "What is admitted",
          "100 is what one limit for all would admit. Permits that lie in leases of instances that do not need them are "
          "missing.",

@@ -165,6 +165,15 @@ void report_page_section(struct report *report)
         page_element(report->page, "p", has_bars ? NULL : "note", "%s", report->notes[i]);
 }
 
+void report_page_verdict(struct report *report, const char *sentence)
+{
+    if (!report->page)
+        return;
+    fputs("<div class=\"verdict\">", report->page);
+    page_element(report->page, "p", NULL, "%s", sentence);
+    fputs("</div>\n", report->page);
+}
+
 void report_curves(struct report *report, const char *heading, const char *caption, const struct report_curves *curves)
 {
     char first[MAX_TEXT], last[MAX_TEXT], most_text[MAX_TEXT], number[MAX_TEXT / 3];

@@ -37,6 +37,9 @@ void report_heading(struct report *report, const char *words);
 /* Add a sentence below the section's table. */
 void report_note(struct report *report, const char *sentence);
 
+/* Begin the page of results, if there is one, with a sentence. */
+void report_page_verdict(struct report *report, const char *sentence);
+
 /* Draw up to 3 curves over x, which is logarithmic, on the page of results, if there is one. */
 struct report_curves {
     const char *names[3];

@@ -26,6 +26,8 @@ awk '/^[0-9]+ +[0-9]+ / && ($3 < 90 || $3 > 101 || $4 > 10 || $5 < 1) { print; b
 for heading in 'What is admitted' 'What is denied wrongly' 'Calls to Redis a second'; do
     grep -q "<h2>$heading" "$scratch/results/results.html" || fail "the page has no chart: $heading"
 done
+grep -q 'class="verdict"><p>With 3 instances and a demand of 200 % of the limit, hybrid mode admits' \
+    "$scratch/results/results.html" || fail 'the page has no verdict'
 [ "$(grep -o '<polyline' "$scratch/results/results.html" | wc -l)" -eq 9 ] || fail 'the charts have no curves'
 grep -q '"instances": 3, ' "$scratch/results/results.json" || fail 'the JSON has no rows'
 grep -E '^[0-9]+ +[0-9]+ ' "$scratch/table" >"$scratch/first"

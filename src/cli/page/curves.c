@@ -28,11 +28,18 @@ void page_draw_curves(FILE *page, const struct page_curves *curves)
         page_say(page, "%s", curves->names[c]);
         fputs("</span>", page);
     }
+    if (curves->mark_name) {
+        fputs("<span><svg viewBox=\"0 0 20 8\" aria-hidden=\"true\"><path class=\"mark\" d=\"M10 0V8\"/></svg>", page);
+        page_say(page, "%s", curves->mark_name);
+        fputs("</span>", page);
+    }
     fputs("</figcaption><div class=\"axis\">", page);
     page_element(page, "span", NULL, "%s", curves->most);
     fputs("</div><svg viewBox=\"0 0 1000 100\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"", page);
     page_say(page, "%s", curves->label);
     fputs("\">", page);
+    if (curves->mark_name)
+        fprintf(page, "<path class=\"mark\" d=\"M%.1f 0V100\"/>", place_x(curves, curves->mark));
     for (size_t c = 0; c < shown; c++) {
         fprintf(page, "<polyline class=\"c%zu\" points=\"", c);
         for (size_t i = 0; i < curves->count; i++)

@@ -27,20 +27,22 @@ static const char STYLE[] =
     "border-bottom:1px solid var(--line);vertical-align:top}th{font-weight:600}th.row{font-weight:400;min-width:11rem}"
     "td.n,th.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}"
     "td.key{overflow-wrap:anywhere;min-width:9rem}td.key code{display:inline-block;min-width:15rem}td.bar{width:25%;min-width:5rem;padding-top:.55rem}\n"
-    "svg{display:block;width:100%}.meter{height:.45rem;max-width:12rem}td.bar .meter{height:.8rem;max-width:none}figure{margin:.4rem 0 1rem}"
+    "svg{display:block;width:100%}.meter{height:.45rem;width:5.5rem}td.bar .meter{height:.8rem;width:100%}figure{margin:.4rem 0 1rem}"
     "figure svg{height:9rem;border-left:1px solid var(--line);border-bottom:1px solid var(--line)}"
     "figure.small svg{height:3rem}.axis{display:flex;justify-content:space-between;gap:1rem;color:var(--soft);"
     "font-size:.85rem}\n"
     ".admitted{fill:var(--admitted)}.denied{fill:var(--denied)}.plain{fill:var(--third)}.floor{fill:var(--soft)}"
     ".c0,.c1,.c2{fill:none;stroke-width:2;vector-effect:non-scaling-stroke}.c0{stroke:var(--denied)}"
     ".c1{stroke:var(--admitted);stroke-dasharray:7 3}.c2{stroke:var(--third);stroke-dasharray:2 3}"
+    ".mark{fill:none;stroke:var(--soft);stroke-width:1;vector-effect:non-scaling-stroke}"
     ".legend svg{display:inline-block;width:1.6rem;height:.7rem;border:0;margin:0 .3rem 0 0}"
     ".legend span{margin-right:1rem;white-space:nowrap}\n"
     "@media (max-width:30rem){body{padding:.6rem;font-size:15px}th,td{padding-right:.4rem}"
-    "td.key{min-width:6rem}td.key code{min-width:8rem}td.bar{min-width:3rem;width:16%}}\n"
+    "th.row{min-width:7rem}td:not(.bar) .meter{width:3rem}td.key{min-width:6rem}td.key code{min-width:8rem}td.bar{min-width:3rem;width:16%}"
+    ".wide td.bar{display:none}.wide th.n{white-space:normal}}\n"
     "@media print{:root{--ink:#000;--soft:#333;--paper:#fff;--line:#999;--card:#fff;--admitted:#1f78b4;"
     "--denied:#c2500a;--plain:#4b6a88;--third:#5b7f1d}body{max-width:none;padding:0;font-size:10pt}"
-    "section,figure,tr{break-inside:avoid}.scroll{overflow:visible}svg{print-color-adjust:exact}}\n";
+    "figure,tr{break-inside:avoid}h2,h3,caption,thead{break-after:avoid}.scroll{overflow:visible}svg{print-color-adjust:exact}}\n";
 
 FILE *page_open(const char *path, const char *title)
 {
@@ -146,13 +148,16 @@ void page_section_end(FILE *page)
 
 void page_table(FILE *page, const char *caption, const char *headings)
 {
-    fputs("<div class=\"scroll\"><table>", page);
+    size_t columns = 1;
+    for (const char *at = headings; *at; at++)
+        columns += *at == '|';
+    fprintf(page, "<div class=\"scroll\"><table%s>", columns > 5 ? " class=\"wide\"" : "");
     page_element(page, "caption", NULL, "%s", caption);
     fputs("\n<thead><tr>", page);
     for (size_t len = 0;; headings += len + 1) {
         len = strcspn(headings, "|");
         const bool is_number = *headings == '#';
-        fputs(len ? is_number ? "<th scope=\"col\" class=\"n\">" : "<th scope=\"col\">" : "<td>", page);
+        fputs(!len ? "<td class=\"bar\">" : is_number ? "<th scope=\"col\" class=\"n\">" : "<th scope=\"col\">", page);
         page_span(page, (struct span){ headings + is_number, len - is_number });
         fputs(len ? "</th>" : "</td>", page);
         if (headings[len] == '\0')

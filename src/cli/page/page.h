@@ -34,7 +34,8 @@ __attribute__((format(printf, 4, 5))) void page_element(FILE *page, const char *
 void page_section(FILE *page, const char *heading);
 void page_section_end(FILE *page);
 
-/* Start a table; `headings` are separated by |, and those that begin with # are of numbers. End it. */
+/* Start a table; `headings` are separated by |, those that begin with # are of numbers,
+ * and empty ones of bars. A narrow screen leaves out the bars of a table with more than five columns. End it. */
 void page_table(FILE *page, const char *caption, const char *headings);
 void page_table_end(FILE *page);
 
@@ -51,6 +52,8 @@ struct page_curves {
     size_t count;
     bool is_logarithmic;                 /* x only */
     const char *x_first, *x_last, *most; /* labels of the axes */
+    const char *mark_name;               /* of a vertical line at `mark`; NULL: none */
+    double mark;
 };
 
 /* Draw lines over one axis, from 0 to the largest value. */

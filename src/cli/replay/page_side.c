@@ -12,6 +12,16 @@ static void write_policy(FILE *page, const struct named_policy *policy)
     fputs("</code>", page);
 }
 
+static void write_extreme(FILE *page, const char *which, const struct named_policy *policy, const struct side *side)
+{
+    char denied[PAGE_NUMBER_SIZE], hit[PAGE_NUMBER_SIZE], all[PAGE_NUMBER_SIZE];
+    fprintf(page, "<p>%s: ", which);
+    write_policy(page, policy);
+    page_say(page, " would have denied %s requests and hit %s of %s clients.", page_number(side->denied, denied),
+             page_number(side->keys_denied, hit), page_number(side->keys, all));
+    fputs("</p>", page);
+}
+
 static void write_rows(FILE *page, const struct rows *rows, const struct policies *policies, const struct side *sides)
 {
     uint64_t most = 1, most_keys = 1;
@@ -49,17 +59,23 @@ int page_side_write(const struct rows *rows, const struct policies *policies, co
         low = sides[i].denied < sides[low].denied ? i : low;
         high = sides[i].denied > sides[high].denied ? i : high;
     }
-    fputs("<div class=\"verdict\"><p>", page);
-    page_element(page, "strong", NULL, "Of %s requests, between %s and %s would have been denied.",
-                 page_number(rows->total, requests), page_number(sides[low].denied, least),
-                 page_number(sides[high].denied, most));
-    fputs("</p><p>Fewest: ", page);
-    write_policy(page, &policies->all[low]);
-    page_say(page, " denies something to %s of the clients.", page_number(sides[low].keys_denied, least));
-    fputs("</p><p>Most: ", page);
-    write_policy(page, &policies->all[high]);
-    page_say(page, " denies something to %s of the clients.", page_number(sides[high].keys_denied, most));
-    fputs("</p></div>\n", page);
+    page_number(rows->total, requests);
+    page_number(sides[low].denied, least);
+    page_number(sides[high].denied, most);
+    fprintf(page, "<div class=\"verdict%s\"><p>", sides[high].denied ? "" : " good");
+    if (sides[high].denied == 0)
+        page_element(page, "strong", NULL, "None of the policies would have denied any of %s requests.", requests);
+    else if (sides[low].denied == sides[high].denied)
+        page_element(page, "strong", NULL, "Each policy would have denied %s of %s requests.", most, requests);
+    else
+        page_element(page, "strong", NULL, "Of %s requests, between %s and %s would have been denied.", requests, least,
+                     most);
+    fputs("</p>", page);
+    if (sides[low].denied < sides[high].denied) {
+        write_extreme(page, "Fewest", &policies->all[low], &sides[low]);
+        write_extreme(page, "Most", &policies->all[high], &sides[high]);
+    }
+    fputs("</div>\n", page);
     page_section(page, "Each policy applied alone");
     page_table(page, "A replay is exact: every difference is the policies'. Ratios are to the first policy.",
                "policy|#denied|#share|#to first||#clients denied|");

@@ -58,10 +58,10 @@ static void write_limits(FILE *page, const struct suggest *suggest, const struct
     page_section_end(page);
 }
 
-static void draw_curve(FILE *page, const struct findings *findings)
+static void draw_curve(FILE *page, const struct findings *findings, uint64_t best)
 {
     double limits[CURVE_POINTS], requests[CURVE_POINTS], clients[CURVE_POINTS], highest = 0;
-    char first[64], last[64], most[64];
+    char first[64], last[64], most[64], mark[64];
     const size_t count = findings->curve_count;
     for (size_t i = 0; i < count; i++) {
         limits[i] = (double)findings->curve[i].limit;
@@ -72,6 +72,7 @@ static void draw_curve(FILE *page, const struct findings *findings)
     }
     snprintf(first, sizeof first, "limit %.0f", limits[0]);
     snprintf(last, sizeof last, "limit %.0f", limits[count - 1]);
+    snprintf(mark, sizeof mark, "the suggested limit, %llu", (unsigned long long)best);
     snprintf(most, sizeof most, "top: %.3g %%", highest);
     page_draw_curves(page, &(struct page_curves){ .label = "share of requests and of clients denied, by limit",
                                                   .names = { "requests denied", "clients denied" },
@@ -80,7 +81,9 @@ static void draw_curve(FILE *page, const struct findings *findings)
                                                   .count = count,
                                                   .x_first = first,
                                                   .x_last = last,
-                                                  .most = most });
+                                                  .most = most,
+                                                  .mark_name = mark,
+                                                  .mark = (double)best });
 }
 
 static void write_curve(FILE *page, const struct suggest *suggest, const struct findings *findings)
@@ -91,10 +94,14 @@ static void write_curve(FILE *page, const struct suggest *suggest, const struct 
              suggest->periods[findings->period]);
     page_section(page, "What smaller and larger limits would deny");
     if (findings->curve_count > 1)
-        draw_curve(page, findings);
-    page_table(page, caption, "|#limit|#requests denied|#share||#clients denied|#share");
+        draw_curve(page, findings, best);
+    page_table(page, caption, "choice|#limit|#requests denied|#share||#clients denied|#share");
     for (size_t i = 0; i < findings->curve_count; i++) {
-        fprintf(page, "<tr><td>%s</td>", findings->curve[i].limit == best ? "suggested" : "");
+        const uint64_t limit = findings->curve[i].limit;
+        fprintf(page, "<tr><td>%s</td>",
+                limit < best   ? "tighter"
+                : limit > best ? "looser"
+                               : "<strong>suggested</strong>");
         write_found(page, findings, &findings->curve[i], findings->curve[0].outcome.denied);
     }
     page_table_end(page);

@@ -48,10 +48,17 @@ verdict 'a page without denials says how close the closest came' $?
 run 0 replay -p "$once" -p 'fixed_window limit=9 period=1h' --compare --html side.html && whole side.html &&
     has side.html 'Of 120 requests, between 93 and 117 would have been denied.' '0.79'
 verdict '--compare writes a page, too' $?
+run 0 replay -p 'fixed_window limit=500 period=1h' -p 'fixed_window limit=900 period=1h' --compare --html side.html &&
+    has side.html 'None of the policies would have denied any of 120 requests.'
+verdict 'its verdict says so if no policy denies anything' $?
+run 0 replay -p "$once" -p 'fixed_window limit=1 period=2h' --compare --html side.html &&
+    has side.html 'Each policy would have denied 117 of 120 requests.'
+verdict 'and if all policies deny the same number' $?
 run 0 replay -p "$once" --decisions --html decided.html && [ "$(wc -l <out)" -eq 120 ] && cmp -s decided.html page.html
 verdict 'the page is the same beside decisions' $?
 run 0 suggest --deny-requests 30 --deny-clients 100 --period 1h --html suggest.html && whole suggest.html &&
-    has suggest.html "<code>$(sed 1q out)</code>" '<polyline' '&#60;script&#62;' 'The clients that the suggested limit hits'
+    has suggest.html "<code>$(sed 1q out)</code>" '<polyline' '&#60;script&#62;' 'The clients that the suggested limit hits' \
+    '<path class="mark" d="M' '<strong>suggested</strong>'
 verdict 'suggest writes a page with its curve' $?
 run 1 replay -p "$once" --html no/folder.html && has err 'no/folder.html'
 verdict 'a page that cannot be written is an error' $?
