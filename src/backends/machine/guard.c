@@ -5,11 +5,25 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static struct guard *_Atomic guards;
 static struct sigaction guard_before; /* written before the handler is installed */
 static uintptr_t guard_page;          /* the size of a page; the same */
+
+/* Map an empty page, by the system call itself: mmap() is not among the functions that a handler may call, and
+ * ThreadSanitizer takes it for a write, which would be a race with the threads that use the page. */
+static bool guard_map(uintptr_t page)
+{
+#ifdef SYS_mmap2
+    const long call = SYS_mmap2;
+#else
+    const long call = SYS_mmap;
+#endif
+    return syscall(call, page, guard_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0L) !=
+           -1;
+}
 
 /* Put an empty page where one is missing. False: the address is in no guarded file. */
 static bool guard_mend(uintptr_t at)
@@ -19,8 +33,7 @@ static bool guard_mend(uintptr_t at)
         if (at - atomic_load_explicit(&guard->from, memory_order_relaxed) >= len)
             continue;
         atomic_store_explicit(&guard->is_lost, true, memory_order_relaxed);
-        return mmap((void *)(at & ~(guard_page - 1)), guard_page, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
+        return guard_map(at & ~(guard_page - 1));
     }
     return false;
 }
