@@ -316,7 +316,7 @@ static int64_t lives_act(struct scene *scene, weir_limit *limit, const struct de
     return steps;
 }
 
-/* Some 6 deaths of each act, spread over its instructions; with WEIR_TEST_FULL one at each of them. */
+/* Two deaths of each act, spread over its instructions; with WEIR_TEST_FULL one at each of them. */
 TEST_EACH(a_process_killed_at_any_instruction_holds_up_no_other, sizeof deaths / sizeof *deaths, 120)
 {
     const struct death *death = &deaths[_i];
@@ -328,7 +328,7 @@ TEST_EACH(a_process_killed_at_any_instruction_holds_up_no_other, sizeof deaths /
     lives_prepare(limit);
     const int64_t all = lives_act(&scene, limit, death, INT64_MAX);
     const struct verdict after = judge_look(&scene, limit);
-    const int64_t stride = full_or(1, all / 6 + 1);
+    const int64_t stride = full_or(1, all / 2 + 1);
     for (int64_t at = chance_between(&chance, 1, stride); at < all; at += stride) {
         lives_prepare(limit);
         lives_act(&scene, limit, death, at);
