@@ -1,12 +1,13 @@
 /* callers.c - decisions of many threads through Redis: weir's distributed mode next to a pool of blocking connections.
  *
  * All callers and weir's own thread share one processor; the server has another. As on a busy machine, the processor
- * time of either side thus bounds the decisions per second.
+ * time of either side thus bounds the decisions per second. A second table has one thread that wants many decisions.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "redis/pool.h"
+#include "redis/submitted.h"
 #include "redis/ways.h"
 
 #define GOAL_CALLERS 64
@@ -47,6 +48,49 @@ static void callers_compare(struct bench *bench, const struct load *loads, int w
     }
 }
 
+/* ---- Many decisions of one thread ---- */
+
+#define GOAL_BATCH 1.0 /* a batch must not be slower than submitting one by one */
+
+static void many_compare(struct bench *bench, const struct load *loads, int way)
+{
+    struct sample ratio = sample_ratio(&loads[way].per_second, &loads[0].per_second);
+    report_sample(bench->report, "times the submitted", &ratio);
+    report_goal(bench->report, "decisions/s in batches of 256 relative to 256 submitted at a time", &ratio, AT_LEAST,
+                GOAL_BATCH);
+}
+
+static void measure_many(struct bench *bench, const struct store *store)
+{
+    static const int one[] = { 1, 0 };
+    static struct submitted submitted;
+    struct remote remotes[2];
+    const struct weir_options options = remote_options(WEIR_DISTRIBUTED);
+    int opened = 0;
+    while (opened < 2 && remote_open(&remotes[opened], store, &options, CALLS_LIMIT, &calls_policies[KIND_TOKEN]))
+        opened++;
+    if (opened == 2) {
+        const struct ways ways = { .section = "many",
+                                   .column = "how",
+                                   .store = store,
+                                   .callers = one,
+                                   .n = 2,
+                                   .way = { { "weir_submit, 256 at a time", submitted_call, &submitted,
+                                              SUBMITTED_MOST },
+                                            { "weir_try_batch of 256", remote_call_batch, &remotes[1], 256 } },
+                                   .compare = many_compare };
+        submitted_begin(&submitted, &remotes[0]);
+        ways_measure(bench, &ways);
+        submitted_end(&submitted);
+    } else {
+        remote_report_missing(bench);
+    }
+    while (opened > 0)
+        remote_close(&remotes[--opened]);
+}
+
+/* ---- The sections ---- */
+
 void bench_callers(struct bench *bench)
 {
     const struct store *store = store_of(bench, "callers");
@@ -77,5 +121,10 @@ void bench_callers(struct bench *bench)
         remote_report_missing(bench);
     pool_close(&pools[0]);
     pool_close(&pools[1]);
+    report_end_section(bench->report);
+    store_section(bench, store, "many",
+                  "one thread that wants many decisions, 256 a call or at a time; p50 and p99 are of 256 decisions; "
+                  "otherwise as above");
+    measure_many(bench, store);
     report_end_section(bench->report);
 }

@@ -8,7 +8,7 @@
 #include "redis/user_store.h"
 #include "report/differs.h"
 
-#define BATCH_MAX 64
+#define BATCH_MAX 256
 
 static char last_line[200]; /* weir's last log line; it logs seldom, and limiters are opened one at a time */
 

@@ -37,7 +37,7 @@ struct weir_stats remote_stats(const struct remote *remote);
 
 void remote_close(struct remote *remote);
 
-/* load_calls of a struct remote: weir_try() for each draw, or one weir_try_batch() of up to 64 for all of them. */
+/* load_calls of a struct remote: weir_try() for each draw, or one weir_try_batch() of up to 256 for all of them. */
 size_t remote_call(void *remote, int thread, const struct bench_key *draws, size_t n);
 size_t remote_call_batch(void *remote, int thread, const struct bench_key *draws, size_t n);
 

@@ -33,7 +33,7 @@ void ways_measure(struct bench *bench, const struct ways *ways)
                                         .call = ways->way[way].call,
                                         .subject = ways->way[way].subject,
                                         .threads = *callers,
-                                        .step = 1,
+                                        .step = ways->way[way].step > 0 ? ways->way[way].step : 1,
                                         .stream = &ways->store->stream };
         load_measure(loads, ways->n, bench->repeats, bench->seconds, ways->store);
         for (int way = 0; way < ways->n; way++)

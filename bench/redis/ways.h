@@ -14,6 +14,7 @@ struct way {
     const char *name;
     load_call *call;
     void *subject;
+    size_t step; /* decisions in a call; 0: one */
 };
 
 struct ways {
