@@ -108,9 +108,9 @@ void bench_callers(struct bench *bench)
                                .store = store,
                                .callers = CALLERS,
                                .n = has_weir ? WAYS : WAY_WEIR,
-                               .way = { { "pool, gateway script", pool_call, &pools[0] },
-                                        { "pool, weir's script", pool_call, &pools[1] },
-                                        { "weir_try", remote_call, &remote } },
+                               .way = { { "pool, gateway script", pool_call, &pools[0], 1 },
+                                        { "pool, weir's script", pool_call, &pools[1], 1 },
+                                        { "weir_try", remote_call, &remote, 1 } },
                                .compare = callers_compare };
     pool_open(&pools[0], store, POOL_GATEWAY, MEASURE_MAX_THREADS);
     pool_open(&pools[1], store, POOL_WEIR, MEASURE_MAX_THREADS);

@@ -463,6 +463,33 @@ TEST(an_impossible_use_of_a_bucket_is_refused, 10)
     ck_assert(!takes("token_bucket limit=7 period=365d burst=990", 1, EXACT_MAX / coarse.tick_us + 1));
 }
 
+/* A script may deny by such a state before it looks closer. */
+TEST(an_impossible_use_of_a_bucket_with_room_is_foreign, 10)
+{
+    static const struct {
+        int64_t used_halves, tick;
+        enum redis_found found;
+    } cases[] = { { 2, 0, REDIS_STATE },
+                  { 2 * WEIR_MAX_FILL_US, EXACT_MAX, REDIS_STATE },
+                  { 2 * WEIR_MAX_FILL_US + 2, 0, REDIS_FOREIGN },
+                  { 3, 0, REDIS_FOREIGN },
+                  { 0, 0, REDIS_FOREIGN },
+                  { 2, EXACT_MAX + 1, REDIS_FOREIGN } };
+    const struct weir_plan plan = plan_of("token_bucket limit=1 period=1ms burst=7");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        unsigned char bytes[REDIS_TAKE_SIZE];
+        int64_t state[STATE_MAX_WORDS];
+        enum redis_found found;
+        struct weir_inspected inspected;
+        ck_assert_uint_gt(redis_take_write(&plan, 1, bytes), 0); /* its stamp has room */
+        const size_t len = put(bytes, put(bytes, REDIS_STAMP_MAX, 7, cases[i].used_halves), 7, cases[i].tick);
+        ck_assert_int_eq(redis_state_read(&plan, bytes, len, state, &found), (int)len);
+        ck_assert_int_eq(found, cases[i].found);
+        ck_assert_int_eq(redis_value_decode(bytes, len, 0, &inspected), cases[i].found == REDIS_STATE);
+        ck_assert_int_eq(redis_state_read(&plan, bytes, len - 1, state, &found), -1);
+    }
+}
+
 /* Check counts of "sliding_window limit=7 period=2s blocks=2": three blocks of a second count. */
 static bool takes_counts(int64_t newest, int64_t n, const int64_t *counts, int64_t given)
 {

@@ -24,7 +24,7 @@ static bool state_decode(const unsigned char *bytes, size_t len, bool or_stamp, 
         return false;
     if (or_stamp && len == stamp_len)
         state_charge(&plan, state, now_us, 0);
-    else if (redis_state_read(&plan, bytes, len, state, &found) != (int)len)
+    else if (redis_state_read(&plan, bytes, len, state, &found) != (int)len || found != REDIS_STATE)
         return false;
     int64_t at_us = now_us;
     out->used = state_used(&plan, state, &at_us);
