@@ -3,12 +3,23 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/json.h"
 #include "cli/times.h"
 
 enum { SHOWN_KEY_SIZE = 600, POLICY_TEXT_SIZE = 160 };
+
+/* True if the files that the options name can be read. */
+static bool files_are_readable(const struct store *store)
+{
+    const char *const files[] = { store->password_file, store->ca_file, store->cert_file, store->key_file };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (files[i] && access(files[i], R_OK) != 0)
+            return false;
+    return true;
+}
 
 weir_inspector *inspected_connect(const struct store *store, int *code)
 {
@@ -21,6 +32,8 @@ weir_inspector *inspected_connect(const struct store *store, int *code)
     if (error == WEIR_OK)
         return inspector;
     *code = inspected_conclude(error);
+    if (!files_are_readable(store)) /* wrong use, and no failure of Redis */
+        *code = EXIT_ERROR;
     return NULL;
 }
 

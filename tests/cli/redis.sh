@@ -226,7 +226,9 @@ run 0 watch --redis "$operator" --turns 2 --every 1 --keys 1 && [ "$(grep -c 'Z 
 verdict 'watch shows both again and again' $?
 run 0 stats --redis "$operator" --limit other && has err 'no such key' && [ "$(wc -l <out)" = 1 ] &&
     run 2 top --redis "$operator" --limit 'a b' && has err name && run 1 watch --redis "unix://$scratch/none" --turns 1 &&
-    has err 'No such file' && [ ! -s out ] && run 1 stats --redis "$url" && has err NOPERM scan && [ ! -s out ]
+    has err 'No such file' && [ ! -s out ] && run 2 stats --redis "unix://operator@$socket" --redis-password-file missing &&
+    has err missing 'cannot be read' && run 2 peek --redis "unix://operator@$socket" --redis-password-file missing login x &&
+    has err missing 'cannot be read' && run 1 stats --redis "$url" && has err NOPERM scan && [ ! -s out ]
 verdict 'stats, top and watch say what is missing' $?
 i=0
 while [ $i -lt 2000 ]; do
