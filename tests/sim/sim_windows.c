@@ -61,7 +61,8 @@ static int64_t window_settle(struct meter *meter, const struct record *record)
 {
     struct lone *lone = &meter->lones[record->instance];
     const int64_t away_us = lone->owed > 0 ? record->at_us - lone->outage_us : 0;
-    const int64_t made = lone->count > 0 ? meter->rate * away_us / lone->count / meter->period : 0;
+    const arith_wide units = (arith_wide)meter->rate * (uint64_t)away_us; /* days at a large rate */
+    const int64_t made = lone->count > 0 ? (int64_t)(units / (uint64_t)(lone->count * meter->period)) : 0;
     const int64_t forgiven = (lone_settle(meter, record) + meter->period - 1) / meter->period;
     lone->outage_us = record->at_us;
     return max_of(forgiven, made + (record->amount == INT64_MAX ? 0 : record->amount));
