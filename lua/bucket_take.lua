@@ -2,9 +2,9 @@
 --
 -- KEYS     one key.
 -- ARGV     one string: '<c22I7I3I7I7' the stamp of the state with room (level.lua), and what follows from it, in half
---          units: those that drain every tick, the tick, the least level that is too high for the request (0: its cost
---          exceeds the size), the units of the cost (0 likewise); then the item and the echo, as in each.lua. The caller
---          vouches that these agree.
+--          units: those that drain every tick, the tick, the least level that is too high for the request, the units of
+--          the cost; then the item and the echo, as in each.lua. If the cost exceeds the size, the level and the units
+--          are 0. The caller vouches that these agree.
 -- Returns  one string. If the key has a state with room under this stamp and the clock has not stepped back: the seconds
 --          and microseconds of TIME with a blank between them if the request is denied, or a plus if it is admitted; the
 --          state that it met; the argument, which ends with the echo. Before it denies, the script does not check that

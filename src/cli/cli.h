@@ -34,6 +34,13 @@ extern const char REPLAY_HELP[], SUGGEST_HELP[], CHECK_HELP[], TRY_HELP[], SERVE
 /* Print a line to stderr: "weir: " and the message. */
 __attribute__((format(printf, 1, 2))) void complain(const char *format, ...);
 
+/* Complain that there is no memory left, and return EXIT_FAILED. */
+static inline int out_of_memory(void)
+{
+    complain("out of memory");
+    return EXIT_FAILED;
+}
+
 /* Complain with the command's name, and point to its help. Return EXIT_ERROR. */
 __attribute__((format(printf, 2, 3))) int usage_error(const char *command, const char *format, ...);
 

@@ -5,6 +5,7 @@
  * restart. All limiters use the system's clock.
  */
 #include "backends/machine/layout.h"
+#include "shared_file.h"
 #include "support.h"
 
 #include <fcntl.h>
@@ -13,21 +14,6 @@
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
-
-static char folder[64], path[96];
-
-static void folder_make(void)
-{
-    snprintf(folder, sizeof folder, "/tmp/weir-machine-XXXXXX");
-    must(mkdtemp(folder) != NULL, "a folder for the test");
-    snprintf(path, sizeof path, "%s/counts", folder);
-}
-
-static void folder_remove(void)
-{
-    unlink(path);
-    rmdir(folder);
-}
 
 static struct machine_facts facts_read(void)
 {

@@ -1,6 +1,7 @@
 /* test_machine_file.c - the shared file itself: who may use it, what is refused, what survives, and what happens when
  * it is full, damaged, or used by several processes and threads. */
 #include "backends/machine/layout.h"
+#include "shared_file.h"
 #include "support.h"
 
 #include <errno.h>
@@ -11,23 +12,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-/* ---- A file of this test ---- */
-
-static char folder[64], path[96];
-
-static void folder_make(void)
-{
-    snprintf(folder, sizeof folder, "/tmp/weir-machine-XXXXXX");
-    must(mkdtemp(folder) != NULL, "a folder for the test");
-    snprintf(path, sizeof path, "%s/counts", folder);
-}
-
-static void folder_remove(void)
-{
-    unlink(path);
-    rmdir(folder);
-}
 
 #define SHARED(...) OPTIONS(.mode = WEIR_MACHINE, .shared = path, .max_keys = 1000, __VA_ARGS__)
 

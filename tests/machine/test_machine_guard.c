@@ -1,6 +1,7 @@
 /* test_machine_guard.c - a file that becomes shorter while it is in use fails calls and ends no process; faults that are
  * not weir's do what they would do without it. */
 #include "backends/machine/layout.h"
+#include "shared_file.h"
 #include "support.h"
 
 #include <errno.h>
@@ -12,21 +13,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static char folder[64], path[96];
-
-static void folder_make(void)
-{
-    snprintf(folder, sizeof folder, "/tmp/weir-machine-XXXXXX");
-    must(mkdtemp(folder) != NULL, "a folder for the test");
-    snprintf(path, sizeof path, "%s/counts", folder);
-}
-
-static void folder_remove(void)
-{
-    unlink(path);
-    rmdir(folder);
-}
 
 #define SHARED OPTIONS(.mode = WEIR_MACHINE, .shared = path, .max_keys = 50000, .timeout_us = WEIR_HOUR)
 

@@ -1,6 +1,7 @@
 /* test_machine_inspect.c - the inspector of a shared file lists its keys, while it is used and afterwards. */
 #include "backends/machine/visit.h"
 #include "core/limiter/limiter.h"
+#include "shared_file.h"
 #include "support.h"
 
 #include <inttypes.h>
@@ -9,21 +10,6 @@
 #include <unistd.h>
 
 enum { MANY_KEYS = 20000, KEY_SIZE = 400 };
-
-static char folder[64], path[96];
-
-static void folder_make(void)
-{
-    snprintf(folder, sizeof folder, "/tmp/weir-machine-XXXXXX");
-    must(mkdtemp(folder) != NULL, "a folder for the test");
-    snprintf(path, sizeof path, "%s/counts", folder);
-}
-
-static void folder_remove(void)
-{
-    unlink(path);
-    rmdir(folder);
-}
 
 static int64_t inspect_clock(void *user)
 {

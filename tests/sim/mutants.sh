@@ -62,6 +62,7 @@ mutant() { # PROMISE WORD SCENARIO FILE SED
 }
 
 lease=src/core/algorithm/lease.c
+back=src/core/algorithm/lease_back.c
 call=src/backends/hybrid/lease_call.c
 mutant H1 H1: hoard $lease 's/\.end_us = asked_us + min_of/.end_us = now_us + min_of/'
 mutant H1 H1: hoard $lease 's/if (left > 0 && now_us >= batch->end_us) {/if (left < 0) {/'
@@ -91,12 +92,12 @@ mutant H12 H12: calm $lease 's/const int64_t until_us = asked_us + min_of(wait_u
 mutant H12 H12: calm $lease 's/return lease->denied_cost > 0 \&\& now_us/return lease->denied_cost > WEIR_MAX_PERMITS \&\& now_us/'
 mutant H13 H10: elastic-outage src/core/outage/failure.c 's/if (!limiter->fallback)/if (true)/'
 mutant liveness liveness: calm $call 's/struct hybrid_waiter \*next = waiter->next;/struct hybrid_waiter *next = NULL;/'
-mutant H5 H5: reserve $lease 's/charged_us >= batch->from_us \&\& is_one_block/charged_us >= 0 \&\& is_one_block/'
-mutant H1 ' used' reserve $lease '/^bool lease_settle/,/^}/s/batch->left += fits;/batch->left += 2 * fits;/'
-mutant H2 ' used' reserve $lease '/^bool lease_settle/,/^}/s/return true;/return false;/'
+mutant H5 H5: reserve $back 's/charged_us >= batch->from_us \&\& lease_is_one_block/charged_us >= 0 \&\& lease_is_one_block/'
+mutant H1 ' used' reserve $back '/^bool lease_settle/,/^}/s/batch->left += fits;/batch->left += 2 * fits;/'
+mutant H2 ' used' reserve $back '/^bool lease_settle/,/^}/s/return true;/return false;/'
 mutant H1 ' used' reserve src/backends/hybrid/hybrid.c 's/return request->cost - covered.cost;/return 0;/'
 mutant H1 ' used' reserve src/backends/hybrid/hybrid.c '/^static int64_t hybrid_charge_lease/,/^}/s/if (covered.cost > 0)/if (covered.cost < 0)/'
 mutant H1 ' used' reserve src/core/algorithm/algorithm.c '/^bool state_return/,/^}/s/max_of(0, cost - gone)/cost/'
-mutant H1 ' used' reserve $lease '/^static void rest_add/,/^}/s/rest->left += permits;/rest->left += 2 * permits;/'
+mutant H1 ' used' reserve $back 's/lease_rest_add(lease, cost - fits,/lease_rest_add(lease, 2 * (cost - fits),/'
 mutant H2 ' used' reserve src/backends/hybrid/returns.c 's/const int64_t permits = lease_take_rest/const int64_t permits = 2 * lease_take_rest/'
 exit $missed

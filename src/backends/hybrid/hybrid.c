@@ -269,8 +269,7 @@ static void hybrid_shut(struct weir_backend *backend)
 
 static int64_t hybrid_reachable_us(struct weir_backend *backend, const struct weir_key *key)
 {
-    struct weir_backend *remote = ((struct hybrid *)backend)->remote;
-    return remote->ops->reachable_us ? remote->ops->reachable_us(remote, key) : -1;
+    return backend_reachable_us(((struct hybrid *)backend)->remote, key);
 }
 
 static int64_t hybrid_well_us(struct weir_backend *backend, const struct weir_key *key)

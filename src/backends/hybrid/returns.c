@@ -6,6 +6,7 @@
  * <weir/backend.h>). */
 #include "backends/hybrid/lease_call.h"
 #include "core/ground/clock.h"
+#include "core/limiter/own_ops.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -72,19 +73,10 @@ static void return_send(struct hybrid *hybrid, struct hybrid_return *own)
         free(own);
 }
 
-/* True if the remote says that it would send nothing now: what can be given back then waits. */
-static bool hybrid_is_cut_off(const struct hybrid *hybrid, const struct weir_key *key)
-{
-    struct weir_backend *remote = hybrid->remote;
-    const int64_t now_us = clock_monotonic_us();
-    const int64_t seen_us = remote->ops->reachable_us ? remote->ops->reachable_us(remote, key) : -1;
-    return seen_us >= 0 && seen_us < now_us;
-}
-
 void hybrid_give_back(struct hybrid *hybrid, const struct weir_backend_request *request)
 {
-    if (hybrid_is_cut_off(hybrid, &request->key))
-        return;
+    if (!backend_is_in_reach(hybrid->remote, &request->key))
+        return; /* what can be given back waits */
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
     const int64_t now_us = hybrid_time(hybrid, request->now_us);
     const bool by_caller = request->now_us != WEIR_OWN_CLOCK;

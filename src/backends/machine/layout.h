@@ -38,8 +38,7 @@
 #define MACHINE_MAX_RULES 65536
 #define MACHINE_KEYS_PER_RULE 256
 #define MACHINE_KEYS_PER_STRIPE 4096
-#define MACHINE_FEW_KEYS_PER_STRIPE \
-    64 /* until there are as many stripes as processes that often wait for one another */
+#define MACHINE_FEW_KEYS_PER_STRIPE 64 /* up to MACHINE_FEW_STRIPES, so that processes seldom want the same stripe */
 #define MACHINE_FEW_STRIPES 8
 #define MACHINE_MAX_STRIPES 1024
 #define MACHINE_MAX_KEYS (INT64_C(1) << 31)

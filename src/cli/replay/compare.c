@@ -29,10 +29,8 @@ int compare_start(struct compare *compare, const struct rows *rows, const struct
         if (!out->limits[i].is_metered)
             continue;
         compare->meters[i] = calloc(rows->key_count + 1, sizeof(struct meter));
-        if (!compare->meters[i]) {
-            complain("out of memory");
-            result = EXIT_FAILED;
-        }
+        if (!compare->meters[i])
+            result = out_of_memory();
     }
     return result;
 }

@@ -17,12 +17,6 @@ static int blame(struct hold *hold, const struct instance *instance, const struc
 static void count_figures(struct hold *hold, const struct instance *instance);
 static bool hold_remove_keys(const struct hold *hold);
 
-static int out_of_memory(void)
-{
-    complain("out of memory");
-    return EXIT_FAILED;
-}
-
 int hold_start(struct hold *hold, size_t most_keys)
 {
     struct tally *tally = &hold->tally;

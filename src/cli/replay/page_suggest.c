@@ -150,6 +150,5 @@ int page_suggest_write(const struct suggest *suggest, const struct findings *fin
     const int code = page_close(page, suggest->html);
     if (has_room)
         return code;
-    complain("out of memory");
-    return EXIT_FAILED;
+    return out_of_memory();
 }

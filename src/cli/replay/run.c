@@ -31,12 +31,6 @@ struct run {
     struct page_notes notes;
 };
 
-static int out_of_memory(void)
-{
-    complain("out of memory");
-    return EXIT_FAILED;
-}
-
 static int run_watch(void *user, const struct row *row, const struct weir_decision *decision)
 {
     struct run *run = user;

@@ -17,8 +17,7 @@ int search_start(struct search *search, const struct rows *rows)
     search->keys = calloc(rows->key_count + 1, sizeof *search->keys);
     if (!next || !search->order || !search->keys) {
         free(next);
-        complain("out of memory");
-        return EXIT_FAILED;
+        return out_of_memory();
     }
     for (size_t i = 0; i < rows->count; i++)
         search->keys[rows->all[i].key].count++;

@@ -73,10 +73,8 @@ int side_print(const struct rows *rows, const struct policies *policies, const s
                struct side_output output)
 {
     struct side *sides = calloc(policies->count, sizeof *sides);
-    if (!sides) {
-        complain("out of memory");
-        return EXIT_FAILED;
-    }
+    if (!sides)
+        return out_of_memory();
     for (size_t i = 0; i < policies->count; i++)
         sides[i] = side_of(&holds[i]);
     (output.is_json ? print_json : print_text)(rows, policies, sides);

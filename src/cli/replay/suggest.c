@@ -191,10 +191,8 @@ static int suggest_run(struct suggest *suggest)
     progress_clear(&progress);
     if (code == EXIT_OK && suggest->json)
         suggest_json(suggest, &findings);
-    else if (code == EXIT_OK && !suggest_print(suggest, &load, &findings)) {
-        complain("out of memory");
-        code = EXIT_FAILED;
-    }
+    else if (code == EXIT_OK && !suggest_print(suggest, &load, &findings))
+        code = out_of_memory();
     if (code == EXIT_OK && suggest->html)
         code = page_suggest_write(suggest, &findings, load.key_name);
     search_end(&findings.search);
@@ -242,10 +240,8 @@ static int suggest_find(const struct suggest *suggest, struct findings *findings
     findings->most.keys = (uint64_t)rows->key_count * (uint64_t)suggest->clients_ppm / 1000000;
     findings->requests_by_key = calloc(rows->key_count, sizeof(uint32_t));
     findings->denied_by_key = calloc(rows->key_count, sizeof(uint32_t));
-    if (!findings->requests_by_key || !findings->denied_by_key) {
-        complain("out of memory");
-        return EXIT_FAILED;
-    }
+    if (!findings->requests_by_key || !findings->denied_by_key)
+        return out_of_memory();
     for (size_t i = 0; i < rows->count; i++)
         findings->requests_by_key[rows->all[i].key]++;
     int code = search_start(&findings->search, rows);

@@ -15,8 +15,7 @@ int survey_open(struct survey *survey)
     survey->top = calloc(survey->top_room + 1, sizeof *survey->top);
     if (survey->top)
         return EXIT_OK;
-    complain("not enough memory");
-    return EXIT_FAILED;
+    return out_of_memory();
 }
 
 static void top_free(struct weir_inspected *key)
@@ -212,10 +211,8 @@ int survey_take(struct survey *survey)
     survey_forget(survey);
     const int error = weir_inspect_some(survey->inspector, survey->limit, NULL, survey->scan, &survey->is_all,
                                         survey_visit, survey);
-    if (survey->has_no_memory) {
-        complain("not enough memory");
-        return EXIT_FAILED;
-    }
+    if (survey->has_no_memory)
+        return out_of_memory();
     qsort(survey->top, survey->top_count, sizeof *survey->top, top_compare);
     return inspected_conclude(error);
 }

@@ -6,6 +6,7 @@
 #ifndef CORE_LIMITER_OWN_OPS_H
 #define CORE_LIMITER_OWN_OPS_H
 
+#include "core/ground/clock.h"
 #include "core/ground/hash.h"
 #include "core/ground/log.h"
 
@@ -82,6 +83,19 @@ struct own_ops {
 static inline const struct own_ops *own_ops(const struct weir_backend *backend)
 {
     return backend->ops->size == OWN_OPS_SIZE ? (const struct own_ops *)(const void *)backend->ops : NULL;
+}
+
+/* Do ops->reachable_us(). A backend without it does not know: -1. */
+static inline int64_t backend_reachable_us(struct weir_backend *backend, const struct weir_key *key)
+{
+    return backend->ops->reachable_us ? backend->ops->reachable_us(backend, key) : -1;
+}
+
+/* True unless the backend says that it would send nothing for this key now; with NULL, for some key. */
+static inline bool backend_is_in_reach(struct weir_backend *backend, const struct weir_key *key)
+{
+    const int64_t now_us = clock_monotonic_us(), seen_us = backend_reachable_us(backend, key);
+    return seen_us < 0 || seen_us >= now_us;
 }
 
 #endif

@@ -90,12 +90,6 @@ int64_t outage_left(const struct weir *limiter, const struct weir_backend_reques
 
 /* ---- What the backend says ---- */
 
-static int64_t reachable_us(const struct weir *limiter, const struct weir_key *key)
-{
-    const struct weir_backend_ops *ops = limiter->backend->ops;
-    return ops->reachable_us ? ops->reachable_us(limiter->backend, key) : -1;
-}
-
 /* Return when the key's part of the backend was last well; with NULL, the part that has been ill longest. -1: unknown.
  */
 static int64_t well_us(const struct weir *limiter, const struct weir_key *key)
@@ -103,13 +97,12 @@ static int64_t well_us(const struct weir *limiter, const struct weir_key *key)
     struct weir_backend *backend = limiter->backend;
     const struct own_ops *own = own_ops(backend);
     const int64_t well_us = own && own->well_us ? own->well_us(backend, key) : -1;
-    return well_us < 0 ? reachable_us(limiter, key) : well_us;
+    return well_us < 0 ? backend_reachable_us(backend, key) : well_us;
 }
 
 bool outage_is_in_reach(const struct weir *limiter, const struct weir_key *key)
 {
-    const int64_t now_us = clock_monotonic_us(), seen_us = reachable_us(limiter, key);
-    return seen_us < 0 || seen_us >= now_us;
+    return backend_is_in_reach(limiter->backend, key);
 }
 
 bool outage_is_well(const struct weir *limiter)

@@ -33,8 +33,7 @@ int feed_added(struct feed *feed)
     const int code = feed_hand_on(feed, count);
     if (code != EXIT_OK || rows_remove(rows, count))
         return code;
-    complain("out of memory");
-    return EXIT_FAILED;
+    return out_of_memory();
 }
 
 int feed_end(struct feed *feed)
@@ -43,9 +42,7 @@ int feed_end(struct feed *feed)
     feed->is_reordered = feed->way != FEED_AS_READ && !feed->rows->is_sorted;
     if (feed->way != FEED_AS_READ)
         rows_sort(feed->rows);
-    else if (!rows_busiest_second(feed->rows, &feed->busiest)) {
-        complain("out of memory");
-        return EXIT_FAILED;
-    }
+    else if (!rows_busiest_second(feed->rows, &feed->busiest))
+        return out_of_memory();
     return feed_hand_on(feed, feed->rows->count);
 }
