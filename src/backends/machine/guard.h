@@ -1,8 +1,8 @@
 /* guard.h - keeps a process alive when a file that it has mapped becomes shorter, or its disk fails.
  *
  * The system then sends SIGBUS to a thread that touches a missing page. A handler puts an empty page of this process in
- * its place and marks the file as lost, so the thread goes on, and its call fails. What is read from the file is never
- * trusted, so empty pages do no harm.
+ * its place and marks the file as lost, so the thread goes on, and its call fails. weir trusts nothing that it reads
+ * from the file, so empty pages do no harm.
  *
  * The handler is installed once, with the first file that has a name, and stays. It passes every other fault on to the
  * handler that was there before, or to the system's default, which ends the process. A handler that the program installs

@@ -1,8 +1,8 @@
 /* live.h - asks the control socket of a running process (options.control_socket, weir serve --control).
  *
  * The answers are lines of name=value words, see docs/operations.md. Numbers are decimal; a key has %XX for bytes that
- * would end a word; a policy is the rest of its line. The commands that also work on the states in Redis or a shared file turn to
- * states.c for that.
+ * would end a word; a policy is the rest of its line. Commands that also read the states in Redis or in a shared file
+ * use states.c for that.
  */
 #ifndef WEIR_CLI_LIVE_H
 #define WEIR_CLI_LIVE_H

@@ -80,9 +80,9 @@ bool lease_settle(struct lease *lease, const struct lease_rules *rules, int64_t 
 
 /* ---- To Redis ---- */
 
-/* True if nothing of this batch has been used for so long that others should have it. What another instance would
- * hardly miss stays, since giving it back costs a call. So does all while an order is under way, which may be for what
- * this lacks. */
+/* True if nothing of this batch has been used for so long that others should have it. Permits that another
+ * instance would hardly miss stay, since giving them back costs a call. All stay while an order is under way, which may be
+ * for permits that this lease lacks. */
 static bool batch_is_idle(const struct lease *lease, const struct lease_batch *batch, int64_t now_us)
 {
     const struct weir_plan *plan = &lease->plan;

@@ -111,7 +111,7 @@ static bool kept_submit(struct weir *limiter, struct kept_return *own)
     return limiter->backend->ops->submit(limiter->backend, &request, deadline_us(limiter), &own->op) != 1;
 }
 
-/* Send until one waits for its answer or none can be sent. What is out of reach stays. This counts as a call inside the
+/* Send until one waits for its answer or none can be sent. Returns to parts that are out of reach stay. This counts as a call inside the
  * limiter, which may be gone after it ends. */
 static void kept_go_on(struct weir *limiter)
 {
