@@ -1,6 +1,7 @@
 /* test_redis_submit.c - submitted requests while Redis does not answer, and acquires that wait for permits in Redis. */
 #include "redis_place.h"
 
+#include "backends/redis/engine/engine.h"
 #include "core/api/errands.h"
 
 #include <sched.h>
@@ -76,6 +77,54 @@ TEST_EACH(no_submitted_verb_waits_for_a_server_that_is_stopped, 2, 120)
     for (int round = 0; round < ROUNDS; round++)
         for (int verb = 0; verb < VERBS; verb++)
             ck_assert_int_eq(atomic_load(&all[round][verb].status), WEIR_OK);
+}
+
+/* More threads than there are lanes: the I/O thread carries their requests and submitted ones in one flight. A key that
+ * the flight held twice would be charged once. */
+enum { CROWD = 4 * REDIS_LANES, WINDOW = 16 };
+
+static _Atomic int64_t crowd_allowed;
+
+static void *crowd(void *user)
+{
+    weir_limit *limit = user;
+    struct weir_decision decision = { .allowed = true };
+    while (decision.allowed) {
+        ck_assert_int_eq(weir_try(limit, weir_key_text("d"), 1, &decision), WEIR_OK);
+        atomic_fetch_add(&crowd_allowed, decision.allowed);
+    }
+    return NULL;
+}
+
+TEST(submitted_requests_and_those_of_threads_are_counted_together, 120)
+{
+    static struct submitted all[WINDOW];
+    PLACE(place, false, NULL);
+    const struct weir_options options = place_options(&place, TIMEOUT_US);
+    LIMITER(limiter, &options);
+    limit_of(limiter, "first", UNREFILLED); /* the other one's number is not 0 */
+    weir_limit *limit = limit_of(limiter, "second", "fixed_window limit=3000 period=366d");
+    const int64_t permits = 3000;
+    int64_t allowed = 0;
+    pthread_t threads[CROWD];
+    for (int i = 0; i < CROWD; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, crowd, limit), 0);
+    for (bool is_over = false; !is_over;) {
+        atomic_store(&done_count, 0);
+        for (int i = 0; i < WINDOW; i++) {
+            submitted_fill(&all[i], limit, WEIR_OP_TRY);
+            ck_assert_int_eq(weir_submit(limiter, &all[i].op), 1);
+        }
+        await_done(WINDOW);
+        for (int i = 0; i < WINDOW; i++) {
+            ck_assert_int_eq(atomic_load(&all[i].status), WEIR_OK);
+            allowed += all[i].op.decision.allowed;
+            is_over = is_over || !all[i].op.decision.allowed;
+        }
+    }
+    for (int i = 0; i < CROWD; i++)
+        pthread_join(threads[i], NULL);
+    ck_assert_int_eq(allowed + atomic_load(&crowd_allowed), permits);
 }
 
 TEST_EACH(acquires_wait_for_permits_in_redis_in_one_line, 2, 120)

@@ -154,6 +154,7 @@ int redis_engine_submit(struct redis_engine *engine, const struct weir_backend_r
     const bool returns = request->verb == WEIR_REFUND && request->ahead > 0 && !settles;
     assert(!returns || request->now_us == WEIR_OWN_CLOCK);
     assert(returns || settles || request->ahead <= UINT32_MAX);
+    assert(request->cost >= 0 && request->cost <= WEIR_MAX_PERMITS);
     *waiter = (struct redis_op_waiter){
         .waiter = { .deadline_us = deadline_us,
                     .ahead = (uint32_t)request->ahead,
@@ -163,7 +164,8 @@ int redis_engine_submit(struct redis_engine *engine, const struct weir_backend_r
                     .verb = (uint8_t)(request->verb & 7) },
         .hash = request->hash,
         .now_us = returns ? request->ahead : request->now_us,
-        .cost = request->cost,
+        .cost = (uint32_t)request->cost,
+        .limit_id = request->limit_id,
     };
     return redis_engine_take_over(engine, waiter);
 }

@@ -42,6 +42,7 @@ struct weir_backend_request redis_waiter_request(struct redis_op_waiter *waiter)
         .ahead = returns   ? waiter->now_us
                  : settles ? op->reservation.at_us
                            : waiter->waiter.ahead,
+        .limit_id = waiter->limit_id,
         .spread = waiter->waiter.spread,
         .verb = verb,
         .reservation = verb == WEIR_TAKE && op->verb == WEIR_OP_RESERVE ? &op->reservation : NULL,

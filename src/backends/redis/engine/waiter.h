@@ -68,7 +68,8 @@ struct redis_op_waiter {
     struct redis_waiter waiter;
     uint64_t hash;
     int64_t now_us;
-    int64_t cost;
+    uint32_t cost; /* at most WEIR_MAX_PERMITS */
+    uint32_t limit_id;
 } __attribute__((may_alias));
 _Static_assert(sizeof(struct redis_op_waiter) <= 6 * sizeof(uint64_t), "it fits the words of an op");
 
