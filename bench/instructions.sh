@@ -9,10 +9,12 @@ if [ $# -gt 0 ]; then
 usage: sh bench/instructions.sh
 
 Counts the instructions of a decision in local mode at the caller's time, about 64 keys of 16 bytes with a token bucket:
-admitted and denied, and each with the options event (a hook that does nothing) and top_keys=1024. The loop around the
-decisions counts, too. valgrind's callgrind counts; the figures depend on the compiler, not on the machine's load.
+admitted and denied, and each with the options event (a hook that does nothing) and top_keys=1024. After that, with 1,000
+keys and each algorithm, the instructions of weir_try(), and of weir_reserve() and weir_settle() together, with the second
+divided by the first. The loop around the decisions counts, too. valgrind's callgrind counts; the figures depend on the
+compiler, not on the machine's load.
 
-Installs valgrind and what the build needs through apt, if it may. Takes a minute.
+Installs valgrind and what the build needs through apt, if it may. Takes two minutes.
 TEXT
     [ "$1" = --help ] || exit 2
     exit 0
@@ -29,11 +31,16 @@ counted() {
         sed -n 's/.*Collected : \([0-9]*\).*/\1/p'
 }
 
-# row WORD...: print a line of the table. The runs differ in 20,000 decisions, and in nothing else.
-row() {
+# each WORD...: print the instructions of one decision. The runs differ in 20,000 decisions, and in nothing else.
+each() {
     few=$(counted 5000 "$@")
     many=$(counted 25000 "$@")
-    awk -v few="$few" -v many="$many" -v what="$*" 'BEGIN { printf "%8.1f  %s\n", (many - few) / 20000, what }'
+    awk -v few="$few" -v many="$many" 'BEGIN { printf "%.1f\n", (many - few) / 20000 }'
+}
+
+# row WORD...: print a line of the first table.
+row() {
+    printf '%8s  %s\n' "$(each "$@")" "$*"
 }
 
 for answer in allow deny; do
@@ -41,4 +48,11 @@ for answer in allow deny; do
         # shellcheck disable=SC2086 # a list of words
         row $answer $options
     done
+done
+
+for algorithm in token_bucket fixed_window sliding_window leaky_bucket; do
+    once=$(each try $algorithm)
+    pair=$(each pair $algorithm)
+    awk -v once="$once" -v pair="$pair" -v what="$algorithm" \
+        'BEGIN { printf "%8.1f  %8.1f  %.2f  %s\n", once, pair, pair / once, what }'
 done

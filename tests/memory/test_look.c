@@ -233,7 +233,17 @@ static void assert_decided_after(const struct weir_decision *decision, int64_t u
                   (long long)decision->remaining, (long long)decision->limit, allowed, (long long)left, SIZE);
 }
 
-enum way { AS_ANY, AS_GREEDY, AS_TAKE, WAYS };
+enum way { AS_ANY, AS_GREEDY, AS_TAKE, AS_RETURN, WAYS };
+
+static enum look_end look_by(enum way way, const struct look *look, const struct weir_backend_request *request,
+                             struct weir_decision *out)
+{
+    if (way == AS_ANY)
+        return look_any(look->entry, look->rule, look->word, request, out);
+    if (way == AS_RETURN)
+        return look_greedy_back(look, request->now_us, request->now_us, 1);
+    return look_greedy(look, request->now_us, request->cost, request->verb, NULL, out);
+}
 
 static void event_between(const char *own, const char *other, int e, int a, enum way way)
 {
@@ -256,8 +266,7 @@ static void event_between(const char *own, const char *other, int e, int a, enum
     const struct picture after = picture_of(look.entry);
     const struct weir_decision untouched = { .limit = -7, .remaining = -8 };
     struct weir_decision decision = untouched;
-    const enum look_end end = way != AS_ANY ? look_greedy(&look, request.now_us, request.cost, request.verb, &decision)
-                                        : look_any(look.entry, look.rule, look.word, &request, &decision);
+    const enum look_end end = look_by(way, &look, &request, &decision);
     ck_assert_msg(end != LOOK_DONE, "%s: decided by a state that was not there", where);
     struct picture now = picture_of(look.entry);
     ck_assert_msg(memcmp(&now, &after, sizeof now) == 0, "%s: written to what had changed", where);

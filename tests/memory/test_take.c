@@ -143,6 +143,7 @@ struct pair {
     struct scene scenes[2];
     weir_limit *limits[2];
     weir_handle *handles[2][KEYS];
+    struct weir_reservation open[2][KEYS]; /* not settled */
 };
 
 static void pair_define(struct pair *pair, struct chance *chance, const char *name)
@@ -160,6 +161,8 @@ static void pair_define(struct pair *pair, struct chance *chance, const char *na
 static void pair_open(struct pair *pair)
 {
     memset(pair, 0, sizeof *pair);
+    for (int i = 0; i < 2 * KEYS; i++)
+        pair->open[i / KEYS][i % KEYS].permits = -1;
     for (int i = 0; i < 2; i++) {
         scene_open(&pair->scenes[i], OPTIONS(.max_keys = 1000, .keep_idle = true, .top_keys = 4));
         pair->limits[i] = scene_define_text(&pair->scenes[i], "own", "token_bucket limit=20 period=1s burst=30 debt=3");
@@ -168,6 +171,8 @@ static void pair_open(struct pair *pair)
     }
     must(pair->scenes[0].limiter->take != NULL, "local mode has the short way");
     pair->scenes[1].limiter->take = NULL;
+    pair->scenes[1].limiter->reserve = NULL;
+    pair->scenes[1].limiter->give_back = NULL;
 }
 
 static void pair_close(struct pair *pair)
@@ -202,6 +207,22 @@ static void pair_ask(struct pair *pair, struct chance *chance)
     ck_assert_mem_eq(&out[0], &out[1], sizeof out[0]);
 }
 
+/* Settle what the key has reserved, for less or for more, and reserve anew. */
+static void pair_reserve(struct pair *pair, struct chance *chance)
+{
+    const int key = (int)chance_between(chance, 0, KEYS - 1);
+    const int64_t cost = 1 + chance_magnitude(chance, 40), actual = chance_between(chance, 0, 12);
+    const struct weir_key bytes = weir_key(&key, sizeof key);
+    struct weir_decision out[2];
+    memset(out, 0x55, sizeof out);
+    for (int i = 0; i < 2; i++) {
+        must_succeed(weir_settle(pair->limits[i], bytes, &pair->open[i][key], actual));
+        must_succeed(weir_reserve(pair->limits[i], bytes, cost, &out[i], &pair->open[i][key]));
+    }
+    ck_assert_mem_eq(&out[0], &out[1], sizeof out[0]);
+    ck_assert_mem_eq(&pair->open[0][key], &pair->open[1][key], sizeof pair->open[0][key]);
+}
+
 static void pair_do_else(struct pair *pair, struct chance *chance)
 {
     static const char *const names[] = { "own", "own", "own/*", "own/\1\\*" };
@@ -231,6 +252,27 @@ static void assert_counted_alike(const struct pair *pair)
     ck_assert_mem_eq(&stats[0], &stats[1], sizeof stats[0]);
 }
 
+/* No entry is filed under a time after that at which it becomes idle. Return how many there are.
+ * The scene's thread is the only one. */
+static int assert_filed_in_time(struct scene *scene)
+{
+    struct table *table = &((struct memory *)scene->limiter->backend)->table;
+    int count = 0;
+    for (size_t number = 0; number < table->shard_count; number++) {
+        const struct shard *shard = &table->shards[number];
+        for (unsigned i = 0; i <= shard->bucket_mask; i++)
+            for (UT_hash_handle *handle = shard->buckets[i].hh_head; handle; handle = handle->hh_next) {
+                const struct entry *entry = (const struct entry *)(const void *)handle;
+                if (entry == shard->first)
+                    continue;
+                ck_assert(due_has(entry));
+                ck_assert_int_le(atomic_load(&entry->due_us), entry_fresh_at_us(table, entry));
+                count++;
+            }
+    }
+    return count;
+}
+
 TEST(the_short_way_leads_where_the_long_one_does, 60)
 {
     for (int run = 0; run < 8; run++) {
@@ -239,9 +281,13 @@ TEST(the_short_way_leads_where_the_long_one_does, 60)
         pair_open(&pair);
         for (int step = 0; step < STEPS; step++) {
             pair_ask(&pair, &chance);
+            if (chance_one_in(&chance, 2))
+                pair_reserve(&pair, &chance);
             if (chance_one_in(&chance, 4))
                 pair_do_else(&pair, &chance);
         }
         assert_counted_alike(&pair);
+        ck_assert_int_gt(assert_filed_in_time(&pair.scenes[0]), 0);
+        assert_filed_in_time(&pair.scenes[1]);
     }
 }

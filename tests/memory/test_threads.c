@@ -472,6 +472,40 @@ TEST(permits_taken_and_given_back_by_eight_threads_are_all_there_again, 30)
     ck_assert_int_eq(stats_of(shop.limiter).keys, 0); /* a fully refunded key is not kept */
 }
 
+/* Reserve and settle for nothing, once in 64 rounds for 1 permit. */
+static void *reserve_and_settle(void *argument)
+{
+    const struct buyer *buyer = argument;
+    struct shop *shop = buyer->shop;
+    for (int round = 0; round < ROUNDS / UNREFILLED; round++) {
+        int key = round % buyer->keys;
+        struct weir_decision decision;
+        struct weir_reservation reservation;
+        must_succeed(weir_reserve(shop->counted, key_of(&key), 1 + buyer->number, &decision, &reservation));
+        shop_count(shop, &decision);
+        const int64_t actual = decision.allowed && round % 64 == 0;
+        must_succeed(weir_settle(shop->counted, key_of(&key), &reservation, actual));
+        atomic_fetch_add(&shop->admitted[key], actual);
+    }
+    return NULL;
+}
+
+TEST(permits_reserved_and_settled_by_eight_threads_leave_what_was_used, 60)
+{
+    for (int policy = 0; policy < UNREFILLED; policy++) {
+        struct buyer buyers[THREADS];
+        SHOP(shop, 1000, unrefilled[policy]);
+        for (int i = 0; i < THREADS; i++)
+            buyers[i] = (struct buyer){ .shop = &shop, .number = i, .keys = 3 };
+        threads_run(THREADS, reserve_and_settle, buyers, sizeof buyers[0]);
+        for (int key = 0; key < 3; key++) {
+            struct weir_decision left;
+            must_succeed(weir_peek(shop.counted, key_of(&key), 1, &left));
+            ck_assert_int_eq(left.remaining, SIZE - atomic_load(&shop.admitted[key]));
+        }
+    }
+}
+
 static void *take_and_forget(void *argument)
 {
     const struct buyer *buyer = argument;

@@ -86,9 +86,10 @@ static bool debt_walk_bucket(struct walk *walk, const UT_hash_bucket *bucket)
         if (handle->keylen == 0)                                                /* the shard's sentinel */
             continue;
         walk->left -= walk->left < WORK_OF_KEY ? walk->left : WORK_OF_KEY;
-        const uint32_t limit_id = (uint32_t)entry_rule(walk->table, entry)->key.limit_id;
+        const struct rule *rule = entry_rule(walk->table, entry);
+        const uint32_t limit_id = (uint32_t)rule->key.limit_id;
         if (limit_id >> OUTAGE_TAG_BIT == walk->tag &&
-            !walk->visit(walk->user, limit_id, weir_key(handle->key, handle->keylen)))
+            !walk->visit(walk->user, limit_id, weir_key((const void *)&entry->cells[rule->words], handle->keylen)))
             return false;
     }
     return true;

@@ -104,6 +104,7 @@ void due_file(struct due *due, struct entry *entry, int64_t time_us)
     if (time_us < due->base_us)
         due_lower(due, time_us);
     due_link(&due_use(due, due_slot(due->base_us, time_us), time_us)->first, entry, entry);
+    atomic_store_explicit(&entry->due_us, time_us, memory_order_relaxed);
 }
 
 struct entry *due_first(struct due *due, int64_t now_us)

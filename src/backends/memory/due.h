@@ -13,6 +13,9 @@
  * The links are the two pointers of the handle with which uthash keeps the order of insertion, which nothing needs:
  * `next`, and in `prev` the address of the pointer that leads to the entry.
  *
+ * An entry also keeps the time that it is filed under (`due_us`). A thread without the mutex gives permits back only if
+ * the key becomes idle no earlier than that (memory/look.h).
+ *
  * Lock: the shard's mutex.
  */
 #ifndef BACKENDS_MEMORY_DUE_H

@@ -48,7 +48,13 @@ _Static_assert(SLAB_MAX_ENTRY <= 1 << WORD_LEN_BITS, "keys of entries that have 
 
 /* (s) shard->mutex, (w) guarded by the word */
 struct entry {
-    UT_hash_handle hh;     /* (s) hh.key points to the key */
+    union {
+        UT_hash_handle hh; /* (s) except its member `key`: the key is among the cells */
+        struct {
+            char before[offsetof(UT_hash_handle, key)];
+            _Atomic int64_t due_us; /* (s) writers, with the entry claimed or new; memory/due.h */
+        };
+    };
     _Atomic uint64_t word; /* the rule's number is 0 in a freed entry */
     /* (w) The state and the former state: the rule's `words` in all. Then the key in whole words, padded with
      * zeros; it is constant while the rule's number is not 0. */
@@ -56,6 +62,24 @@ struct entry {
 };
 
 _Static_assert(sizeof(struct entry) == sizeof(UT_hash_handle) + 8, "64 bytes, on the systems at hand");
+_Static_assert(sizeof(const void *) == sizeof(int64_t), "due_us takes the place of a pointer");
+
+#define ENTRY_NOT_DUE INT64_MAX
+
+/* Make an entry's handle from another one, which is in the same place of its bucket. Member by member, because a look
+ * may read due_us of what was here before. */
+static inline void entry_copy_handle(struct entry *entry, const struct entry *from)
+{
+    entry->hh.tbl = from->hh.tbl;
+    entry->hh.prev = from->hh.prev;
+    entry->hh.next = from->hh.next;
+    entry->hh.hh_prev = from->hh.hh_prev;
+    entry->hh.hh_next = from->hh.hh_next;
+    entry->hh.keylen = from->hh.keylen;
+    entry->hh.hashv = from->hh.hashv;
+    atomic_store_explicit(&entry->due_us, atomic_load_explicit(&from->due_us, memory_order_relaxed),
+                          memory_order_relaxed);
+}
 
 static inline size_t entry_bytes(size_t words, size_t key_len)
 {

@@ -27,9 +27,10 @@
  * - The process forks. Where forks are watched, no look runs during a fork (memory.c); elsewhere the child may
  *   not use the limiter.
  *
- * The sweep uses a lower bound of the time at which an entry becomes idle. A take or a charge only moves that time
- * later, so a look need not note anything. The exceptions are a clock that steps back so far that the state's time
- * moves back, and a refund that moves the time; those cases are left to the threads with the mutex.
+ * The sweep uses a lower bound of the time at which an entry becomes idle, `due_us`. A take or a charge only moves that
+ * time later, so a look need not note anything. A return moves it back, mostly to a time that is still later than the
+ * bound: the permits were taken since the entry was filed. What would move it below the bound is left to the threads with
+ * the mutex: a return of more, or a clock that steps back so far that the state's time moves back.
  */
 #ifndef BACKENDS_MEMORY_LOOK_H
 #define BACKENDS_MEMORY_LOOK_H
@@ -142,10 +143,19 @@ static inline bool look_publish(const struct look *look, const int64_t *state, s
     return true;
 }
 
+/* True if an entry that becomes idle at `idle_us` must be filed under an earlier time than it is. Relaxed: while the time
+ * changes, the entry is claimed, so that the look publishes nothing. */
+static inline bool look_is_due_earlier(const struct entry *entry, int64_t idle_us)
+{
+    return idle_us < atomic_load_explicit(&entry->due_us, memory_order_relaxed);
+}
+
 /* Decide by a token bucket with greedy refill, whose two numbers stay in registers. The change is published
  * before the decision's other fields are computed, so that other threads wait for the change only. */
-__attribute__((always_inline)) static inline enum look_end
-look_greedy(const struct look *look, int64_t now_us, int64_t cost, enum weir_verb verb, struct weir_decision *out)
+__attribute__((always_inline)) static inline enum look_end look_greedy(const struct look *look, int64_t now_us,
+                                                                       int64_t cost, enum weir_verb verb,
+                                                                       struct weir_reservation *reservation,
+                                                                       struct weir_decision *out)
 {
     const struct weir_plan *plan = &look->rule->plan;
     int64_t state[GREEDY_WORDS];
@@ -162,7 +172,28 @@ look_greedy(const struct look *look, int64_t now_us, int64_t cost, enum weir_ver
             return LOOK_AGAIN;
     }
     level_tell_by(plan, true, look->rule->inverse, &level, now_us, cost, allowed, out);
+    if (reservation && allowed)
+        reservation->at_us = state_noted_us(plan, state, now_us);
     return LOOK_DONE;
+}
+
+/* Give back to such a bucket permits that were charged at `since_us`, as state_return() does. There is no decision. */
+__attribute__((always_inline)) static inline enum look_end look_greedy_back(const struct look *look, int64_t now_us,
+                                                                            int64_t since_us, int64_t cost)
+{
+    const struct weir_plan *plan = &look->rule->plan;
+    int64_t state[GREEDY_WORDS];
+    if (!look_read(look, state, GREEDY_WORDS))
+        return LOOK_AGAIN;
+    struct level level = level_read(plan, state, now_us);
+    level_return(plan, &level, since_us, cost);
+    if (level.used == 0) /* must be dropped */
+        return LOOK_GIVEN_UP;
+    const int64_t wait_us = level_wait_by(plan, true, look->rule->inverse, &level, level.used, now_us);
+    if (look_is_due_earlier(look->entry, now_us + wait_us))
+        return LOOK_GIVEN_UP;
+    level_write(&level, state);
+    return look_publish(look, state, GREEDY_WORDS) ? LOOK_DONE : LOOK_AGAIN;
 }
 
 /* Decide by any algorithm. The parameters are separate words, not a struct: a struct just written field by field
@@ -181,12 +212,12 @@ __attribute__((noinline)) static enum look_end look_any(struct entry *entry, con
     if (!look_read(&look, state, words))
         return LOOK_AGAIN;
     const int64_t time = state[time_at];
-    const int64_t fresh_at_us = request->verb == WEIR_REFUND ? state_fresh_at_us(plan, state) : 0;
     const struct weir_decision before = *out;
     if (!state_decide_request(plan, state, request->now_us, request->verb, request, out))
         return LOOK_DONE;
     const bool is_left = out->reset_after_us == 0 || state[time_at] < time ||
-                         (fresh_at_us > 0 && state_fresh_at_us(plan, state) < fresh_at_us);
+                         (request->verb == WEIR_REFUND &&
+                          look_is_due_earlier(entry, request->now_us + out->reset_after_us));
     if (!is_left && look_publish(&look, state, words))
         return LOOK_DONE;
     *out = before;
@@ -244,7 +275,7 @@ __attribute__((always_inline)) static inline bool look_and_decide(const struct t
     enum look_end end = LOOK_AGAIN;
     if (__builtin_expect((look.word & WORD_BUSY) == 0, 1))
         end = is_plain && __builtin_expect(look.rule->is_greedy, 1)
-                  ? look_greedy(&look, request->now_us, request->cost, request->verb, out)
+                  ? look_greedy(&look, request->now_us, request->cost, request->verb, NULL, out)
                   : look_any(look.entry, look.rule, look.word, request, out);
     if (__builtin_expect(end == LOOK_AGAIN, 0))
         return look_retry(look, request, out);

@@ -59,6 +59,8 @@ static const struct own_ops memory_ops = {
         .destroy = memory_destroy,
     },
     .take = memory_take,
+    .reserve = memory_reserve,
+    .give_back = memory_give_back,
     .debt = memory_debt,
     .pay = memory_pay,
     .debtors = memory_debtors,

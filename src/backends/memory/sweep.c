@@ -105,8 +105,7 @@ static void shard_move(struct table *table, struct shard *shard, struct entry *o
     const uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
     entry_release(entry, word_of(word, rule->number, word_len(old_word)) | WORD_BUSY);
     entry_write(entry, 0, entry_state(old, 0), rule->words + key_words);
-    entry->hh = old->hh;
-    entry->hh.key = &entry->cells[rule->words];
+    entry_copy_handle(entry, old);
     if (entry->hh.hh_prev)
         entry->hh.hh_prev->hh_next = &entry->hh;
     else

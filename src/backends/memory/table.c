@@ -305,14 +305,16 @@ static void entry_index(struct table *table, struct shard *shard, const struct e
 }
 
 /* Put an entry into its bucket. uthash would also keep the order of insertion, in the pointers that due.h uses. */
-static void shard_put(struct shard *shard, struct entry *entry, void *key, const struct weir_backend_request *request)
+static void shard_put(struct shard *shard, struct entry *entry, const struct weir_backend_request *request)
     REQUIRES(shard->mutex)
 {
     int oomed = 0;
     UT_hash_table *table = shard->first->hh.tbl;
-    entry->hh = (UT_hash_handle){
-        .tbl = table, .key = key, .keylen = (unsigned)request->key.len, .hashv = (unsigned)request->hash
+    const struct entry made = {
+        .hh = { .tbl = table, .keylen = (unsigned)request->key.len, .hashv = (unsigned)request->hash }
     };
+    entry_copy_handle(entry, &made);
+    atomic_store_explicit(&entry->due_us, ENTRY_NOT_DUE, memory_order_relaxed);
     table->num_items++;
     HASH_ADD_TO_BKT(*shard_bucket(shard, entry->hh.hashv), hh, &entry->hh, oomed);
 }
@@ -335,7 +337,7 @@ enum table_error entry_make(struct table *table, struct shard *shard, struct rul
     atomic_store_explicit(&entry->word, word_of(word, rule->number, request->key.len) | WORD_BUSY,
                           memory_order_release);
     entry_write_key(entry, key_at, request->key);
-    shard_put(shard, entry, &entry->cells[key_at], request);
+    shard_put(shard, entry, request);
     entry_index(table, shard, entry, request->hash, bytes);
     *out = entry;
     return TABLE_OK;

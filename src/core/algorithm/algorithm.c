@@ -154,18 +154,19 @@ static int64_t last_edge_us(const struct weir_plan *plan, const int64_t *state, 
 bool state_return(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t since_us, int64_t cost,
                   struct weir_decision *out)
 {
-    int64_t gone = 0;
     if (plan->algorithm == WEIR_SLIDING_WINDOW) {
         sliding_window_return(plan, state, now_us, since_us, cost, out);
         return true;
     }
     if (plan->algorithm == WEIR_FIXED_WINDOW || plan->refill == WEIR_INTERVAL) {
-        gone = since_us < last_edge_us(plan, state, now_us) ? cost : 0;
-    } else {
-        const int64_t ticks = max_of(0, level_read(plan, state, now_us).tick - since_us / plan->tick_us);
-        gone = ticks > mul_capped(cost, plan->q) / plan->p ? cost : div_up(ticks * plan->p, plan->q);
+        const bool is_gone = since_us < last_edge_us(plan, state, now_us);
+        return state_decide(plan, state, now_us, is_gone ? 0 : cost, WEIR_REFUND, out);
     }
-    return state_decide(plan, state, now_us, max_of(0, cost - gone), WEIR_REFUND, out);
+    struct level level = level_read(plan, state, now_us);
+    level_return(plan, &level, since_us, cost);
+    level_write(&level, state);
+    level_tell(plan, &level, now_us, cost, true, out);
+    return true;
 }
 
 bool state_decide_request(const struct weir_plan *plan, int64_t *state, int64_t now_us, enum weir_verb verb,
@@ -177,9 +178,7 @@ bool state_decide_request(const struct weir_plan *plan, int64_t *state, int64_t 
                              ? state_take_ahead(plan, state, now_us, request->cost, request->ahead, request->spread,
                                                 out)
                              : state_decide(plan, state, now_us, request->cost, verb, out);
-    if (verb == WEIR_TAKE && out->allowed && request->reservation) {
-        state_used(plan, state, &now_us); /* if a clock that stepped back is held, the charge is at the state's time */
-        request->reservation->at_us = max_of(1, now_us);
-    }
+    if (verb == WEIR_TAKE && out->allowed && request->reservation)
+        request->reservation->at_us = state_noted_us(plan, state, now_us);
     return changed;
 }

@@ -28,6 +28,16 @@ static inline size_t state_time_at(const struct weir_plan *plan)
     return plan->algorithm == WEIR_SLIDING_WINDOW ? 0 : 1;
 }
 
+/* Return when the permits that a take has just charged to a state count as charged, at least 1: at `now_us`, or at the
+ * anchor while a clock that stepped back is held. */
+static inline int64_t state_noted_us(const struct weir_plan *plan, const int64_t *state, int64_t now_us)
+{
+    const int64_t anchor_us = plan->algorithm == WEIR_SLIDING_WINDOW ? state[0] * plan->period_us
+                              : plan->p > 0                          ? state[1] * plan->tick_us
+                                                                     : state[1];
+    return max_of(1, max_of(now_us, anchor_us));
+}
+
 /* Make `state` a fresh one, at `now_us`, with min(used, plan->size) permits charged. */
 void state_charge(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used);
 

@@ -80,6 +80,16 @@ static inline bool level_ask(const struct weir_plan *plan, struct level *level, 
     return allowed;
 }
 
+/* Refund those of `cost` permits, charged at `since_us` and not used, that have not refilled since. */
+static inline void level_return(const struct weir_plan *plan, struct level *level, int64_t since_us, int64_t cost)
+{
+    const int64_t ticks = max_of(0, level->tick - div_down(since_us, plan->tick_us)), units = mul_capped(cost, plan->q);
+    int64_t gone = cost;
+    if (ticks <= div_down(units, plan->p))
+        gone = div_up(ticks * plan->p, plan->q);
+    level_ask(plan, level, max_of(0, cost - gone), WEIR_REFUND);
+}
+
 static inline void level_write(const struct level *level, int64_t *state)
 {
     state[0] = level->used;

@@ -46,7 +46,8 @@ __attribute__((noinline)) static int handle_try_otherwise(weir_handle *handle, i
 {
     if (!handle->limit->limiter->is_plain)
         return ask_guarded(handle->limit, handle->key, handle->hash, cost, now_us, WEIR_TAKE, out);
-    return ask_plain(handle->limit, handle->key, handle->hash, cost, now_us, WEIR_TAKE, &handle->hint, out);
+    const struct ask_more more = { .hint = &handle->hint };
+    return ask_plain(handle->limit, handle->key, handle->hash, cost, now_us, WEIR_TAKE, more, out);
 }
 
 int weir_handle_try(weir_handle *handle, int64_t cost, int64_t now_us, struct weir_decision *out)
@@ -63,7 +64,8 @@ int weir_handle_try(weir_handle *handle, int64_t cost, int64_t now_us, struct we
     if (!out)
         return refuse_null(limiter, "out");
     if (__builtin_expect(may_ask_take(limit), 1))
-        return ask_take(limit, handle->key, handle->hash, cost, now_us, &handle->hint, out);
+        return ask_take(limit, handle->key, handle->hash, cost, now_us, (struct ask_more){ .hint = &handle->hint },
+                        out);
     return handle_try_otherwise(handle, cost, now_us, out);
 }
 

@@ -139,7 +139,12 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
     limiter->own_clock = ops->own_clock && !options->by_local_clock;
     limiter->is_plain = !limiter->can_block && !limiter->own_clock && options->on_failure == WEIR_FAIL_ERROR &&
                         !options->event;
-    limiter->take = limiter->is_plain && own_ops(backend) ? own_ops(backend)->take : NULL;
+    const struct own_ops *own = own_ops(backend);
+    if (limiter->is_plain && own) {
+        limiter->take = own->take;
+        limiter->reserve = own->reserve;
+        limiter->give_back = own->give_back;
+    }
     atomic_init(&limiter->answers.event_fd, -1);
     limiter->log = (struct log){ options->log, options->user };
     clock_init(&limiter->clock, options->now_us, options->user);
@@ -166,7 +171,6 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
         log_line(&limiter->log, WEIR_LOG_ERROR, "the limiter cannot be opened: the system has no random numbers");
         error = WEIR_EIO;
     }
-    const struct own_ops *own = own_ops(backend);
     if (!error && own && own->common)
         own->common(backend, &limiter->secret, &limiter->clock.epoch_us);
     limiter->chooses = options->percent_seed ? (struct hash_secret){ options->percent_seed, 0 } : limiter->secret;

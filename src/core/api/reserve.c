@@ -25,6 +25,10 @@ int reservation_check(const struct weir *limiter, const struct weir_reservation 
 void reservation_finish(struct weir_reservation *reservation, int64_t cost, const struct weir_decision *decision)
 {
     const bool is_noted = reservation->at_us > 0;
+    if (__builtin_expect(decision->source == WEIR_BY_MEMORY && decision->allowed && !decision->would_deny, 1)) {
+        reservation->permits = cost;
+        return;
+    }
     if (!decision->allowed || decision->would_deny)
         *reservation = RESERVATION_NONE;
     else if (decision->source == WEIR_BY_FAIL_OPEN || (decision->source == WEIR_BY_FULL && !is_noted))
@@ -35,16 +39,33 @@ void reservation_finish(struct weir_reservation *reservation, int64_t cost, cons
         reservation->at_us = 0;
 }
 
-static int reserve(struct weir *limiter, struct weir_backend_request *request, struct weir_decision *out)
+/* For a backend that may fail or block or has its own clock. */
+__attribute__((noinline)) static int reserve_guarded(struct weir_limit *limit, struct weir_key key, uint64_t hash,
+                                                     int64_t estimate, struct weir_reservation *noted,
+                                                     struct weir_decision *out)
 {
+    struct weir *limiter = limit->limiter;
+    struct weir_backend_request request;
+    fill_request(&request, limit, key, hash, estimate, WEIR_OWN_CLOCK, WEIR_TAKE);
+    request.reservation = noted;
     CANCEL_DISABLED_IF(limiter->is_foreign);
     int error = inside_enter(limiter, 1);
     if (error)
         return error;
-    error = decide_request(limiter, request, out);
-    count_answer(request, error, out);
+    error = decide_request(limiter, &request, out);
+    count_answer(&request, error, out);
     inside_leave(limiter, 1);
     return error;
+}
+
+/* Reserve where ask_take() is not for it. Out of line, because a request on the stack costs every call. */
+__attribute__((noinline)) static int reserve_otherwise(struct weir_limit *limit, struct weir_key key, uint64_t hash,
+                                                       int64_t estimate, struct weir_reservation *noted,
+                                                       struct weir_decision *out)
+{
+    if (!limit->limiter->is_plain)
+        return reserve_guarded(limit, key, hash, estimate, noted, out);
+    return ask_plain(limit, key, hash, estimate, 0, WEIR_TAKE, (struct ask_more){ .reservation = noted }, out);
 }
 
 int weir_reserve(weir_limit *limit, struct weir_key key, int64_t estimate, struct weir_decision *out,
@@ -53,36 +74,71 @@ int weir_reserve(weir_limit *limit, struct weir_key key, int64_t estimate, struc
     int error = check_arguments(limit, key, estimate);
     if (error)
         return error;
+    const struct weir *limiter = limit->limiter;
     if (!out || !reservation)
-        return refuse_null(limit->limiter, out ? "reservation" : "out");
+        return refuse_null(limiter, out ? "reservation" : "out");
     struct weir_reservation noted = RESERVATION_NONE;
-    struct weir_decision decision;
-    struct weir_backend_request request = backend_request(limit, key, estimate, WEIR_OWN_CLOCK, WEIR_TAKE);
-    request.reservation = &noted;
-    error = reserve(limit->limiter, &request, &decision);
+    const uint64_t hash = key_hash(limit, key);
+    if (__builtin_expect(limiter->reserve && may_ask_take(limit), 1))
+        error = ask_take(limit, key, hash, estimate, 0, (struct ask_more){ .reservation = &noted }, out);
+    else
+        error = reserve_otherwise(limit, key, hash, estimate, &noted, out);
     if (error)
         return error;
-    reservation_finish(&noted, estimate, &decision);
+    reservation_finish(&noted, estimate, out);
     *reservation = noted;
-    *out = decision;
     return WEIR_OK;
 }
 
-/* Give back permits that were charged at `since_us` and not used. */
-static int give_back(struct weir_limit *limit, struct weir_key key, int64_t since_us, int64_t permits)
+__attribute__((noinline)) static int give_back_guarded(struct weir_limit *limit, struct weir_key key, uint64_t hash,
+                                                       int64_t since_us, int64_t permits)
 {
     struct weir *limiter = limit->limiter;
     struct weir_decision decision;
+    struct weir_backend_request request;
     CANCEL_DISABLED_IF(limiter->is_foreign);
     int error = inside_enter(limiter, 1);
     if (error)
         return error;
-    struct weir_backend_request request = backend_request(limit, key, permits, WEIR_OWN_CLOCK, WEIR_REFUND);
+    fill_request(&request, limit, key, hash, permits, WEIR_OWN_CLOCK, WEIR_REFUND);
     request.ahead = since_us;
     error = decide_request(limiter, &request, &decision);
     if (!error)
-        acquire_freed(limit, key, request.hash);
+        acquire_freed(limit, key, hash);
     inside_leave(limiter, 1);
+    return error;
+}
+
+/* Give back where limiter->give_back() is not for it. */
+__attribute__((noinline)) static int give_back_otherwise(struct weir_limit *limit, struct weir_key key, uint64_t hash,
+                                                         int64_t since_us, int64_t permits)
+{
+    struct weir_decision decision;
+    if (!limit->limiter->is_plain)
+        return give_back_guarded(limit, key, hash, since_us, permits);
+    const struct ask_more more = { .since_us = since_us };
+    const int error = ask_plain(limit, key, hash, permits, 0, WEIR_REFUND, more, &decision);
+    if (!error)
+        acquire_freed(limit, key, hash);
+    return error;
+}
+
+/* Give back permits that were charged at `since_us` and not used. */
+static inline int give_back(struct weir_limit *limit, struct weir_key key, int64_t since_us, int64_t permits)
+{
+    const struct weir *limiter = limit->limiter;
+    const uint64_t hash = key_hash(limit, key);
+    if (__builtin_expect(!limiter->give_back || !may_ask_take(limit), 0))
+        return give_back_otherwise(limit, key, hash, since_us, permits);
+    const struct overrides *overrides = atomic_load_explicit(&limit->overrides, memory_order_acquire);
+    if (__builtin_expect(overrides != NULL, 0))
+        limit = overrides_find(overrides, limit, key, hash);
+    int64_t now_us;
+    int error = read_clock(limiter, &now_us);
+    if (!error)
+        error = limiter->give_back(limit, key, hash, permits, since_us, now_us);
+    if (!error)
+        acquire_freed(limit, key, hash);
     return error;
 }
 

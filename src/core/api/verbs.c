@@ -51,7 +51,7 @@ __attribute__((noinline)) static int ask_otherwise(struct weir_limit *limit, str
 {
     if (!limit->limiter->is_plain)
         return ask_guarded(limit, key, hash, cost, now_us, verb, out);
-    const int error = ask_plain(limit, key, hash, cost, now_us, verb, NULL, out);
+    const int error = ask_plain(limit, key, hash, cost, now_us, verb, ASK_NO_MORE, out);
     if ((verb == WEIR_REFUND || verb == WEIR_RESET) && !error)
         acquire_freed(limit, key, hash);
     return error;
@@ -63,7 +63,7 @@ __attribute__((always_inline)) static inline int ask(struct weir_limit *limit, s
 {
     const uint64_t hash = key_hash(limit, key);
     if (verb == WEIR_TAKE && __builtin_expect(may_ask_take(limit), 1))
-        return ask_take(limit, key, hash, cost, now_us, NULL, out);
+        return ask_take(limit, key, hash, cost, now_us, ASK_NO_MORE, out);
     return ask_otherwise(limit, key, hash, cost, now_us, verb, out);
 }
 

@@ -73,15 +73,26 @@ int ask_guarded(struct weir_limit *limit, struct weir_key key, uint64_t hash, in
 /* Do the rest of ask_plain() after an error, or for a limit that is a shadow for some keys. Returns `error`. */
 int ask_plain_rarely(const struct weir_backend_request *request, int error, struct weir_decision *out);
 
+/* What some requests bring besides; a constant where it is passed. */
+struct ask_more {
+    struct weir_backend_hint *hint;       /* a handle's */
+    struct weir_reservation *reservation; /* WEIR_TAKE: what to note */
+    int64_t since_us;                     /* WEIR_REFUND: when the permits were charged; 0: it is not known */
+};
+
+#define ASK_NO_MORE ((struct ask_more){ NULL, NULL, 0 })
+
 /* Do what ask_guarded() does for a limiter with is_plain set. */
 static inline int ask_plain(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
-                            enum weir_verb verb, struct weir_backend_hint *hint, struct weir_decision *out)
+                            enum weir_verb verb, const struct ask_more more, struct weir_decision *out)
 {
     struct weir *limiter = limit->limiter;
     struct weir_backend_request request;
     int error = WEIR_OK;
     fill_request(&request, limit, key, hash, cost, now_us, verb);
-    request.hint = hint;
+    request.hint = more.hint;
+    request.reservation = more.reservation;
+    request.ahead = more.since_us;
     if (now_us == 0)
         error = read_clock(limiter, &request.now_us);
     if (!error)
@@ -108,16 +119,19 @@ static inline bool may_ask_take(const struct weir_limit *limit)
     return limit->limiter->take && atomic_load_explicit(&limit->is_greedy, memory_order_relaxed);
 }
 
-/* Do what ask_plain() does for WEIR_TAKE, where may_ask_take() is true. */
+/* Do what ask_plain() does for WEIR_TAKE, where may_ask_take() is true; with a reservation, if limiter->reserve is there,
+ * too. */
 static inline int ask_take(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
-                           struct weir_backend_hint *hint, struct weir_decision *out)
+                           const struct ask_more more, struct weir_decision *out)
 {
     struct weir *limiter = limit->limiter;
     const struct overrides *overrides = atomic_load_explicit(&limit->overrides, memory_order_acquire);
     if (__builtin_expect(overrides != NULL, 0))
         limit = overrides_find(overrides, limit, key, hash);
     int error = now_us == 0 ? read_clock(limiter, &now_us) : WEIR_OK;
-    const int taken = error ? error : limiter->take(limit, key, hash, cost, now_us, hint, out);
+    const int taken = error              ? error
+                      : more.reservation ? limiter->reserve(limit, key, hash, cost, now_us, more.reservation, out)
+                                         : limiter->take(limit, key, hash, cost, now_us, more.hint, out);
     if (__builtin_expect(taken < 0 || limit_has_shadow(limit) || ((taken & 1) == 0 && limiter->top_keys), 0))
         return ask_take_rarely(limit, key, hash, cost, now_us, taken, out);
     figures_count_taken(limit, cost, taken, out);

@@ -113,6 +113,8 @@ struct weir {
     struct weir_backend *backend; /* (c) */
     struct clock clock;           /* (c) */
     own_take_op *take;            /* (c) the backend's, if is_plain is set; NULL: it has none */
+    own_reserve_op *reserve;      /* (c) the same */
+    own_give_back_op *give_back;  /* (c) the same */
     bool is_plain;     /* (c) the backend can neither block nor fail, and decides by `clock`; and there are no events */
     bool can_block;    /* (c) weir_close() must wait for calls, so inside.h counts them */
     bool is_foreign;   /* (c) the backend is a user's and can block: cancel.h is for each call to it */
@@ -146,7 +148,7 @@ struct weir {
     struct follow *follow;     /* (c) core/follow/follow.h; NULL if nothing is followed */
     struct top_keys *top_keys; /* (c) top_keys.h; NULL: not asked for */
     struct events *events;     /* (c) events.h; NULL: no hook */
-    struct control *control; /* (c) src/control/control.h; NULL: no socket */
+    struct control *control;   /* (c) src/control/control.h; NULL: no socket */
     void (*end_control)(struct control *control);
     struct forks_watcher forks;
     struct stats stats;

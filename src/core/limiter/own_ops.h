@@ -25,12 +25,22 @@ static inline int own_taken(const struct weir_decision *decision)
 typedef int own_take_op(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
                         struct weir_backend_hint *hint, struct weir_decision *out);
 
+typedef int own_reserve_op(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
+                           struct weir_reservation *reservation, struct weir_decision *out);
+typedef int own_give_back_op(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost,
+                             int64_t since_us, int64_t now_us);
+
 struct own_ops {
     struct weir_backend_ops base; /* base.size is OWN_OPS_SIZE */
 
     /* Optional. Decide WEIR_TAKE for one key as base.decide() would, without building a request: a decision in memory
      * takes no longer than that. `limit` may be an override. Return own_taken(), or a negative enum weir_error. */
     own_take_op *take;
+
+    /* Both, or none. Do the same for WEIR_TAKE with a reservation, and for WEIR_REFUND of permits that were charged at
+     * `since_us` (base.decide() gets that as request->ahead). give_back() returns WEIR_OK or a negative error. */
+    own_reserve_op *reserve;
+    own_give_back_op *give_back;
 
     /* All three or none: the functions of a fallback.
      *
