@@ -68,7 +68,7 @@ double flat_slack(enum flat_kind kind, double first)
     switch (kind) {
     case FLAT_MEMORY: return 1536 + first * 0.05;
     case FLAT_HEAP: return 256 + first * 0.02;
-    case FLAT_DESCRIPTORS: return 3 + first * 0.1;
+    case FLAT_DESCRIPTORS: return 3 + first * 0.2;
     case FLAT_THREADS: return 1;
     }
     return 0;
