@@ -15,6 +15,7 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,6 +50,7 @@ struct ledger { /* in shared memory */
 struct worker {
     const struct job *job;
     struct ledger *ledger;
+    weir *limiter;
     weir_limit *limit;
     int64_t number; /* of all threads of all processes */
 };
@@ -73,6 +75,54 @@ static void log_line(void *user, enum weir_log_level level, const char *line)
     fprintf(stderr, "audit %d: log %d: %s\n", (int)getpid(), (int)level, line);
 }
 
+struct submitted {
+    struct weir_op op; /* the first member */
+    sem_t is_done;
+    int status;
+};
+
+static void submitted_done(struct weir_op *op, int status)
+{
+    struct submitted *submitted = (struct submitted *)(void *)op;
+    submitted->status = status;
+    sem_post(&submitted->is_done);
+}
+
+static int submit(const struct worker *worker, struct weir_key key, struct weir_decision *out)
+{
+    struct submitted submitted = { .op = { .request = { worker->limit, key, 1, 0 }, .done = submitted_done } };
+    sem_init(&submitted.is_done, 0, 0);
+    int status = weir_submit(worker->limiter, &submitted.op);
+    if (status == 1) {
+        while (sem_wait(&submitted.is_done) != 0) /* a signal interrupts it */
+            continue;
+        status = submitted.status;
+    }
+    sem_destroy(&submitted.is_done);
+    *out = submitted.op.decision;
+    return status;
+}
+
+/* Take a permit by one way after another: all of them count the same key. */
+static int take(const struct worker *worker, int64_t turn, struct weir_key key, struct weir_decision *out)
+{
+    weir_handle *handle;
+    struct weir_request request = { worker->limit, key, 1, 0 };
+    int error = WEIR_OK;
+    switch ((worker->number + turn) % 4) {
+    case 0: return weir_try(worker->limit, key, 1, out);
+    case 1: return submit(worker, key, out);
+    case 2: return weir_try_batch(worker->limiter, &request, 1, out);
+    default:
+        error = weir_key_resolve(worker->limit, key, &handle);
+        if (error == WEIR_OK) {
+            error = weir_handle_try(handle, 1, 0, out);
+            weir_handle_free(handle);
+        }
+        return error;
+    }
+}
+
 static void *worker_run(void *argument)
 {
     const struct worker *worker = argument;
@@ -86,7 +136,7 @@ static void *worker_run(void *argument)
         for (int64_t i = 0; i < job->requests; i++) {
             struct weir_decision decision = { .allowed = false };
             calls[i].start_us = now_us(CLOCK_MONOTONIC);
-            calls[i].error = weir_try(worker->limit, weir_key_text(key), 1, &decision);
+            calls[i].error = take(worker, i + round, weir_key_text(key), &decision);
             calls[i].end_us = now_us(CLOCK_MONOTONIC);
             calls[i].allowed = calls[i].error == WEIR_OK && decision.allowed;
             calls[i].source = decision.source;
@@ -103,7 +153,7 @@ static int process_run(const struct job *job, struct ledger *ledger, int64_t pro
     pthread_t threads[THREADS_MOST];
     struct worker workers[THREADS_MOST];
     weir *limiter;
-    weir_limit *limit;
+    weir_limit *limit, *other;
     options.log = log_line;
     options.on_failure = WEIR_FAIL_ERROR;
     options.timeout_us = job->timeout_us;
@@ -116,10 +166,12 @@ static int process_run(const struct job *job, struct ledger *ledger, int64_t pro
     }
     if (weir_open(&options, &limiter) != WEIR_OK)
         return 1;
-    if (weir_limit_define(limiter, "audit", &policy, &limit) != WEIR_OK)
+    if (weir_limit_define(limiter, "other", &policy, &other) != WEIR_OK ||
+        weir_limit_define(limiter, "audit", &policy, &limit) !=
+            WEIR_OK) /* the first limit's number, 0, may hide errors */
         return 1;
     for (int64_t i = 0; i < job->threads; i++) {
-        workers[i] = (struct worker){ job, ledger, limit, process * job->threads + i };
+        workers[i] = (struct worker){ job, ledger, limiter, limit, process * job->threads + i };
         if (pthread_create(&threads[i], NULL, worker_run, &workers[i]) != 0)
             return 1;
     }
