@@ -4,7 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BATCH = 6, CHURN_KEYS = 400, CHURN_US = 1500000, PLANTED_ONE_IN = 20, PLANTED_WRONG_ONE_IN = 100 };
+enum {
+    BATCH = 6,
+    CHURN_KEYS = 400,
+    CHURN_US = 1500000,
+    PLANTED_ONE_IN = 20,
+    PLANTED_WRONG_ONE_IN = 100,
+    ACQUIRE_US = 60000
+};
 
 /* ---- Results ---- */
 
@@ -20,6 +27,8 @@ static bool may_end_in(const struct seat *seat, int error, bool decides)
     const struct soak_mode *mode = &soak_modes[seat->mode];
     if (mode->place == PLACE_NONE)
         return false;
+    if (mode->place == PLACE_FILE)
+        return error == WEIR_ETIME; /* a process stands still in the middle of a decision */
     if (error == WEIR_ESTATE)
         return atomic_load(&seat->ledger->overwritten);
     return (error == WEIR_ETIME || error == WEIR_EIO) && (!decides || mode->on_failure == WEIR_FAIL_ERROR);
@@ -170,41 +179,57 @@ static void call_batch(struct worker *worker)
         note_answer(worker, &asked[i], start_us, requests[i].cost, &decisions[i]);
 }
 
-/* Make a group of one key under two limits and a churning key. */
-static void call_all(struct worker *worker)
+/* Make a group of one key under two limits and a churning key. The requests point into `asked`. */
+static void group_make(struct worker *worker, struct asked asked[GROUP], struct weir_request requests[GROUP])
 {
-    struct seat *seat = worker->seat;
     const int first = draw_below(&worker->chance, LIMITS - 1);
     const uint32_t key = (uint32_t)draw_below(&worker->chance, HOT_KEYS);
-    const struct asked asked[] = { key_of(first, key), key_of((first + 1) % (LIMITS - 1), key),
-                                   any_key(worker, LIMITS - 1) };
-    struct weir_request requests[3] = { { .limit = NULL } };
-    struct weir_decision decision;
-    for (int i = 0; i < 3; i++) {
-        requests[i].limit = seat->limits[asked[i].limit];
-        requests[i].key = weir_key_text(asked[i].text);
-        requests[i].cost = 1;
-    }
-    const int64_t start_us = now_us();
-    int error = weir_try_all(seat->limiter, requests, 3, &decision);
+    asked[0] = key_of(first, key);
+    asked[1] = key_of((first + 1) % (LIMITS - 1), key);
+    asked[2] = any_key(worker, LIMITS - 1);
+    for (int i = 0; i < GROUP; i++)
+        requests[i] = (struct weir_request){ .limit = worker->seat->limits[asked[i].limit],
+                                             .key = weir_key_text(asked[i].text),
+                                             .cost = 1 };
+}
+
+static void note_group(struct worker *worker, const char *what, int error, const struct asked asked[GROUP],
+                       int64_t start_us, const struct weir_decision *decision)
+{
     if (error != WEIR_OK) {
-        note_error(seat, "try_all", error, true, start_us, 1);
+        note_error(worker->seat, what, error, true, start_us, 1);
         return;
     }
-    note_decision(worker, &decision, 1);
-    for (int i = 0; i < 3 && decision.allowed; i++)
-        note(seat, &asked[i], start_us, RECORD_ADMITTED, decision.source, 1);
+    note_decision(worker, decision, 1);
+    for (int i = 0; i < GROUP && decision->allowed; i++)
+        note(worker->seat, &asked[i], start_us, RECORD_ADMITTED, decision->source, 1);
+}
+
+static void call_all(struct worker *worker)
+{
+    struct asked asked[GROUP];
+    struct weir_request requests[GROUP];
+    struct weir_decision decision;
+    group_make(worker, asked, requests);
+    const int64_t start_us = now_us();
+    int error = weir_try_all(worker->seat->limiter, requests, GROUP, &decision);
+    note_group(worker, "try_all", error, asked, start_us, &decision);
 }
 
 static void sent_is_done(struct weir_op *op, int status)
 {
     struct sent *sent = op->user;
-    note_either(sent->worker, "submit", status, &sent->asked, sent->start_us, op->request.cost, &op->decision);
+    if (op->verb == WEIR_OP_TRY_ALL)
+        note_group(sent->worker, "submitted group", status, sent->asked, sent->start_us, &op->decision);
+    else
+        note_either(sent->worker, "submit", status, sent->asked, sent->start_us, op->request.cost, &op->decision);
     atomic_store(&sent->busy, false);
 }
 
 static void call_submit(struct worker *worker)
 {
+    static const enum weir_op_verb verbs[] = { WEIR_OP_TRY, WEIR_OP_TRY, WEIR_OP_RESERVE, WEIR_OP_ACQUIRE,
+                                               WEIR_OP_TRY_ALL };
     struct seat *seat = worker->seat;
     struct sent *sent = worker->sent;
     while (sent < worker->sent + SENT && atomic_load(&sent->busy))
@@ -213,11 +238,19 @@ static void call_submit(struct worker *worker)
         return;
     atomic_store(&sent->busy, true);
     sent->worker = worker;
-    sent->asked = any_key(worker, any_limit(worker));
     memset(&sent->op, 0, sizeof sent->op);
-    sent->op.request.limit = seat->limits[sent->asked.limit];
-    sent->op.request.key = weir_key_text(sent->asked.text);
-    sent->op.request.cost = any_cost(worker);
+    sent->op.verb = verbs[draw_below(&worker->chance, sizeof verbs / sizeof verbs[0])];
+    if (sent->op.verb == WEIR_OP_TRY_ALL) {
+        group_make(worker, sent->asked, sent->requests);
+        sent->op.requests = sent->requests;
+        sent->op.n = GROUP;
+    } else {
+        sent->asked[0] = any_key(worker, any_limit(worker));
+        sent->op.request.limit = seat->limits[sent->asked[0].limit];
+        sent->op.request.key = weir_key_text(sent->asked[0].text);
+        sent->op.request.cost = any_cost(worker);
+        sent->op.max_wait_us = draw_below(&worker->chance, ACQUIRE_US);
+    }
     sent->op.done = sent_is_done;
     sent->op.user = sent;
     sent->start_us = now_us();
@@ -232,7 +265,7 @@ static void call_acquire(struct worker *worker)
     const int64_t start_us = now_us();
     struct weir_decision decision;
     int error = weir_acquire(worker->seat->limits[asked.limit], weir_key_text(asked.text), 1,
-                             draw_below(&worker->chance, 60000), &decision);
+                             draw_below(&worker->chance, ACQUIRE_US), &decision);
     note_either(worker, "acquire", error, &asked, start_us, 1, &decision);
 }
 
@@ -263,6 +296,25 @@ static void call_turn(struct worker *worker, enum record_kind kind)
     if (error != WEIR_OK)
         note_error(seat, kind == RECORD_RESET ? "reset" : "refund", error, false, start_us, 1);
     note(seat, &asked, start_us, kind, 0, 2);
+}
+
+/* Reserve two permits of a key that is also refunded, and use one. */
+static void call_settled(struct worker *worker)
+{
+    struct seat *seat = worker->seat;
+    const struct asked asked = key_of(0, HOT_KEYS + (uint32_t)draw_below(&worker->chance, TURNED_KEYS));
+    const int64_t start_us = now_us();
+    struct weir_reservation reservation;
+    struct weir_decision decision;
+    int error = weir_reserve(seat->limits[0], weir_key_text(asked.text), 2, &decision, &reservation);
+    note_either(worker, "reserve", error, &asked, start_us, 2, &decision);
+    if (error != WEIR_OK || !decision.allowed)
+        return;
+    const int64_t settle_us = now_us();
+    error = weir_settle(seat->limits[0], weir_key_text(asked.text), &reservation, 1);
+    if (error != WEIR_OK)
+        note_error(seat, "settle", error, false, settle_us, 1);
+    note(seat, &asked, settle_us, RECORD_REFUNDED, 0, 1);
 }
 
 static void call_look(struct worker *worker)
@@ -309,6 +361,8 @@ void call_any(struct worker *worker)
         call_submit(worker);
     else if (chance < 920)
         call_acquire(worker);
+    else if (chance < 935)
+        call_settled(worker);
     else if (chance < 975)
         call_peek(worker);
     else if (chance < 980)

@@ -56,7 +56,7 @@ if [ $status -eq 77 ]; then
     exit 77
 fi
 [ $status -eq 0 ] || fail "$scratch/good" "status $status of a run in which nothing is wrong"
-has "$scratch/good" 'local by share ' 'hybrid in a cluster ' 'MiB first' 'times  fault' 'all as promised'
+has "$scratch/good" 'local by share ' 'machine ' 'hybrid in a cluster ' 'MiB first' 'times  fault' 'all as promised'
 ended "$bad"
 [ $status -eq 1 ] || fail "$scratch/bad" "status $status of a run with defects in it"
 has "$scratch/bad" 'more was admitted than is promised' '0: descriptors grow' '0: threads grow' \

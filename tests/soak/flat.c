@@ -62,14 +62,15 @@ bool flat_means(const struct flat *flat, enum flat_kind kind, double *first, dou
 
 /* Memory: pages touched for the first time, of tables that only outages use, of code, and of each thread's heap
  * arena. The heap's used bytes avoid that, and are the sharper measure, but only include malloc(). Descriptors:
- * callers' own connections come and go. Threads: a host's name is looked up on one. */
+ * callers' own connections come and go. Threads: a host's name is looked up on one; those for submitted groups and
+ * acquires, up to four a limiter, start when a crowd first needs them. */
 double flat_slack(enum flat_kind kind, double first)
 {
     switch (kind) {
     case FLAT_MEMORY: return 1536 + first * 0.05;
     case FLAT_HEAP: return 256 + first * 0.02;
     case FLAT_DESCRIPTORS: return 3 + first * 0.2;
-    case FLAT_THREADS: return 1;
+    case FLAT_THREADS: return 8;
     }
     return 0;
 }

@@ -139,7 +139,7 @@ static bool await_all_back(struct run *run, int64_t until_us)
     const int64_t start_us = now_us();
     const bool good = turn_until(run, until_us, true), lasted = now_us() - start_us >= BACK_US;
     for (int i = 0; i < PROCESSES * MODES && good && lasted; i++)
-        if (soak_modes[i % MODES].place != PLACE_NONE && is_run(run, i % MODES) &&
+        if (mode_asks_redis(i % MODES) && is_run(run, i % MODES) &&
             accounts[i / MODES].tallies[i % MODES].by_store == before[i / MODES][i % MODES])
             run_mishap(run, "%s in process %d is not back at Redis, long after: %s", soak_modes[i % MODES].name,
                        i / MODES, run->faults.last < 0 ? "the start" : fault_name(run->faults.last));

@@ -8,6 +8,7 @@ const struct soak_mode soak_modes[MODES] = {
     { .name = "local", .mode = WEIR_LOCAL },
     { .name = "local, small, own clock", .mode = WEIR_LOCAL, .own_clock = true, .small = true },
     { .name = "local by share", .mode = WEIR_LOCAL, .by_share = true },
+    { .name = "machine", .mode = WEIR_MACHINE, .place = PLACE_FILE },
     { .name = "distributed", .mode = WEIR_DISTRIBUTED, .place = PLACE_REDIS },
     { .name = "distributed or error",
       .mode = WEIR_DISTRIBUTED,
@@ -22,6 +23,11 @@ const struct soak_mode soak_modes[MODES] = {
 bool mode_is_own(int mode)
 {
     return soak_modes[mode].mode == WEIR_LOCAL && !soak_modes[mode].by_share;
+}
+
+bool mode_asks_redis(int mode)
+{
+    return soak_modes[mode].place >= PLACE_REDIS;
 }
 
 uint32_t modes_on(enum soak_place place)

@@ -260,6 +260,7 @@ int place_start(struct place *place, struct ledger *ledger, int ledger_fd, bool 
     if (failed == 0) {
         snprintf(ledger->consul, sizeof ledger->consul, "%s", fake_consul_address(place->consul));
         snprintf(ledger->policy_file, sizeof ledger->policy_file, "%s/policies", place->folder.dir);
+        snprintf(ledger->counts_file, sizeof ledger->counts_file, "%s/counts", place->folder.dir);
         place_list(place, -1, 0);
         failed = place_policies(place, POLICIES_LARGE);
     }

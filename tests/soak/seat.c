@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TIDE_US = 400000, PATIENCE_US = 20000000, SMALL_KEYS = 4096 };
+enum { TIDE_US = 400000, PATIENCE_US = 20000000, SMALL_KEYS = 4096, FILE_KEYS = 16384 };
 
 static int64_t own_clock(void *user)
 {
@@ -64,7 +64,11 @@ static struct weir_options options_of(struct seat *seat)
     options.max_keys = mode->small ? SMALL_KEYS : 0;
     options.policy_file = seat->ledger->policy_file;
     options.follow_policy_file = true;
-    if (mode->place != PLACE_NONE) {
+    if (mode->place == PLACE_FILE) {
+        options.shared = seat->ledger->counts_file;
+        options.max_keys = FILE_KEYS;
+    }
+    if (mode_asks_redis(seat->mode)) {
         snprintf(prefixes[seat->mode], sizeof prefixes[0], "weir:mode-%d:", seat->mode);
         options.redis_prefix = prefixes[seat->mode];
         options.redis_url = mode->place == PLACE_REDIS ? seat->ledger->redis_url : seat->ledger->cluster_url;

@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-enum { WORKERS = 2, SENT = 8, NAMED_KEYS = HOT_KEYS + TURNED_KEYS };
+enum { WORKERS = 2, SENT = 8, GROUP = 3, NAMED_KEYS = HOT_KEYS + TURNED_KEYS };
 
 struct asked { /* a key of a limit */
     int limit;
@@ -16,7 +16,8 @@ struct asked { /* a key of a limit */
 
 struct sent { /* a request of weir_submit() */
     struct weir_op op;
-    struct asked asked;
+    struct asked asked[GROUP]; /* of a group; otherwise one */
+    struct weir_request requests[GROUP];
     struct worker *worker;
     int64_t start_us;
     atomic_bool busy;

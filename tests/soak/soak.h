@@ -30,7 +30,7 @@ enum {
     HOT_KEYS = 2,    /* of each limit: keys that are always in use */
     TURNED_KEYS = 2, /* after them, keys that are also reset and refunded, of limits that say so */
     LIMITS = 6,
-    MODES = 8,
+    MODES = 9,
     RING = 1 << 15, /* records of a process that have not been taken yet */
     SOURCES = WEIR_BY_FAIL_CLOSED + 1,
     ERRORS = -WEIR_ECLOSED + 1,
@@ -39,7 +39,7 @@ enum {
 
 /* ---- Modes ---- */
 
-enum soak_place { PLACE_NONE, PLACE_REDIS, PLACE_CLUSTER };
+enum soak_place { PLACE_NONE, PLACE_FILE, PLACE_REDIS, PLACE_CLUSTER };
 
 struct soak_mode {
     const char *name;
@@ -56,6 +56,8 @@ extern const struct soak_mode soak_modes[MODES];
 
 /* True if each process admits the limit for itself. */
 bool mode_is_own(int mode);
+/* True if Redis counts, on one server or in a cluster. */
+bool mode_asks_redis(int mode);
 uint32_t modes_on(enum soak_place place); /* a bit each */
 uint32_t modes_local(void);
 
@@ -136,7 +138,7 @@ struct ledger {
     unsigned planted;
     int64_t pace_us;          /* longest pause of a thread between calls at high tide */
     bool with_cluster, tells; /* tells: log lines go to stderr */
-    char redis_url[192], cluster_url[512], consul[128], policy_file[128];
+    char redis_url[192], cluster_url[512], consul[128], policy_file[128], counts_file[128];
     struct account accounts[PROCESSES];
 };
 

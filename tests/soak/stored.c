@@ -45,7 +45,7 @@ static int64_t look_into(struct run *run, const char *socket)
 int64_t stored_check(struct run *run)
 {
     if (run->place.ledger->planted & PLANT_IMMORTAL &&
-        place_ask(&run->place, NULL, 0, "SET", "weir:mode-3:planted:{key}", "1") < 0)
+        place_ask(&run->place, NULL, 0, "SET", "weir:mode-4:planted:{key}", "1") < 0)
         run_mishap(run, "%s", run->place.error);
     int64_t keys = look_into(run, run->place.redis.socket);
     for (int node = 0; run->place.with_cluster && node < run->place.cluster.n; node++)
