@@ -56,7 +56,7 @@ static const char HELP[] =
     "                     goals       the goals of local mode, a line each; --keys then only says how far growth\n"
     "                                 goes: 1M by default, 10M with --full\n"
     "                     processes   one machine, four processes: machine mode beside local mode; alone, it adds a\n"
-    "                                 million keys\n"
+    "                                 million keys and the other algorithms\n"
     "                     server, callers, round-trip, leases, outage, cluster, replicas, tls\n"
     "                                 distributed and hybrid mode on private redis-servers\n"
     "                     peers       the cost of following a private Consul\n"

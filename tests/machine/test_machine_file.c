@@ -227,7 +227,7 @@ TEST(a_file_keeps_the_size_that_it_was_made_for, 20)
 
 /* ---- Room ---- */
 
-/* Fill a small file, of 2,048 cells. Return how many of `n` keys found room. */
+/* Fill a small file, of 1,600 cells. Return how many of `n` keys found room. */
 static int fill(weir_limit *limit, int n, int64_t *full_allowed)
 {
     int kept = 0;
@@ -247,7 +247,7 @@ TEST(a_full_file_answers_new_keys_by_on_full_and_resets_nobody, 60)
         enum weir_on_full on_full;
         int kept;
         int64_t allowed;
-    } cases[] = { { WEIR_FULL_DENY, 2048, 0 }, { WEIR_FULL_ALLOW, 2048, 952 }, { WEIR_FULL_SHARE, 2016, 10 } };
+    } cases[] = { { WEIR_FULL_DENY, 1600, 0 }, { WEIR_FULL_ALLOW, 1600, 1400 }, { WEIR_FULL_SHARE, 1575, 10 } };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int64_t allowed = 0;
         OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .max_keys = 1, .on_full = cases[i].on_full));
@@ -275,13 +275,13 @@ TEST(a_group_finds_room_for_all_or_takes_nothing, 60)
     int64_t allowed = 0;
     OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .max_keys = 1));
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
-    ck_assert_int_eq(fill(limit, 2047, &allowed), 2047);
+    ck_assert_int_eq(fill(limit, 1599, &allowed), 1599);
     struct weir_request requests[] = { { .limit = limit, .key = weir_key_text("g1"), .cost = 1 },
                                        { .limit = limit, .key = weir_key_text("g2"), .cost = 1 } };
     struct weir_decision decision;
     must_succeed(weir_try_all(scene.limiter, requests, 2, &decision));
     ck_assert(!decision.allowed && decision.source == WEIR_BY_FULL);
-    ck_assert_int_eq(stats_of(scene.limiter).keys, 2047);
+    ck_assert_int_eq(stats_of(scene.limiter).keys, 1599);
     must_succeed(weir_try_all(scene.limiter, requests, 1, &decision));
     ck_assert(decision.allowed && decision.source == WEIR_BY_MEMORY);
 }

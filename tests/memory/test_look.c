@@ -773,7 +773,7 @@ static void *looks(void *argument)
     for (unsigned i = 0; !atomic_load_explicit(&dekker->done, memory_order_relaxed); i++) {
         _Atomic uint64_t *turn = readers_enter(&dekker->readers);
         const int gone = atomic_load_explicit(&dekker->gone, memory_order_relaxed);
-        look_pause(i % 8);
+        wait_pause(i % 8);
         must(atomic_load_explicit(&dekker->reused, memory_order_relaxed) <= gone, "who looks is waited for");
         readers_leave(turn);
     }
@@ -794,7 +794,7 @@ TEST(nothing_is_put_to_other_use_under_the_eyes_of_one_who_looks, 60)
             atomic_store_explicit(&dekker.gone, round, memory_order_release);
             readers_wait(&dekker.readers);
             atomic_store_explicit(&dekker.reused, round, memory_order_release);
-            look_pause((unsigned)round % 64);
+            wait_pause((unsigned)round % 64);
         }
         atomic_store(&dekker.done, true);
         ck_assert_int_eq(pthread_join(thread, NULL), 0);

@@ -150,12 +150,12 @@ static int decide_locked(struct machine *machine, const struct weir_backend_requ
                            .is_overflow = is_overflow };
     for (int repairs = 0;;) {
         uint64_t turn;
+        machine_fetch(machine, stripe, request->hash);
         visit.number = book_number(&machine->book, request, &turn);
         if (__builtin_expect(visit.number == 0, 0)) {
             end->room = ROOM_FULL;
             return WEIR_OK;
         }
-        machine_fetch(machine, stripe, request->hash);
         int error = stripe_enter(machine, stripe);
         if (error)
             return error;

@@ -150,17 +150,17 @@ static uint64_t file_root(uint64_t value)
     return root;
 }
 
-#define FEWEST_CELLS 2048 /* enough for the longest key */
+#define FEWEST_CELLS 1600 /* enough for the longest key with two states of the largest size */
 
 /* Keys spread over the stripes by chance: six standard deviations of room let a stripe hold its part in practice. */
 static void file_size(struct machine_facts *facts, int64_t max_keys)
 {
     uint64_t keys = (uint64_t)max_keys;
+    const bool has_few = keys <= MACHINE_FEW_KEYS;
     facts->max_keys = keys;
     facts->stripes = 1;
-    while (facts->stripes < MACHINE_MAX_STRIPES &&
-           keys / (2 * facts->stripes) >=
-               (facts->stripes < MACHINE_FEW_STRIPES ? MACHINE_FEW_KEYS_PER_STRIPE : MACHINE_KEYS_PER_STRIPE))
+    while (facts->stripes < (has_few ? MACHINE_FEW_STRIPES : MACHINE_MAX_STRIPES) &&
+           keys / (2 * facts->stripes) >= (has_few ? MACHINE_FEW_KEYS_PER_STRIPE : MACHINE_KEYS_PER_STRIPE))
         facts->stripes *= 2;
     keys = (keys + facts->stripes - 1) / facts->stripes;
     facts->cells = machine_rounded(keys + (facts->stripes > 1 ? 6 * file_root(keys) : 0), 16);

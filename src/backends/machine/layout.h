@@ -31,15 +31,16 @@
 
 #define MACHINE_MAGIC UINT64_C(0x0a6d656d72696577) /* "weirmem\n" in memory */
 #define MACHINE_BEGUN UINT64_C(0x0a77656e72696577) /* "weirnew\n": being made; the process may have died over it */
-#define MACHINE_VERSION 3
+#define MACHINE_VERSION 4
 
 #define MACHINE_SLOTS 4096 /* processes that may use a file at the same time */
 #define MACHINE_MIN_RULES 512
 #define MACHINE_MAX_RULES 65536
 #define MACHINE_KEYS_PER_RULE 256
 #define MACHINE_KEYS_PER_STRIPE 4096
-#define MACHINE_FEW_KEYS_PER_STRIPE 64 /* up to MACHINE_FEW_STRIPES, so that processes seldom want the same stripe */
-#define MACHINE_FEW_STRIPES 8
+#define MACHINE_FEW_KEYS 32768         /* a file for up to so many has more stripes than they would fill, ... */
+#define MACHINE_FEW_KEYS_PER_STRIPE 16 /* ... so that processes seldom want the same one */
+#define MACHINE_FEW_STRIPES 32         /* at most, because each has FEWEST_CELLS at least (file.c) */
 #define MACHINE_MAX_STRIPES 1024
 #define MACHINE_MAX_KEYS (INT64_C(1) << 31)
 

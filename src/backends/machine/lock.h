@@ -1,7 +1,7 @@
 /* lock.h - a lock in shared memory that outlives its owner.
  *
  * The word is 0, or names the process whose thread has the lock (file.h). One compare-and-exchange takes it, a store
- * gives it back. A thread that finds it taken spins, yields and then sleeps for 50 us at a time, and asks each time
+ * gives it back. A thread that finds it taken spins with pauses, yields and then sleeps for 50 us at a time, and asks each time
  * whether the owner lives. If it has ended, the lock goes to the thread that asked, which is told, because the owner
  * may have died in the middle of a change.
  *
@@ -25,6 +25,9 @@ static inline bool lock_try(const struct machine_file *file, _Atomic uint64_t *w
     return atomic_compare_exchange_strong_explicit(word, &none, file->owner, memory_order_acquire,
                                                    memory_order_relaxed);
 }
+
+/* Take a lock that another thread probably gives back soon. False: it did not. */
+bool lock_soon(const struct machine_file *file, _Atomic uint64_t *word);
 
 /* Take a lock. LOCK_INHERITED: the owner died with it. LOCK_TIMEOUT: not taken within `patience_us`. */
 static inline enum lock_end lock_enter(const struct machine_file *file, _Atomic uint64_t *word, int64_t patience_us)

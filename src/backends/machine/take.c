@@ -61,12 +61,12 @@ int machine_take(struct weir_limit *limit, struct weir_key key, uint64_t hash, i
     struct machine_stripe *stripe = machine_stripe_of(machine, hash);
     uint64_t turn;
     uint32_t number;
+    machine_fetch(machine, stripe, hash);
     const struct page *page = book_greedy(&machine->book, limit, &number, &turn);
     (void)hint; /* a handle's; there is nothing to keep in it */
     if (__builtin_expect(!page || cells_for(MACHINE_SMALL_WORDS, key.len) != 1 || machine->file.fd < 0, 0))
         return take_otherwise(limit, key, hash, cost, now_us, out);
-    machine_fetch(machine, stripe, hash);
-    if (__builtin_expect(!lock_try(&machine->file, &stripe->lock), 0))
+    if (__builtin_expect(!lock_try(&machine->file, &stripe->lock), 0) && !lock_soon(&machine->file, &stripe->lock))
         return take_otherwise(limit, key, hash, cost, now_us, out);
     struct level level;
     bool allowed = false, is_done = false;

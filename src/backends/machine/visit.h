@@ -26,6 +26,7 @@
 #include "backends/machine/book.h"
 #include "backends/machine/cells.h"
 #include "core/algorithm/former.h"
+#include "core/ground/fetch.h"
 #include "core/ground/forks.h"
 #include "core/limiter/own_ops.h"
 
@@ -81,15 +82,16 @@ static inline struct machine_stripe *machine_stripe_of(const struct machine *mac
     return machine_stripe(machine, hash >> 32 & machine->stripe_mask);
 }
 
-/* Fetch the first cell of the key's bucket. A processor takes the lock only after all earlier loads, and begins no later
- * one before; this way the cell arrives meanwhile. What is read without the lock may be wrong, and serves for nothing
- * else. */
+/* Fetch the line of the stripe's lock and the first cell of the key's bucket. A processor takes the lock only after all
+ * earlier loads, and begins no later one before; this way both lines arrive while it does other things. What is read
+ * without the lock may be wrong, and serves for nothing else. */
 static inline void machine_fetch(const struct machine *machine, const struct machine_stripe *stripe, uint64_t hash)
 {
     const struct machine_shape *shape = &machine->shape;
+    fetch_to_write(&stripe->lock);
     const uint32_t cell = bucket_first(stripe, shape, bucket_of(shape, hash));
     if (cell_exists(shape, cell))
-        __builtin_prefetch((const uint64_t *)(const void *)stripe + cell_at(shape, cell), 1);
+        fetch_to_write((const uint64_t *)(const void *)stripe + cell_at(shape, cell));
 }
 
 /* ---- repair.c ---- */

@@ -36,10 +36,11 @@
 #define BACKENDS_MEMORY_LOOK_H
 
 #include "backends/memory/decide.h"
+#include "backends/shared/wait_briefly.h"
 #include "core/limiter/limiter.h"
 
 #define LOOK_TRIES 32       /* tries while other threads change the same key */
-#define LOOK_PAUSE 32       /* turns of look_pause() after the first try; the pause grows by as much each time ... */
+#define LOOK_PAUSE 32       /* turns of wait_pause() after the first try; the pause grows by as much each time ... */
 #define LOOK_MOST_PAUSE 256 /* ... up to this */
 #define LOOK_WORDS 48       /* larger states are decided under the mutex */
 
@@ -224,20 +225,6 @@ __attribute__((noinline)) static enum look_end look_any(struct entry *entry, con
     return is_left ? LOOK_GIVEN_UP : LOOK_AGAIN;
 }
 
-/* Leave the entry's cache line to the other threads for a while: taking it away in the middle of a change slows
- * both down. */
-static inline void look_pause(unsigned times)
-{
-    for (unsigned i = 0; i < times; i++)
-#if defined(__x86_64__) || defined(__i386__)
-        __builtin_ia32_pause();
-#elif defined(__aarch64__)
-        __asm__ volatile("isb");
-#else
-        atomic_signal_fence(memory_order_seq_cst);
-#endif
-}
-
 /* Try again while other threads change the same key, up to LOOK_TRIES times: an entry that stays busy for longer
  * is claimed by a thread that holds the mutex or that was preempted. */
 __attribute__((noinline)) static bool look_retry(struct look look, const struct weir_backend_request *request,
@@ -245,7 +232,7 @@ __attribute__((noinline)) static bool look_retry(struct look look, const struct 
 {
     unsigned pause = LOOK_PAUSE;
     for (int tries = 0; tries < LOOK_TRIES; tries++) {
-        look_pause(pause);
+        wait_pause(pause);
         pause = pause < LOOK_MOST_PAUSE ? pause + LOOK_PAUSE : pause;
         look.word = entry_word(look.entry);
         if ((look.word & WORD_BUSY) != 0)

@@ -23,7 +23,7 @@ __attribute__((noinline)) static int take_rarely(struct weir_limit *limit, struc
     fill_request(&request, limit, key, hash, cost, now_us, WEIR_TAKE);
     request.hint = hint;
     if (is_contended)
-        look_pause(LOOK_PAUSE);
+        wait_pause(LOOK_PAUSE);
     const int error = memory_decide(limit->limiter->backend, &request, 1, false, INT64_MAX, out);
     return error ? error : own_taken(out);
 }
