@@ -1,6 +1,6 @@
 /* instructions.c - makes decisions for bench/instructions.sh, which counts their instructions.
  *
- *     weir-instructions DECISIONS allow|deny [event] [top-keys]
+ *     weir-instructions DECISIONS allow|deny [event] [top-keys] [handle]
  *     weir-instructions DECISIONS try|pair ALGORITHM
  *
  * The first form decides at the caller's time about 64 keys of 16 bytes with a token bucket in local mode. The second one
@@ -41,19 +41,28 @@ static weir_limit *open_limit(const struct weir_options *options, const char *te
     return limit;
 }
 
-static int try_alone(struct weir_options *options, long count, const char *answer)
+static int try_alone(struct weir_options *options, long count, const char *answer, bool by_handle)
 {
     struct weir_decision decision;
+    weir_handle *handles[KEYS];
     weir *limiter;
     weir_limit *limit = open_limit(options,
                                    strcmp(answer, "allow") == 0
                                        ? "token_bucket limit=1000000000 period=1h burst=1000000000"
                                        : "token_bucket limit=1 period=1d",
                                    &limiter);
-    for (long i = 0; i < count; i++)
-        if (weir_try_at(limit, weir_key(keys[i % KEYS], 16), 1, BEGIN_US + i, &decision) != WEIR_OK)
+    for (int i = 0; i < KEYS; i++)
+        if (weir_key_resolve(limit, weir_key(keys[i], 16), &handles[i]) != WEIR_OK)
             return 2;
+    for (long i = 0; i < count; i++) {
+        const int error = by_handle ? weir_handle_try(handles[i % KEYS], 1, BEGIN_US + i, &decision)
+                                    : weir_try_at(limit, weir_key(keys[i % KEYS], 16), 1, BEGIN_US + i, &decision);
+        if (error != WEIR_OK)
+            return 2;
+    }
     printf("%s\n", decision.allowed ? "allowed" : "denied");
+    for (int i = 0; i < KEYS; i++)
+        weir_handle_free(handles[i]);
     weir_close(limiter);
     return 0;
 }
@@ -88,6 +97,7 @@ static int try_or_pair(struct weir_options *options, long count, bool is_pair, c
 int main(int argc, char **argv)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
+    bool by_handle = false;
     if (argc < 3)
         return 2;
     const long count = strtol(argv[1], NULL, 10);
@@ -98,8 +108,10 @@ int main(int argc, char **argv)
     for (int i = 3; i < argc; i++) {
         if (strcmp(argv[i], "event") == 0)
             options.event = hear;
+        else if (strcmp(argv[i], "handle") == 0)
+            by_handle = true;
         else
             options.top_keys = WEIR_MAX_TOP_KEYS;
     }
-    return try_alone(&options, count, argv[2]);
+    return try_alone(&options, count, argv[2], by_handle);
 }

@@ -242,7 +242,7 @@ static enum look_end look_by(enum way way, const struct look *look, const struct
         return look_any(look->entry, look->rule, look->word, request, out);
     if (way == AS_RETURN)
         return look_greedy_back(look, request->now_us, request->now_us, 1);
-    return look_greedy(look, request->now_us, request->cost, request->verb, NULL, out);
+    return look_greedy(look, request->now_us, request->cost, request->verb, out);
 }
 
 static void event_between(const char *own, const char *other, int e, int a, enum way way)

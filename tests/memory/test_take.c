@@ -169,8 +169,9 @@ static void pair_open(struct pair *pair)
         for (int key = 0; key < KEYS; key++)
             must_succeed(weir_key_resolve(pair->limits[i], weir_key(&key, sizeof key), &pair->handles[i][key]));
     }
-    must(pair->scenes[0].limiter->take != NULL, "local mode has the short way");
-    pair->scenes[1].limiter->take = NULL;
+    must(pair->scenes[0].limiter->try_key && pair->scenes[0].limiter->try_handle, "local mode has the short way");
+    pair->scenes[1].limiter->try_key = NULL;
+    pair->scenes[1].limiter->try_handle = NULL;
     pair->scenes[1].limiter->reserve = NULL;
     pair->scenes[1].limiter->give_back = NULL;
 }

@@ -73,7 +73,8 @@ static const struct own_ops machine_ops = {
         .stats = machine_stats,
         .destroy = machine_destroy,
     },
-    .take = machine_take,
+    .try_key = machine_try,
+    .try_handle = machine_try_handle,
     .common = machine_common,
 };
 

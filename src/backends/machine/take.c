@@ -4,9 +4,8 @@
  * with nothing to choose. The stripe's lock is given back before the decision's other fields are computed. Whatever else
  * it meets it leaves to machine_decide_one(), which begins again.
  */
+#include "core/limiter/take.h"
 #include "backends/machine/visit.h"
-#include "core/limiter/limiter.h"
-#include "core/limiter/request.h"
 
 #define TAKE_STEPS 8 /* keys of a bucket to look at */
 
@@ -54,8 +53,9 @@ static inline bool take_change(struct machine_stripe *stripe, uint64_t at, const
     return true;
 }
 
-int machine_take(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
-                 struct weir_backend_hint *hint, struct weir_decision *out)
+/* Decide by `limit`, which may be an override. Return own_taken() or an error. */
+static inline int machine_take(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost,
+                               int64_t now_us, struct weir_decision *out)
 {
     struct machine *machine = (struct machine *)limit->limiter->backend;
     struct machine_stripe *stripe = machine_stripe_of(machine, hash);
@@ -63,7 +63,6 @@ int machine_take(struct weir_limit *limit, struct weir_key key, uint64_t hash, i
     uint32_t number;
     machine_fetch(machine, stripe, hash);
     const struct page *page = book_greedy(&machine->book, limit, &number, &turn);
-    (void)hint; /* a handle's; there is nothing to keep in it */
     if (__builtin_expect(!page || cells_for(MACHINE_SMALL_WORDS, key.len) != 1 || machine->file.fd < 0, 0))
         return take_otherwise(limit, key, hash, cost, now_us, out);
     if (__builtin_expect(!lock_try(&machine->file, &stripe->lock), 0) && !lock_soon(&machine->file, &stripe->lock))
@@ -81,4 +80,23 @@ int machine_take(struct weir_limit *limit, struct weir_key key, uint64_t hash, i
         return machine_lost(machine);
     level_tell_by(&page->text.plan, true, page->inverse, &level, now_us, cost, allowed, out);
     return own_taken(out);
+}
+
+static inline int machine_take_counted(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost,
+                                       int64_t now_us, struct weir_decision *out)
+{
+    limit = take_limit(limit, key, hash);
+    const int error = take_time(limit, &now_us);
+    const int taken = error ? error : machine_take(limit, key, hash, cost, now_us, out);
+    return take_counted(limit, key, hash, cost, now_us, taken, out);
+}
+
+int machine_try(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us, struct weir_decision *out)
+{
+    return machine_take_counted(limit, key, key_hash(limit, key), cost, now_us, out);
+}
+
+int machine_try_handle(weir_handle *handle, int64_t cost, int64_t now_us, struct weir_decision *out)
+{
+    return machine_take_counted(handle->limit, handle->key, handle->hash, cost, now_us, out);
 }

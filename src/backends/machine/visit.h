@@ -189,9 +189,9 @@ int machine_lost(struct machine *machine);
 
 /* ---- take.c ---- */
 
-/* Do own_ops.take(). */
-int machine_take(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
-                 struct weir_backend_hint *hint, struct weir_decision *out);
+/* Implement own_ops->try_key() and try_handle(). */
+int machine_try(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us, struct weir_decision *out);
+int machine_try_handle(weir_handle *handle, int64_t cost, int64_t now_us, struct weir_decision *out);
 
 /* ---- all.c ---- */
 

@@ -88,8 +88,8 @@ static inline struct index_line *index_line(const struct index *index, size_t sh
 
 static inline uint64_t index_tag(uint64_t hash)
 {
-    const uint64_t tag = hash >> 32 & 0xff;
-    return tag + (tag == 0);
+    const unsigned tag = (uint8_t)(hash >> 32);
+    return tag + (tag < 1);
 }
 
 /* Return the slots of a line with a tag, for index_first_by_words(). Works on any processor. */
@@ -119,7 +119,8 @@ static inline uint64_t index_matches(const struct index_line *line, uint64_t tag
     const uint64_t first = atomic_load_explicit(&line->tags[0], memory_order_acquire);
     const uint64_t second = atomic_load_explicit(&line->tags[1], memory_order_acquire);
     const __m128i tags = _mm_set_epi64x((int64_t)second, (int64_t)first);
-    return (uint64_t)_mm_movemask_epi8(_mm_cmpeq_epi8(tags, _mm_set1_epi8((char)tag))) & ((1u << INDEX_SLOTS) - 1);
+    const __m128i sought = _mm_set1_epi32((int)((uint32_t)tag * UINT32_C(0x01010101))); /* SSE2 repeats no bytes */
+    return (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(tags, sought)) & ((1u << INDEX_SLOTS) - 1);
 #else
     return index_matches_by_words(line, tag);
 #endif
@@ -128,7 +129,7 @@ static inline uint64_t index_matches(const struct index_line *line, uint64_t tag
 static inline size_t index_first(uint64_t matches)
 {
 #if defined(__SSE2__)
-    return (size_t)__builtin_ctzll(matches);
+    return (unsigned)__builtin_ctzll(matches);
 #else
     return index_first_by_words(matches);
 #endif

@@ -151,31 +151,38 @@ static inline bool look_is_due_earlier(const struct entry *entry, int64_t idle_u
     return idle_us < atomic_load_explicit(&entry->due_us, memory_order_relaxed);
 }
 
-/* Decide by a token bucket with greedy refill, whose two numbers stay in registers. The change is published
- * before the decision's other fields are computed, so that other threads wait for the change only. */
-__attribute__((always_inline)) static inline enum look_end look_greedy(const struct look *look, int64_t now_us,
-                                                                       int64_t cost, enum weir_verb verb,
-                                                                       struct weir_reservation *reservation,
-                                                                       struct weir_decision *out)
+/* Ask a token bucket with greedy refill, whose two numbers stay in registers, and publish the change. If the answer is
+ * LOOK_DONE, level_tell_by() makes a decision of `level` and `allowed`: other threads wait for the change only. */
+__attribute__((always_inline)) static inline enum look_end
+look_ask(const struct look *look, int64_t now_us, int64_t cost, enum weir_verb verb, struct level *level, bool *allowed)
 {
     const struct weir_plan *plan = &look->rule->plan;
     int64_t state[GREEDY_WORDS];
     if (!look_read(look, state, GREEDY_WORDS))
         return LOOK_AGAIN;
     const int64_t tick = state[1];
-    struct level level = level_read(plan, state, now_us);
-    const bool allowed = level_ask(plan, &level, cost, verb);
-    if (level.changed) {
-        if (level.used == 0 || level.tick < tick) /* must be dropped, or noted for the sweep */
+    *level = level_read(plan, state, now_us);
+    *allowed = level_ask(plan, level, cost, verb);
+    if (level->changed) {
+        if (level->used == 0 || level->tick < tick) /* must be dropped, or noted for the sweep */
             return LOOK_GIVEN_UP;
-        level_write(&level, state);
+        level_write(level, state);
         if (!look_publish(look, state, GREEDY_WORDS))
             return LOOK_AGAIN;
     }
-    level_tell_by(plan, true, look->rule->inverse, &level, now_us, cost, allowed, out);
-    if (reservation && allowed)
-        reservation->at_us = state_noted_us(plan, state, now_us);
     return LOOK_DONE;
+}
+
+/* Decide by a token bucket with greedy refill. */
+__attribute__((always_inline)) static inline enum look_end
+look_greedy(const struct look *look, int64_t now_us, int64_t cost, enum weir_verb verb, struct weir_decision *out)
+{
+    struct level level;
+    bool allowed;
+    const enum look_end end = look_ask(look, now_us, cost, verb, &level, &allowed);
+    if (end == LOOK_DONE)
+        level_tell_by(&look->rule->plan, true, look->rule->inverse, &level, now_us, cost, allowed, out);
+    return end;
 }
 
 /* Give back to such a bucket permits that were charged at `since_us`, as state_return() does. There is no decision. */
@@ -262,7 +269,7 @@ __attribute__((always_inline)) static inline bool look_and_decide(const struct t
     enum look_end end = LOOK_AGAIN;
     if (__builtin_expect((look.word & WORD_BUSY) == 0, 1))
         end = is_plain && __builtin_expect(look.rule->is_greedy, 1)
-                  ? look_greedy(&look, request->now_us, request->cost, request->verb, NULL, out)
+                  ? look_greedy(&look, request->now_us, request->cost, request->verb, out)
                   : look_any(look.entry, look.rule, look.word, request, out);
     if (__builtin_expect(end == LOOK_AGAIN, 0))
         return look_retry(look, request, out);
@@ -277,7 +284,7 @@ __attribute__((always_inline)) static inline bool look_for_take(const struct tab
                                                                 const struct weir_backend_hint *hint, struct look *look)
 {
     const struct rule *rule = rule_guess(&table->rules, limit->id);
-    if (__builtin_expect(!rule || !rule->is_greedy || rule_version(rule) != plan_cell_version(&limit->plan) ||
+    if (__builtin_expect(!rule || rule->inverse.q == 0 || rule_version(rule) != plan_cell_version(&limit->plan) ||
                              key.len >= (size_t)1 << WORD_LEN_BITS,
                          0))
         return false;

@@ -70,7 +70,7 @@ static inline bool level_ask(const struct weir_plan *plan, struct level *level, 
         level->changed = true;
         return true;
     }
-    const bool allowed = fits && level->used <= (plan->size - cost) * plan->q;
+    const bool allowed = fits && level->used + cost * plan->q <= plan->size * plan->q;
     if (verb == WEIR_PEEK) {
         level->changed = false;
     } else if (allowed) {

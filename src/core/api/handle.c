@@ -6,17 +6,8 @@
  */
 #include "core/api/verbs.h"
 
-#include <stdalign.h>
 #include <stddef.h>
 #include <stdlib.h>
-
-struct weir_handle {
-    alignas(64) weir_limit *limit; /* (c) */
-    struct weir_key key;           /* (c) */
-    uint64_t hash;                 /* (c) */
-    struct weir_backend_hint hint; /* the backend's */
-    unsigned char bytes[];         /* (c) */
-};
 
 int weir_key_resolve(weir_limit *limit, struct weir_key key, weir_handle **out)
 {
@@ -63,9 +54,8 @@ int weir_handle_try(weir_handle *handle, int64_t cost, int64_t now_us, struct we
         return error;
     if (!out)
         return refuse_null(limiter, "out");
-    if (__builtin_expect(may_ask_take(limit), 1))
-        return ask_take(limit, handle->key, handle->hash, cost, now_us, (struct ask_more){ .hint = &handle->hint },
-                        out);
+    if (__builtin_expect(limiter->try_handle && take_suits(limit), 1))
+        return limiter->try_handle(handle, cost, now_us, out);
     return handle_try_otherwise(handle, cost, now_us, out);
 }
 

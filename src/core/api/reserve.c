@@ -58,7 +58,7 @@ __attribute__((noinline)) static int reserve_guarded(struct weir_limit *limit, s
     return error;
 }
 
-/* Reserve where ask_take() is not for it. Out of line, because a request on the stack costs every call. */
+/* Reserve where limiter->reserve() is not for it. Out of line, because a request on the stack costs every call. */
 __attribute__((noinline)) static int reserve_otherwise(struct weir_limit *limit, struct weir_key key, uint64_t hash,
                                                        int64_t estimate, struct weir_reservation *noted,
                                                        struct weir_decision *out)
@@ -78,11 +78,10 @@ int weir_reserve(weir_limit *limit, struct weir_key key, int64_t estimate, struc
     if (!out || !reservation)
         return refuse_null(limiter, out ? "reservation" : "out");
     struct weir_reservation noted = RESERVATION_NONE;
-    const uint64_t hash = key_hash(limit, key);
-    if (__builtin_expect(limiter->reserve && may_ask_take(limit), 1))
-        error = ask_take(limit, key, hash, estimate, 0, (struct ask_more){ .reservation = &noted }, out);
+    if (__builtin_expect(limiter->reserve && take_suits(limit), 1))
+        error = limiter->reserve(limit, key, estimate, &noted, out);
     else
-        error = reserve_otherwise(limit, key, hash, estimate, &noted, out);
+        error = reserve_otherwise(limit, key, key_hash(limit, key), estimate, &noted, out);
     if (error)
         return error;
     reservation_finish(&noted, estimate, out);
@@ -128,11 +127,9 @@ static inline int give_back(struct weir_limit *limit, struct weir_key key, int64
 {
     const struct weir *limiter = limit->limiter;
     const uint64_t hash = key_hash(limit, key);
-    if (__builtin_expect(!limiter->give_back || !may_ask_take(limit), 0))
+    if (__builtin_expect(!limiter->give_back || !take_suits(limit), 0))
         return give_back_otherwise(limit, key, hash, since_us, permits);
-    const struct overrides *overrides = atomic_load_explicit(&limit->overrides, memory_order_acquire);
-    if (__builtin_expect(overrides != NULL, 0))
-        limit = overrides_find(overrides, limit, key, hash);
+    limit = take_limit(limit, key, hash);
     int64_t now_us;
     int error = read_clock(limiter, &now_us);
     if (!error)

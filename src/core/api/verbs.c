@@ -29,26 +29,18 @@ __attribute__((noinline)) int ask_guarded(struct weir_limit *limit, struct weir_
 __attribute__((noinline)) int ask_plain_rarely(const struct weir_backend_request *request, int error,
                                                struct weir_decision *out)
 {
+    if (request->verb == WEIR_TAKE)
+        return take_told(request, error, out);
     if (!error)
         shadow_apply(request->limit, request->key, out);
-    if (request->verb == WEIR_TAKE)
-        count_answer(request, error, out);
     return error;
 }
 
-__attribute__((noinline)) int ask_take_rarely(struct weir_limit *limit, struct weir_key key, uint64_t hash,
-                                              int64_t cost, int64_t now_us, int taken, struct weir_decision *out)
+/* Decide about a key where take.h is not for it. Out of line, because a request on the stack costs every call. */
+__attribute__((noinline)) static int ask_otherwise(struct weir_limit *limit, struct weir_key key, int64_t cost,
+                                                   int64_t now_us, enum weir_verb verb, struct weir_decision *out)
 {
-    struct weir_backend_request request;
-    fill_request(&request, limit, key, hash, cost, now_us, WEIR_TAKE);
-    return ask_plain_rarely(&request, taken < 0 ? taken : WEIR_OK, out);
-}
-
-/* Decide about a key where ask_take() is not for it. Out of line, because a request on the stack costs every call. */
-__attribute__((noinline)) static int ask_otherwise(struct weir_limit *limit, struct weir_key key, uint64_t hash,
-                                                   int64_t cost, int64_t now_us, enum weir_verb verb,
-                                                   struct weir_decision *out)
-{
+    const uint64_t hash = key_hash(limit, key);
     if (!limit->limiter->is_plain)
         return ask_guarded(limit, key, hash, cost, now_us, verb, out);
     const int error = ask_plain(limit, key, hash, cost, now_us, verb, ASK_NO_MORE, out);
@@ -61,10 +53,10 @@ __attribute__((noinline)) static int ask_otherwise(struct weir_limit *limit, str
 __attribute__((always_inline)) static inline int ask(struct weir_limit *limit, struct weir_key key, int64_t cost,
                                                      int64_t now_us, enum weir_verb verb, struct weir_decision *out)
 {
-    const uint64_t hash = key_hash(limit, key);
-    if (verb == WEIR_TAKE && __builtin_expect(may_ask_take(limit), 1))
-        return ask_take(limit, key, hash, cost, now_us, ASK_NO_MORE, out);
-    return ask_otherwise(limit, key, hash, cost, now_us, verb, out);
+    own_try_op *const try_key = limit->limiter->try_key;
+    if (verb == WEIR_TAKE && __builtin_expect(try_key && take_suits(limit), 1))
+        return try_key(limit, key, cost, now_us, out);
+    return ask_otherwise(limit, key, cost, now_us, verb, out);
 }
 
 int weir_try(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out)

@@ -6,7 +6,7 @@
 #include "core/limiter/figures.h"
 #include "core/limiter/inside.h"
 #include "core/limiter/request.h"
-#include "core/limiter/shadow.h"
+#include "core/limiter/take.h"
 #include "core/limiter/top_keys.h"
 #include "core/outage/failure.h"
 
@@ -106,35 +106,6 @@ static inline int ask_plain(struct weir_limit *limit, struct weir_key key, uint6
     } else if (verb == WEIR_CHARGE) {
         charge_count(limiter, request.limit, cost, out);
     }
-    return WEIR_OK;
-}
-
-/* Count what ask_take() does not: an error, a shadow's answer, a denial for top_keys.h. Returns weir_try()'s value. */
-int ask_take_rarely(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
-                    int taken, struct weir_decision *out);
-
-/* True if ask_take() is the shortest way: the limit's plan suits a backend with take(). */
-static inline bool may_ask_take(const struct weir_limit *limit)
-{
-    return limit->limiter->take && atomic_load_explicit(&limit->is_greedy, memory_order_relaxed);
-}
-
-/* Do what ask_plain() does for WEIR_TAKE, where may_ask_take() is true; with a reservation, if limiter->reserve is there,
- * too. */
-static inline int ask_take(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
-                           const struct ask_more more, struct weir_decision *out)
-{
-    struct weir *limiter = limit->limiter;
-    const struct overrides *overrides = atomic_load_explicit(&limit->overrides, memory_order_acquire);
-    if (__builtin_expect(overrides != NULL, 0))
-        limit = overrides_find(overrides, limit, key, hash);
-    int error = now_us == 0 ? read_clock(limiter, &now_us) : WEIR_OK;
-    const int taken = error              ? error
-                      : more.reservation ? limiter->reserve(limit, key, hash, cost, now_us, more.reservation, out)
-                                         : limiter->take(limit, key, hash, cost, now_us, more.hint, out);
-    if (__builtin_expect(taken < 0 || limit_has_shadow(limit) || ((taken & 1) == 0 && limiter->top_keys), 0))
-        return ask_take_rarely(limit, key, hash, cost, now_us, taken, out);
-    figures_count_taken(limit, cost, taken, out);
     return WEIR_OK;
 }
 

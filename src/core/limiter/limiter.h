@@ -62,14 +62,15 @@ struct figures {
 /* A limit, or one of its overrides, which takes its place in requests. (c) constant once made, (m) limiter->mutex, (a)
  * atomic */
 struct weir_limit {
-    struct weir *limiter;      /* (c) */
-    struct hash_secret secret; /* (m) writers, as of `name`; for the hashes of its keys */
+    struct weir *limiter; /* (c) */
+    struct sip begun;     /* (m) writers, as of `name`; the hashes of its keys begin with it */
     struct overrides
         *_Atomic overrides;         /* (a) readers; (m) writers; NULL if there never were any; an override's is NULL */
     uint32_t id;                    /* (c) below WEIR_MAX_LIMITS; an override has its limit's */
     _Atomic bool is_greedy;         /* (a) its plan is a token bucket with greedy refill: a guess, for the way to go */
-    struct weir_limit *of;          /* (c) the limit that this override belongs to; a limit points to itself */
     struct plan_cell plan;          /* (a) readers; (m) writers; the backend decides by it */
+    struct hash_secret secret;      /* (m) writers, as of `name`; `begun` is made of it */
+    struct weir_limit *of;          /* (c) the limit that this override belongs to; a limit points to itself */
     struct override *override;      /* (c) NULL if this is the limit itself */
     _Atomic int32_t shadow;         /* (a) percent of its keys for which it denies nothing, shadow.h */
     enum plan_part part;            /* (m) */
@@ -110,11 +111,12 @@ struct closing {
 
 /* (c) constant once open, (m) mutex */
 struct weir {
-    struct weir_backend *backend; /* (c) */
-    struct clock clock;           /* (c) */
-    own_take_op *take;            /* (c) the backend's, if is_plain is set; NULL: it has none */
-    own_reserve_op *reserve;      /* (c) the same */
-    own_give_back_op *give_back;  /* (c) the same */
+    struct weir_backend *backend;  /* (c) */
+    struct clock clock;            /* (c) */
+    own_try_op *try_key;           /* (c) the backend's, if is_plain is set; NULL: it has none */
+    own_try_handle_op *try_handle; /* (c) the same */
+    own_reserve_op *reserve;       /* (c) the same */
+    own_give_back_op *give_back;   /* (c) the same */
     bool is_plain;     /* (c) the backend can neither block nor fail, and decides by `clock`; and there are no events */
     bool can_block;    /* (c) weir_close() must wait for calls, so inside.h counts them */
     bool is_foreign;   /* (c) the backend is a user's and can block: cancel.h is for each call to it */

@@ -22,6 +22,7 @@ static void limit_call(struct weir_limit *limit, const char *name)
 {
     memcpy(limit->name, name, strlen(name) + 1);
     limit->secret = hash_secret_of(&limit->limiter->secret, name);
+    limit->begun = sip_begin(&limit->secret);
 }
 
 static struct weir_limit *limit_make(struct weir *limiter, const char *name)
@@ -143,6 +144,7 @@ static struct override *override_make(struct weir_limit *limit, const struct pat
         return NULL;
     }
     instead->secret = limit->secret;
+    instead->begun = limit->begun;
     instead->id = limit->id;
     instead->of = limit;
     instead->override = override;

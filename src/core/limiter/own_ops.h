@@ -22,10 +22,11 @@ static inline int own_taken(const struct weir_decision *decision)
     return decision->source * 2 + decision->allowed;
 }
 
-typedef int own_take_op(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
-                        struct weir_backend_hint *hint, struct weir_decision *out);
+typedef int own_try_op(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us,
+                       struct weir_decision *out);
+typedef int own_try_handle_op(weir_handle *handle, int64_t cost, int64_t now_us, struct weir_decision *out);
 
-typedef int own_reserve_op(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
+typedef int own_reserve_op(struct weir_limit *limit, struct weir_key key, int64_t cost,
                            struct weir_reservation *reservation, struct weir_decision *out);
 typedef int own_give_back_op(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost,
                              int64_t since_us, int64_t now_us);
@@ -33,12 +34,14 @@ typedef int own_give_back_op(struct weir_limit *limit, struct weir_key key, uint
 struct own_ops {
     struct weir_backend_ops base; /* base.size is OWN_OPS_SIZE */
 
-    /* Optional. Decide WEIR_TAKE for one key as base.decide() would, without building a request: a decision in memory
-     * takes no longer than that. `limit` may be an override. Return own_taken(), or a negative enum weir_error. */
-    own_take_op *take;
+    /* Both or none. Do all of weir_try_at() and weir_handle_try() but the checks of arguments, for a limiter with
+     * is_plain set: by the functions of take.h. A decision in memory takes no longer than a call between the two. */
+    own_try_op *try_key;
+    own_try_handle_op *try_handle;
 
-    /* Both, or none. Do the same for WEIR_TAKE with a reservation, and for WEIR_REFUND of permits that were charged at
-     * `since_us` (base.decide() gets that as request->ahead). give_back() returns WEIR_OK or a negative error. */
+    /* Both, or none. reserve() does as try_key() for WEIR_TAKE with a reservation, at the limiter's clock. give_back()
+     * does as base.decide() for WEIR_REFUND of permits that were charged at `since_us` (there request->ahead); `limit`
+     * may be an override. It returns WEIR_OK or a negative error. */
     own_reserve_op *reserve;
     own_give_back_op *give_back;
 

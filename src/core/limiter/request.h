@@ -9,8 +9,9 @@
 #include "core/limiter/overrides.h"
 
 /* Log what was refused. */
-void request_tell_range(const struct weir *limiter, const char *what, int64_t value, int64_t min, int64_t max);
-void request_tell_null(const struct weir *limiter, const char *what);
+__attribute__((cold)) void request_tell_range(const struct weir *limiter, const char *what, int64_t value, int64_t min,
+                                              int64_t max);
+__attribute__((cold)) void request_tell_null(const struct weir *limiter, const char *what);
 
 /* Log it and return WEIR_EINVAL. Inline, so that the compiler sees that the caller returns after it and keeps no
  * registers across the call. */
@@ -74,7 +75,7 @@ static inline int request_time(const struct weir *limiter, int64_t *out)
 /* Return the hash of a key; a limit and its overrides hash alike. */
 static inline uint64_t key_hash(const struct weir_limit *limit, struct weir_key key)
 {
-    return siphash13(&limit->secret, key.data, key.len);
+    return siphash13_from(&limit->begun, key.data, key.len);
 }
 
 /* Fill *out in place; `limit` may itself be an override. Building a struct and then copying it stalls on store

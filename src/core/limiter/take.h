@@ -1,0 +1,64 @@
+/* take.h - the commonest request: permits of one key, from a limit whose plan suits a backend's short way.
+ *
+ * weir_try() and weir_handle_try() jump into such a backend with their own arguments. The backend does the rest of the
+ * call here, around its decision: a call from the core into the backend and back would save, move and restore the
+ * arguments once more, which took a fifth of the instructions.
+ */
+#ifndef CORE_LIMITER_TAKE_H
+#define CORE_LIMITER_TAKE_H
+
+#include "core/limiter/figures.h"
+#include "core/limiter/request.h"
+#include "core/limiter/shadow.h"
+
+#include <stdalign.h>
+
+/* A key that was resolved in advance, api/handle.c. */
+struct weir_handle {
+    alignas(64) weir_limit *limit; /* (c) */
+    struct weir_key key;           /* (c) */
+    uint64_t hash;                 /* (c) */
+    struct weir_backend_hint hint; /* the backend's */
+    unsigned char bytes[];         /* (c) */
+};
+
+/* Count the answer to WEIR_TAKE, `error` or *out, in a limiter with is_plain set. A shadow's denial becomes an admission.
+ * Returns `error`. */
+int take_told(const struct weir_backend_request *request, int error, struct weir_decision *out);
+
+/* Do that for a backend's short way, which has no request. `taken` is own_taken() or an error. */
+int take_told_rarely(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
+                     int taken, struct weir_decision *out);
+
+/* True if a backend's short way may be the shortest for the limit: a guess, as its plan may change. */
+static inline bool take_suits(const struct weir_limit *limit)
+{
+    return atomic_load_explicit(&limit->is_greedy, memory_order_relaxed);
+}
+
+/* Return the limit or the override to decide by. */
+static inline struct weir_limit *take_limit(struct weir_limit *limit, struct weir_key key, uint64_t hash)
+{
+    const struct overrides *overrides = atomic_load_explicit(&limit->overrides, memory_order_acquire);
+    return __builtin_expect(overrides != NULL, 0) ? overrides_find(overrides, limit, key, hash) : limit;
+}
+
+/* Write the time to decide by, where the caller gave none: 0. To be called once the hash is there, see api/verbs.h. */
+static inline int take_time(const struct weir_limit *limit, int64_t *now_us)
+{
+    return *now_us == 0 ? read_clock(limit->limiter, now_us) : WEIR_OK;
+}
+
+/* Count the answer to WEIR_TAKE by a limit of take_limit(): own_taken(), or an error. Returns weir_try()'s value. */
+__attribute__((always_inline)) static inline int take_counted(struct weir_limit *limit, struct weir_key key,
+                                                              uint64_t hash, int64_t cost, int64_t now_us, int taken,
+                                                              struct weir_decision *out)
+{
+    const bool is_denied = (taken & 1) == 0;
+    if (__builtin_expect(taken < 0 || limit_has_shadow(limit) || (is_denied && limit->limiter->top_keys), 0))
+        return take_told_rarely(limit, key, hash, cost, now_us, taken, out);
+    figures_count_taken(limit, cost, taken, out);
+    return WEIR_OK;
+}
+
+#endif
