@@ -289,7 +289,7 @@ static void assert_table_is_indexed(struct walk *walk)
                     continue;
                 items++;
                 const struct rule *rule = entry_rule(table, entry);
-                const struct weir_key key = weir_key(entry->hh.key, entry->hh.keylen);
+                const struct weir_key key = weir_key((const void *)&entry->cells[rule->words], entry->hh.keylen);
                 const uint64_t hash = key_hash(walk->limits[rule->key.limit_id], key);
                 const struct index_line *line = index_line(&table->index, s, hash);
                 const bool is_found = is_in_line(table, line, hash, entry);
