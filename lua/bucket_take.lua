@@ -1,43 +1,49 @@
 -- bucket_take.lua - one take from one token or leaky bucket, the commonest call, in as few steps as it can be decided.
 --
 -- KEYS     one key.
--- ARGV     one string: '<c22I7I3I7I7' the stamp of the state with room (level.lua), and what follows from it, in half
+-- ARGV     one string: '<c22I7I3I7I7c4' the stamp of the state with room (level.lua), and what follows from it, in half
 --          units: those that drain every tick, the tick, the least level that is too high for the request, the units of
---          the cost; then the item and the echo, as in each.lua. If the cost exceeds the size, the level and the units
---          are 0. The caller vouches that these agree.
--- Returns  one string. If the key has a state with room under this stamp and the clock has not stepped back: the seconds
---          and microseconds of TIME with a blank between them if the request is denied, or a plus if it is admitted; the
---          state that it met; the argument, which ends with the echo. Before it denies, the script does not check that
---          the state is one that scripts write. Otherwise the answer of each.lua, which is shorter.
+--          the cost; then the echo, as in each.lua. If the cost exceeds the size, the level and the units are 0. The
+--          caller vouches that these agree.
+-- Returns  one string. If the key has a state with room under this stamp and the clock has not stepped back: the state
+--          that it met; the seconds and microseconds of TIME with a blank between them if the request is denied, or a
+--          plus if it is admitted; the echo. Before it denies, the script does not check that the state is one that
+--          scripts write. Otherwise the answer of each.lua. In that the byte before the echo is below a digit, because
+--          it ends a number below 2^53 or is NONE or FOREIGN.
 -- Errors   'WEIR ...' if ARGV is invalid; then nothing was written.
 --
--- It runs the same commands as each.lua. Text is joined only from text.
+-- It runs the same commands as each.lua. Text is joined only from text: every byte that becomes a string costs Redis as
+-- much as a step of Lua, so the answer repeats no more of the argument than the echo.
 local redis, parse, args, key = redis, struct.unpack, ARGV[1], KEYS[1]
+if not args or #args ~= 50 then
+  return redis.error_reply('WEIR bad arguments')
+end
 local call = redis.call
 local clock = call('TIME')
 local seconds, micros = clock[1], clock[2]
 local now, state = seconds * 1000000 + micros, redis.pcall('GET', key)
-if state and #state == 36 and #args == 59 then
-  local double, drain, tick, above = parse('<c22I7I3I7', args)
+local double, drain, tick, above, units, echo = parse('<c22I7I3I7I7c4', args)
+if state and #state == 36 then
   local own, used, anchor = parse('<c22I7I7', state)
   local fresh = (now - now % tick) / tick
   if own == double and anchor <= fresh then
     local level = used - (fresh - anchor) * drain
     if level >= above then
-      return seconds .. ' ' .. micros .. state .. args
+      return state .. seconds .. ' ' .. micros .. echo
     end
-    local pack, units, grace, charged, cost, room, met = struct.pack, parse('<I7', args, 40), 2000, 0, 0
+    local pack, grace, charged, cost, room, met = struct.pack, 2000, 0, 0
     --@paste level admit
     if met then
-      return seconds .. '+' .. micros .. state .. args
+      return state .. seconds .. '+' .. micros .. echo
     end
   end
 end
---@include prologue.lua
-if not args or #args ~= 59 then
-  return redis.error_reply('WEIR bad arguments')
+local function decide() -- a function, because a call of the script clears room for all of its locals
+  --@include prologue.lua
+  local tag, p, q, tick, size = parse('<BI7I7I3I4', double)
+  local cost = units > 0 and units / q or size + 1
+  local stamp, items = pack('<BI7I7I3I4', tag, p / 2, q / 2, tick, size), pack('<BBI5I2c4', TAKE, 0, cost, 1, echo)
+  local time, keys, grace, lone = nil, #KEYS, 2000, state
+  --@include decide.lua level
 end
-local tag, p, q, tick, size = parse('<BI7I7I3I4', args)
-local stamp, items, time, keys = pack('<BI7I7I3I4', tag, p / 2, q / 2, tick, size), sub(args, 47), nil, #KEYS
-local grace, lone = 2000, state
---@include decide.lua level
+return decide()

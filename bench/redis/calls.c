@@ -117,7 +117,9 @@ uint64_t call_permits(const redisReply *reply)
         const unsigned char *bytes = (const unsigned char *)reply->str;
         int64_t now_us;
         bool admitted;
-        if (redis_take_read(bytes, (size_t)reply->len, &now_us, &admitted) > 0)
+        const size_t len = (size_t)reply->len - REDIS_ECHO_SIZE;
+        if (redis_take_is_short(bytes, len) &&
+            redis_take_read(bytes + REDIS_BUCKET_STATE_SIZE, len - REDIS_BUCKET_STATE_SIZE, &now_us, &admitted))
             return admitted; /* each take costs 1, or too much */
         for (int i = 0; i < 7; i++)
             permits |= (uint64_t)bytes[7 + i] << 8 * i;

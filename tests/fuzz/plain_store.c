@@ -140,9 +140,10 @@ struct call {
     size_t len;
 };
 
-/* Read a call of bucket_take, whose argument must be what follows from its stamp and item. */
+/* Read a call of bucket_take, whose argument must be what follows from its stamp and a cost. */
 static void take_read(struct call *call, const char *const *words, const size_t *lens)
 {
+    static unsigned char items[REDIS_ITEM_SIZE + REDIS_ECHO_SIZE]; /* the fuzzer has one thread */
     unsigned char stamp[REDIS_STAMP_MAX], expected[REDIS_TAKE_SIZE];
     const unsigned char *argument = (const unsigned char *)words[4];
     size_t stamp_len;
@@ -152,11 +153,17 @@ static void take_read(struct call *call, const char *const *words, const size_t 
     fuzz_must(mirror_leave_room(stamp, sizeof stamp) &&
                   plain_stamp_read(stamp, sizeof stamp, &call->plans[0], &stamp_len) && stamp_len == sizeof stamp,
               "the stamp is one with room");
-    call->items = argument + REDIS_TAKE_HEAD_SIZE;
-    call->echo = call->items + REDIS_ITEM_SIZE;
-    const size_t len = redis_take_write(&call->plans[0], plain_number(call->items + 2, 5), expected);
+    const struct weir_plan *plan = &call->plans[0];
+    const unsigned char *echo = argument + REDIS_TAKE_SIZE - REDIS_ECHO_SIZE;
+    const int64_t halves = plain_number(echo - 7, 7);
+    const int64_t cost = halves > 0 ? halves / (2 * plan->q) : plan->size + 1;
+    redis_item_write(items, WEIR_TAKE, false, cost, 1);
+    memcpy(items + REDIS_ITEM_SIZE, echo, REDIS_ECHO_SIZE);
+    call->items = items;
+    call->echo = items + REDIS_ITEM_SIZE;
+    const size_t len = redis_take_write(plan, cost, expected);
     fuzz_must(len == REDIS_TAKE_SIZE - REDIS_ECHO_SIZE && memcmp(argument, expected, len) == 0,
-              "the argument agrees with its stamp and item");
+              "the argument agrees with its stamp and a cost");
 }
 
 static void call_read(struct call *call, const char *const *words, const size_t *lens, size_t n)

@@ -274,13 +274,18 @@ static bool call_take(const struct tail *tail, struct host_answer *answer, struc
     bool admitted = false;
     *answer = host_call(REDIS_BUCKET_TAKE, &story.subjects[0].key, 1, &(struct host_word){ argument, REDIS_TAKE_SIZE },
                         1);
-    if (answer->is_error || answer->len <= REDIS_TAKE_SIZE)
+    const unsigned char *bytes = (const unsigned char *)answer->bytes;
+    if (answer->is_error || answer->len <= REDIS_ECHO_SIZE ||
+        !redis_take_is_short(bytes, answer->len - REDIS_ECHO_SIZE))
         return true;
-    heard->at = redis_take_read((const unsigned char *)answer->bytes, answer->len, &heard->now_us, &admitted);
-    fuzz_must(heard->at > 0, "a long answer begins with the time");
+    heard->at = 0;
+    heard->end = REDIS_BUCKET_STATE_SIZE;
+    fuzz_must(
+        redis_take_read(bytes + heard->end, answer->len - REDIS_ECHO_SIZE - heard->end, &heard->now_us, &admitted),
+        "a short answer ends with the time");
     heard->charged = admitted ? cost : 0;
-    heard->end = answer->len - REDIS_TAKE_SIZE;
-    fuzz_must(memcmp(answer->bytes + heard->end, argument, sizeof argument) == 0, "it repeats the argument");
+    fuzz_must(memcmp(bytes + answer->len - REDIS_ECHO_SIZE, argument + len, REDIS_ECHO_SIZE) == 0,
+              "it repeats the echo");
     return true;
 }
 
@@ -298,11 +303,11 @@ static void make_call(enum redis_script_id script, const struct tail *tail, int6
     if (story.told)
         words[n++] = (struct host_word){ tail->time, strlen(tail->time) };
     struct host_answer answer;
-    struct heard heard = { .at = 0 };
+    struct heard heard = { .end = 0 };
     if (script == REDIS_TRY_ALL || !call_take(tail, &answer, &heard))
         answer = host_call(script, keys, story.n, words, n);
     fuzz_must(!answer.is_error, "%s: %s", redis_scripts[script].name, answer.bytes);
-    if (heard.at == 0) {
+    if (heard.end == 0) {
         fuzz_must(answer.len > REDIS_HEAD_SIZE + REDIS_ECHO_SIZE, "it has a head and an end");
         heard = (struct heard){ plain_number((const unsigned char *)answer.bytes, 7),
                                 plain_number((const unsigned char *)answer.bytes + 7, 7), REDIS_HEAD_SIZE,

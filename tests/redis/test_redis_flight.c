@@ -513,19 +513,19 @@ TEST(an_answer_that_does_not_fit_is_no_decision, 10)
     hangar_close();
 }
 
-/* Make the short answer to the flight's take: `head` instead of a time, the state that it met, and the argument. */
-static struct redis_reply short_answer(char *bytes, const char *head, int64_t used_halves)
+/* Make the short answer to the flight's take: the state that it met, `text` instead of a time, and the echo. */
+static struct redis_reply short_answer(char *bytes, const char *text, int64_t used_halves)
 {
-    const size_t len = strlen(head);
-    memcpy(bytes, head, len);
     const char *argument = hangar.out.data + hangar.out.len - 2 - REDIS_TAKE_SIZE;
-    memcpy(bytes + len, argument, REDIS_STAMP_MAX);
-    number(bytes + len + REDIS_STAMP_MAX, used_halves);
-    number(bytes + len + REDIS_STAMP_MAX + 7, INT64_C(1790000000000000));
-    memcpy(bytes + len + REDIS_STAMP_MAX + 14, argument, REDIS_TAKE_SIZE);
+    const size_t len = strlen(text);
+    memcpy(bytes, argument, REDIS_STAMP_MAX);
+    number(bytes + REDIS_STAMP_MAX, used_halves);
+    number(bytes + REDIS_STAMP_MAX + 7, INT64_C(1790000000000000));
+    memcpy(bytes + REDIS_BUCKET_STATE_SIZE, text, len);
+    memcpy(bytes + REDIS_BUCKET_STATE_SIZE + len, argument + REDIS_TAKE_SIZE - REDIS_ECHO_SIZE, REDIS_ECHO_SIZE);
     return (struct redis_reply){ .kind = REDIS_REPLY_IS_STRING,
                                  .text = bytes,
-                                 .len = len + REDIS_STAMP_MAX + 14 + REDIS_TAKE_SIZE };
+                                 .len = REDIS_BUCKET_STATE_SIZE + len + REDIS_ECHO_SIZE };
 }
 
 TEST(a_short_answer_says_what_the_state_says_or_does_not_fit, 10)
@@ -533,7 +533,7 @@ TEST(a_short_answer_says_what_the_state_says_or_does_not_fit, 10)
     static const char denies[] = "1790000000 0", admits[] = "1790000000+0", neither[] = "1790000000x0";
     const int64_t half = WEIR_SECOND * 2; /* half units of a permit: 5 a second, of which one unit comes back each us */
     static const struct {
-        const char *head;
+        const char *text;
         int64_t used; /* of 5 permits, in tenths */
         int64_t odd;  /* half units more */
         enum redis_progress progress;
@@ -551,7 +551,7 @@ TEST(a_short_answer_says_what_the_state_says_or_does_not_fit, 10)
         weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=5s");
         ck_assert(add(0, take(limit, "a", 2)));
         write_out();
-        struct redis_reply reply = short_answer(bytes, cases[i].head, cases[i].used * half / 10 + cases[i].odd);
+        struct redis_reply reply = short_answer(bytes, cases[i].text, cases[i].used * half / 10 + cases[i].odd);
         bytes[reply.len - 1] ^= 1; /* another call's echo */
         assert_reply(&reply, REDIS_MISFIT);
         bytes[reply.len - 1] ^= 1;

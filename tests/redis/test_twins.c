@@ -439,17 +439,17 @@ struct heard {
 static bool answer_read(const struct turn *turn, const redisReply *reply, struct heard *heard)
 {
     const unsigned char *bytes = (const unsigned char *)reply->str;
-    const size_t short_least = REDIS_TAKE_SIZE + 1;
     bool admitted = false;
     *heard = (struct heard){ .at = REDIS_HEAD_SIZE, .len = answer_len(reply) };
-    if (heard->len > short_least && turn->n == 1 && !turn->all) {
-        heard->at = redis_take_read(bytes, heard->len, &heard->now_us, &admitted);
+    const enum redis_script_id script = redis_script_of(&turn->visits[0].plan);
+    if (turn->n == 1 && !turn->all && (script == REDIS_TOKEN_BUCKET || script == REDIS_LEAKY_BUCKET) &&
+        redis_take_is_short(bytes, heard->len)) {
+        heard->at = 0;
+        heard->is_short = redis_take_read(bytes + REDIS_BUCKET_STATE_SIZE, heard->len - REDIS_BUCKET_STATE_SIZE,
+                                          &heard->now_us, &admitted);
         heard->charged = admitted ? turn->visits[0].items[0].cost : 0;
-        heard->len -= REDIS_TAKE_SIZE - REDIS_ECHO_SIZE;
-        heard->is_short = heard->at > 0;
-        if (heard->is_short)
-            return true;
-        *heard = (struct heard){ .at = REDIS_HEAD_SIZE, .len = answer_len(reply) };
+        heard->len = REDIS_BUCKET_STATE_SIZE;
+        return heard->is_short;
     }
     if (heard->len > REDIS_HEAD_SIZE) {
         heard->now_us = number_at(bytes);

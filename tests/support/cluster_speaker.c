@@ -1,6 +1,8 @@
 /* cluster_speaker.c - a fake node of a Redis Cluster with scripted replies: see cluster_speaker.h. */
 #include "cluster_speaker.h"
 
+#include <weir/backend.h>
+
 #include <stdio.h>
 
 /* Return `says` with the word PORT replaced by a number. */
@@ -20,7 +22,7 @@ static void say_decision(struct speaker *speaker, const struct fake_request *req
     unsigned char answer[TRUTH_LEN];
     const char *decides = atomic_load(&speaker->decides);
     const int64_t calls = atomic_fetch_add(&speaker->calls, 1), delay_us = atomic_load(&speaker->delay_us);
-    atomic_fetch_add(&speaker->takes, item_asked(request)[0] == 0);
+    atomic_fetch_add(&speaker->takes, verb_asked(request) == WEIR_TAKE);
     if (delay_us > 0)
         sleep_us(delay_us);
     if (decides == NULL || calls < atomic_load(&speaker->truths)) {

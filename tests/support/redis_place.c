@@ -255,21 +255,42 @@ const char *echo_asked(const struct fake_request *request)
     return request->words[request->n - 1] + request->lens[request->n - 1] - ECHO_LEN;
 }
 
-const char *item_asked(const struct fake_request *request)
+static bool is_take_script(const struct fake_request *request)
 {
-    const bool is_take = request->n == 5; /* a key and one argument */
-    return request->words[request->n - 1] + (is_take ? REDIS_TAKE_HEAD_SIZE : 0);
+    return request->n == 5; /* a key and one argument */
+}
+
+int verb_asked(const struct fake_request *request)
+{
+    return is_take_script(request) ? WEIR_TAKE : request->words[request->n - 1][0];
+}
+
+static int64_t number_asked(const char *bytes, int n)
+{
+    int64_t number = 0;
+    while (n-- > 0)
+        number = number << 8 | (unsigned char)bytes[n];
+    return number;
+}
+
+/* Return the cost of the first request. That of a take follows from its units and those of a permit, q in its stamp. */
+static int64_t cost_asked(const struct fake_request *request)
+{
+    const char *argument = request->words[request->n - 1];
+    if (!is_take_script(request))
+        return number_asked(argument + 2, 5);
+    return number_asked(argument + REDIS_TAKE_SIZE - REDIS_ECHO_SIZE - 7, 7) / number_asked(argument + 8, 7);
 }
 
 size_t truth_about(const struct fake_request *request, unsigned char answer[TRUTH_LEN])
 {
-    const char *item = item_asked(request);
-    int64_t now_us = INT64_C(1790000000123456);
+    const int64_t now_us = INT64_C(1790000000123456);
+    const int64_t charged = verb_asked(request) == WEIR_TAKE ? cost_asked(request) : 0;
     memset(answer, 0, TRUTH_LEN);
-    for (int i = 0; i < 7; i++)
+    for (int i = 0; i < 7; i++) {
         answer[i] = (unsigned char)(now_us >> 8 * i);
-    if (item[0] == 0) /* a take */
-        memcpy(answer + 7, item + 2, 5);
+        answer[7 + i] = (unsigned char)(charged >> 8 * i);
+    }
     memcpy(answer + TRUTH_LEN - ECHO_LEN, echo_asked(request), ECHO_LEN);
     return TRUTH_LEN;
 }

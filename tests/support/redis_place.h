@@ -104,8 +104,8 @@ enum { TRUTH_LEN = 19, ECHO_LEN = 4 };
 
 /* Return what the answer to this EVALSHA must repeat at its end: the end of the word that holds the items. */
 const char *echo_asked(const struct fake_request *request);
-/* Return the first item of a call. */
-const char *item_asked(const struct fake_request *request);
+/* Return the verb of the first request of a call. */
+int verb_asked(const struct fake_request *request);
 
 /* Write the answer to one request for a fresh key: the time, the charge, the missing state and the echo. Returns
  * TRUTH_LEN. */

@@ -163,16 +163,15 @@ static int64_t number_read(struct reading *reading)
     return number;
 }
 
-/* The short answer to a take repeats the whole argument at its end, and is therefore longer than any other. */
 static bool take_frame_read(const struct redis_flight *flight, const struct redis_flight_call *call,
                             struct reading *reading)
 {
     bool admitted = false;
-    reading->end -= REDIS_TAKE_SIZE - REDIS_ECHO_SIZE;
-    const size_t head = redis_take_read(reading->at, (size_t)(reading->end - reading->at), &reading->now_us, &admitted);
-    reading->at += head;
+    const unsigned char *text = reading->at + REDIS_BUCKET_STATE_SIZE;
+    const bool fits = redis_take_read(text, (size_t)(reading->end - text), &reading->now_us, &admitted);
+    reading->end = text;
     reading->charged = admitted ? flight->keys[call->keys[0]].first->request.cost : 0;
-    return head > 0;
+    return fits;
 }
 
 static bool frame_read(const struct redis_flight *flight, const struct redis_flight_call *call,
@@ -185,7 +184,7 @@ static bool frame_read(const struct redis_flight *flight, const struct redis_fli
     reading->end = reading->at + reply->len - REDIS_ECHO_SIZE;
     if (memcmp(reading->end, &echo, REDIS_ECHO_SIZE) != 0)
         return false;
-    if (call->script == REDIS_BUCKET_TAKE && reply->len > REDIS_TAKE_SIZE)
+    if (call->script == REDIS_BUCKET_TAKE && redis_take_is_short(reading->at, reply->len - REDIS_ECHO_SIZE))
         return take_frame_read(flight, call, reading);
     reading->now_us = number_read(reading);
     reading->charged = number_read(reading);

@@ -103,8 +103,7 @@ size_t redis_take_write(const struct weir_plan *plan, int64_t cost, unsigned cha
     at = put_number(at, 7, doubled.p);
     at = put_number(at, 3, doubled.tick_us);
     at = put_number(at, 7, units > 0 ? plan->size * doubled.q - units + 1 : 0);
-    at = put_number(at, 7, units);
-    redis_item_write(at, WEIR_TAKE, false, cost, 1);
+    put_number(at, 7, units);
     return REDIS_TAKE_SIZE - REDIS_ECHO_SIZE;
 }
 
@@ -121,18 +120,18 @@ static size_t decimal_read(const unsigned char *bytes, size_t len, int64_t *numb
     return n;
 }
 
-size_t redis_take_read(const unsigned char *bytes, size_t len, int64_t *now_us, bool *admitted)
+bool redis_take_read(const unsigned char *text, size_t len, int64_t *now_us, bool *admitted)
 {
     int64_t seconds, micros;
-    const size_t first = decimal_read(bytes, len, &seconds);
-    if (first == 0 || first == len || (bytes[first] != ' ' && bytes[first] != '+'))
-        return 0;
-    const size_t second = decimal_read(bytes + first + 1, len - first - 1, &micros);
-    if (second == 0 || seconds > WEIR_MAX_TIME_US / WEIR_SECOND || micros >= WEIR_SECOND)
-        return 0;
+    const size_t first = decimal_read(text, len, &seconds);
+    if (first == 0 || first == len || (text[first] != ' ' && text[first] != '+'))
+        return false;
+    const size_t second = decimal_read(text + first + 1, len - first - 1, &micros);
+    if (second == 0 || first + 1 + second != len || seconds > WEIR_MAX_TIME_US / WEIR_SECOND || micros >= WEIR_SECOND)
+        return false;
     *now_us = seconds * WEIR_SECOND + micros;
-    *admitted = bytes[first] == '+';
-    return *now_us <= WEIR_MAX_TIME_US ? first + 1 + second : 0;
+    *admitted = text[first] == '+';
+    return *now_us <= WEIR_MAX_TIME_US;
 }
 
 /* ---- Reading a stamp: the parts `plan` and `check` of lua/ ---- */

@@ -27,6 +27,7 @@
 #include <weir/backend.h>
 
 #define REDIS_STAMP_MAX 22
+#define REDIS_BUCKET_STATE_SIZE (REDIS_STAMP_MAX + 7 + 7)
 #define REDIS_STATE_MAX (14 + 9 + 4 * (WEIR_MAX_BLOCKS + 1))
 #define REDIS_ITEM_SIZE 9
 #define REDIS_ECHO_SIZE 4  /* bytes after the last item, repeated at the end of the answer */
@@ -40,17 +41,22 @@ enum redis_script_id redis_script_of(const struct weir_plan *plan);
 /* Write the stamp of a plan whose size is at least 1. Return its length. */
 size_t redis_stamp_write(const struct weir_plan *plan, unsigned char out[REDIS_STAMP_MAX]);
 
-/* The argument of lua/bucket_take.lua: what follows from the plan and the cost, an item and the echo. */
-#define REDIS_TAKE_HEAD_SIZE (REDIS_STAMP_MAX + 7 + 3 + 7 + 7)
-#define REDIS_TAKE_SIZE (REDIS_TAKE_HEAD_SIZE + REDIS_ITEM_SIZE + REDIS_ECHO_SIZE)
+/* The argument of lua/bucket_take.lua: the plan, what follows from it and from the cost, and the echo. */
+#define REDIS_TAKE_SIZE (REDIS_STAMP_MAX + 7 + 3 + 7 + 7 + REDIS_ECHO_SIZE)
 
 /* Write the argument, without its echo, of one take of `cost` permits by the server's time. Return its length, or 0 if
  * that script does not decide under this plan: it is no bucket's, or its units are too large to have room. */
 size_t redis_take_write(const struct weir_plan *plan, int64_t cost, unsigned char out[REDIS_TAKE_SIZE]);
 
-/* Read the front of the short answer of that script: the time, and whether it admitted the take. Return its length,
- * or 0 if it is none. */
-size_t redis_take_read(const unsigned char *bytes, size_t len, int64_t *now_us, bool *admitted);
+/* True if bytes[0..len), an answer of that script without its echo, are its short one: REDIS_BUCKET_STATE_SIZE bytes of
+ * the state, and text. Its other answer ends with a byte below any digit. */
+static inline bool redis_take_is_short(const unsigned char *bytes, size_t len)
+{
+    return len > REDIS_BUCKET_STATE_SIZE && bytes[len - 1] >= '0';
+}
+
+/* Read that text: the time, and whether the script admitted the take. Return false if it is none. */
+bool redis_take_read(const unsigned char *text, size_t len, int64_t *now_us, bool *admitted);
 
 /* Read the plan of the stamp at the front of `bytes`, without its fingerprint; a limit on requests in flight has become
  * a sliding window. Return the stamp's length, or 0 if it is none that scripts accept. */
