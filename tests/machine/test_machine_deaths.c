@@ -93,6 +93,7 @@ static const struct death {
     bool removes_long; /* before: the list of free cells is not empty */
 } deaths[] = {
     { "token_bucket limit=20 period=1h", NULL, act_take, false },
+    { "sliding_window limit=20 period=1h", NULL, act_take, false },
     { "sliding_window limit=20 period=1h blocks=60", NULL, act_take, false },
     { "fixed_window limit=20 period=1h", NULL, act_refund, false },
     { "token_bucket limit=20 period=1h", NULL, act_refund_all, true },

@@ -82,15 +82,9 @@ void page_fill(struct page *page, const struct weir_limit *limit, const struct w
 
 bool state_is_sound(const struct weir_plan *plan, int64_t top, int64_t last_anchor, const int64_t *state)
 {
-    if (plan->algorithm != WEIR_SLIDING_WINDOW)
-        return state_is_small(top, last_anchor, state);
-    if ((uint64_t)state[0] > (uint64_t)last_anchor)
-        return false;
-    uint64_t sum = 0;
-    const size_t words = sliding_window_words(plan->blocks);
-    for (size_t i = 1; i < words; i++)
-        sum += ((uint64_t)state[i] >> 32) + (uint32_t)state[i];
-    return sum <= (uint64_t)top;
+    return plan->algorithm == WEIR_SLIDING_WINDOW
+               ? state_is_large(top, last_anchor, state, sliding_window_words(plan->blocks))
+               : state_is_small(top, last_anchor, state);
 }
 
 /* True if `number` has a rule whose text is as it was written. */

@@ -96,7 +96,16 @@ static inline bool state_is_small(int64_t top, int64_t last_anchor, const int64_
     return (uint64_t)state[0] <= (uint64_t)top && (uint64_t)state[1] <= (uint64_t)last_anchor;
 }
 
-/* True if a state can be one that the plan has led to: the algorithms may then read it. */
+/* The same for a sliding window of `words` words. */
+static inline bool state_is_large(int64_t top, int64_t last_anchor, const int64_t *state, size_t words)
+{
+    uint64_t sum = 0;
+    for (size_t i = 1; i < words; i++)
+        sum += ((uint64_t)state[i] >> 32) + (uint32_t)state[i];
+    return (uint64_t)state[0] <= (uint64_t)last_anchor && sum <= (uint64_t)top;
+}
+
+/* The same for any plan: the algorithms may then read the state. */
 bool state_is_sound(const struct weir_plan *plan, int64_t top, int64_t last_anchor, const int64_t *state);
 
 #endif

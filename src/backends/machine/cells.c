@@ -5,9 +5,8 @@
 
 bool walk_on(struct walk *walk)
 {
-    const uint32_t next = word_high(stripe_load(walk->stripe, cell_at(walk->shape, walk->cell)));
-    if (!cell_exists(walk->shape, next) ||
-        stripe_load(walk->stripe, cell_at(walk->shape, next) + 1) != cell_of_more(walk->first))
+    const uint32_t next = cell_after(walk->stripe, walk->shape, walk->first, walk->cell);
+    if (next == 0)
         return false;
     walk->cell = next;
     walk->at = 0;
@@ -73,9 +72,14 @@ static uint64_t key_word(struct weir_key key, size_t at)
 
 bool cell_has_key(const struct machine_stripe *stripe, uint64_t at, struct weir_key key)
 {
-    uint64_t differs = 0;
-    for (size_t i = 0; i < key.len; i += 8)
-        differs |= stripe_load(stripe, at++) ^ key_word(key, i);
+    uint64_t differs = 0, word;
+    size_t i = 0;
+    for (; i + sizeof word <= key.len; i += sizeof word) {
+        memcpy(&word, (const unsigned char *)key.data + i, sizeof word);
+        differs |= stripe_load(stripe, at++) ^ word;
+    }
+    if (i < key.len)
+        differs |= stripe_load(stripe, at) ^ key_word(key, i);
     return differs == 0;
 }
 

@@ -129,6 +129,14 @@ static inline struct walk walk_begin(struct machine_stripe *stripe, const struct
     return (struct walk){ .stripe = stripe, .shape = shape, .first = first, .cell = first };
 }
 
+/* Return the cell after `cell` in the chain of the key that begins in `first`, or 0: the chain is damaged. */
+static inline uint32_t cell_after(const struct machine_stripe *stripe, const struct machine_shape *shape,
+                                  uint32_t first, uint32_t cell)
+{
+    const uint32_t next = word_high(stripe_load(stripe, cell_at(shape, cell)));
+    return cell_exists(shape, next) && stripe_load(stripe, cell_at(shape, next) + 1) == cell_of_more(first) ? next : 0;
+}
+
 /* Move on to the next cell. False: the chain is damaged. */
 bool walk_on(struct walk *walk);
 

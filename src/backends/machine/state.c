@@ -145,7 +145,13 @@ __attribute__((noinline)) static int decide_with_former(struct visit *visit, str
     return visit_write(visit, state, former);
 }
 
-/* Decide for a key in several cells. */
+/* True if a request asks for nothing but what state_decide() does. */
+static inline bool is_plain(const struct weir_backend_request *request)
+{
+    return request->verb <= WEIR_PEEK && request->ahead == 0 && !request->reservation;
+}
+
+/* Decide by any state that takes more than MACHINE_SMALL_WORDS. */
 __attribute__((noinline)) static int decide_large(struct visit *visit, struct weir_decision *out)
 {
     int64_t state[STATE_MAX_WORDS];
@@ -156,6 +162,50 @@ __attribute__((noinline)) static int decide_large(struct visit *visit, struct we
     return out->reset_after_us == 0 ? visit_remove(visit) : visit_write(visit, state, NULL);
 }
 
+#define PAIR_FIRST MACHINE_CELL_CONTENT      /* words of a state that fill its first cell */
+#define PAIR_MOST (2 * MACHINE_CELL_CONTENT) /* in both */
+
+/* Copy the words from a place on. They are under the stripe's lock, so they need not be atomic. */
+static inline void pair_copy(const struct machine_stripe *stripe, uint64_t at, int64_t *state, size_t words)
+{
+    memcpy(state, (const int64_t *)(const void *)stripe + at, words * sizeof *state);
+}
+
+/* Add the words from a place on to a change, as far as they differ. */
+static inline void pair_change(struct change *change, uint64_t at, const int64_t *state, size_t words)
+{
+    for (size_t i = 0; i < words; i++)
+        if (stripe_load(change->stripe, at + i) != (uint64_t)state[i])
+            change_add(change, at + i, (uint64_t)state[i]);
+}
+
+/* Do what decide_large() does for a plain request and a key whose second cell is known: without walking. */
+static int decide_pair(struct visit *visit, struct weir_decision *out)
+{
+    const struct machine_shape *shape = &visit->machine->shape;
+    const struct page *page = visit->page;
+    const struct weir_backend_request *request = visit->request;
+    const size_t words = page->own_words, rest = words - PAIR_FIRST;
+    const uint64_t first_at = cell_at(shape, visit->first) + MACHINE_CELL_HEAD;
+    const uint64_t second_at = cell_at(shape, visit->second) + MACHINE_CELL_HEAD;
+    int64_t state[PAIR_MOST];
+    assert(words >= PAIR_FIRST && words <= PAIR_MOST);
+    pair_copy(visit->stripe, first_at, state, PAIR_FIRST);
+    for (size_t i = 0; i < rest; i++)
+        state[PAIR_FIRST + i] = (int64_t)stripe_load(visit->stripe, second_at + i);
+    if (!state_is_large(page->top, page->last_anchor, state, words))
+        return decide_large(visit, out);
+    if (!sliding_window_decide(&page->text.plan, state, request->now_us, request->cost, request->verb, out))
+        return WEIR_OK;
+    if (out->reset_after_us == 0)
+        return visit_remove(visit);
+    struct change change = change_begin(visit->stripe);
+    pair_change(&change, first_at, state, PAIR_FIRST);
+    pair_change(&change, second_at, state + PAIR_FIRST, rest);
+    change_commit(&change);
+    return WEIR_OK;
+}
+
 int visit_decide(struct visit *visit, struct weir_decision *out)
 {
     const struct page *page = visit->page;
@@ -163,15 +213,14 @@ int visit_decide(struct visit *visit, struct weir_decision *out)
     if (page->former)
         return decide_with_former(visit, out);
     if (page->own_words != MACHINE_SMALL_WORDS)
-        return decide_large(visit, out);
+        return visit->second != 0 && is_plain(request) ? decide_pair(visit, out) : decide_large(visit, out);
     const uint64_t at = cell_at(&visit->machine->shape, visit->first) + MACHINE_CELL_HEAD;
     int64_t state[MACHINE_SMALL_WORDS] = { (int64_t)stripe_load(visit->stripe, at),
                                            (int64_t)stripe_load(visit->stripe, at + 1) };
     const int error = __builtin_expect(state_is_small(page->top, page->last_anchor, state), 1)
                           ? WEIR_OK
                           : visit_read(visit, state);
-    const bool is_plain = request->verb <= WEIR_PEEK && request->ahead == 0 && !request->reservation;
-    if (error || !(__builtin_expect(is_plain, 1)
+    if (error || !(__builtin_expect(is_plain(request), 1)
                        ? state_decide(&page->text.plan, state, request->now_us, request->cost, request->verb, out)
                        : state_decide_request(&page->text.plan, state, request->now_us, request->verb, request, out)))
         return error;

@@ -63,6 +63,7 @@ struct visit {
     size_t len; /* of the key */
     uint32_t bucket;
     uint32_t first, before; /* the key's first cell, and that of the key before it in the bucket; 0: none */
+    uint32_t second;        /* of a key with two cells, if the first one holds nothing but states. 0: not known */
     uint32_t rule;          /* the key's */
     const struct page *page;
     const struct hash_secret *limit; /* of the limit's hashes. NULL: a sweep, which has no use for these */
