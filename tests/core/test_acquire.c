@@ -99,6 +99,45 @@ static void await_denied(struct stage *stage)
 
 /* ---- Order ---- */
 
+/* A clock by which a second passes before an acquire gives back its permit, and another caller fills the queue. */
+struct slow_refund {
+    int readings; /* until then, or less */
+    int64_t now_us;
+    weir_limit *limit;
+};
+
+static int64_t slow_refund_time(void *user)
+{
+    struct slow_refund *slow = user;
+    if (slow->readings-- == 0) {
+        struct weir_decision filled;
+        slow->now_us += WEIR_SECOND;
+        must_succeed(weir_try(slow->limit, weir_key_text("a"), 10, &filled));
+        ck_assert(filled.allowed);
+    }
+    return slow->now_us;
+}
+
+TEST(a_permit_that_has_drained_is_not_given_back_by_an_acquire, 30)
+{
+    struct slow_refund slow = { .readings = -1, .now_us = 1000 * WEIR_SECOND };
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    struct weir_decision decision;
+    options.now_us = slow_refund_time;
+    options.user = &slow;
+    weir *limiter;
+    must_succeed(weir_open(&options, &limiter));
+    slow.limit = limit_of(limiter, "limit", "leaky_bucket limit=10 period=1s capacity=10");
+    must_succeed(weir_try(slow.limit, weir_key_text("a"), 1, &decision));
+    slow.readings = 1; /* the take is the first */
+    must_succeed(weir_acquire(slow.limit, weir_key_text("a"), 1, 0, &decision));
+    ck_assert(!decision.allowed); /* it would have to wait for 100 ms */
+    must_succeed(weir_peek(slow.limit, weir_key_text("a"), 1, &decision));
+    ck_assert_int_lt(slow.readings, 0); /* the second was the refund's */
+    ck_assert_int_eq(decision.remaining, 0);
+    weir_close(limiter);
+}
+
 TEST(submitted_acquires_are_served_in_the_order_in_which_they_came, 60)
 {
     STAGE(stage, "token_bucket limit=1 period=20ms burst=5");

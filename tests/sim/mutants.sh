@@ -90,7 +90,7 @@ mutant H10 ' used' flap src/backends/memory/debt.c 's/missing.cold_left = state.
 mutant H11 'H10: an instance in an outage' partition src/core/limiter/targets.c 's/plan_for_fallback(policy, &limiter->share/plan_for_fallback(policy, \&share_whole/'
 mutant H12 H12: calm $lease 's/const int64_t until_us = asked_us + min_of(wait_us,/const int64_t until_us = asked_us + min_of(2 * wait_us,/'
 mutant H12 H12: calm $lease 's/return lease->denied_cost > 0 \&\& now_us/return lease->denied_cost > WEIR_MAX_PERMITS \&\& now_us/'
-mutant H13 H10: elastic-outage src/core/outage/failure.c 's/if (!limiter->fallback)/if (true)/'
+mutant H13 H10: elastic-outage src/core/outage/outage_span.c 's/if (!limiter->fallback)/if (true)/'
 mutant liveness liveness: calm $call 's/struct hybrid_waiter \*next = waiter->next;/struct hybrid_waiter *next = NULL;/'
 mutant H5 H5: reserve $back 's/charged_us >= batch->from_us \&\& lease_is_one_block/charged_us >= 0 \&\& lease_is_one_block/'
 mutant H1 ' used' reserve $back '/^bool lease_settle/,/^}/s/batch->left += fits;/batch->left += 2 * fits;/'

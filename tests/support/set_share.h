@@ -3,7 +3,7 @@
 #define WEIR_TESTS_SET_SHARE_H
 
 #include "core/limiter/limits.h"
-#include "core/outage/failure.h"
+#include "core/outage/outage_span.h"
 
 /* WEIR_OK; or WEIR_ENOMEM with nothing changed. */
 static inline int limiter_set_share(struct weir *limiter, const struct share *share)
@@ -16,7 +16,7 @@ static inline int limiter_set_share(struct weir *limiter, const struct share *sh
         return error;
     }
     if (changes)
-        failure_split(limiter);
+        outage_split(limiter);
     limits_tell_unfit(limiter, unfit);
     return WEIR_OK;
 }

@@ -16,6 +16,7 @@
 #include "core/limiter/request.h"
 #include "core/limiter/top_keys.h"
 #include "core/outage/failure.h"
+#include "core/outage/outage_span.h"
 #include "core/outage/settle.h"
 
 #include <fcntl.h>
@@ -47,7 +48,7 @@ static void limiter_begin_in_child(struct weir *limiter) UNCHECKED
     atomic_store_explicit(&limiter->answers.latest, NULL, memory_order_relaxed);
     lock_condition_init(&limiter->closing.begins);
     errands_begin_in_child(limiter->errands);
-    failure_begin_in_child(limiter);
+    outage_begin_in_child(limiter);
     if (limiter->follow)
         follow_begin_in_child(limiter->follow);
     renew_event_fd(limiter);

@@ -4,7 +4,7 @@
 #include "core/limiter/figures.h"
 #include "core/limiter/limits.h"
 #include "core/limiter/request.h"
-#include "core/outage/failure.h"
+#include "core/outage/outage_span.h"
 
 static int define_locked(struct weir *limiter, const struct limit_name *name, const struct weir_policy *policy,
                          struct weir_limit **out, bool *changes, struct message message) REQUIRES(limiter->mutex)
@@ -50,7 +50,7 @@ static int define(struct weir *limiter, const char *text, const struct weir_poli
     error = define_locked(limiter, &name, policy, &limit, &changes, message);
     lock_give(&limiter->mutex);
     if (changes)
-        failure_split(limiter);
+        outage_split(limiter);
     events_tell_policies(limiter);
     if (!error && out)
         *out = limit;

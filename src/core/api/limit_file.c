@@ -3,7 +3,7 @@
 
 #include "core/limiter/events.h"
 #include "core/limiter/limits.h"
-#include "core/outage/failure.h"
+#include "core/outage/outage_span.h"
 #include "core/policy/policy_list.h"
 
 #include <stdlib.h>
@@ -78,7 +78,7 @@ int limits_load(struct weir *limiter, const char *path, enum layer layer, struct
         error = WEIR_ENOMEM;
     }
     if (changes)
-        failure_split(limiter);
+        outage_split(limiter);
     free(targets);
     policy_list_free(&list);
     return error;

@@ -4,7 +4,7 @@
  * Then the op is dispatched (dispatch.h).
  *
  * Peeks, resets and groups are calls that wait for the backend. They are errands, which a thread of the limiter carries
- * out (errands.h). So is each try of a WEIR_OP_ACQUIRE (acquire.c).
+ * out (errands.h). So is each try of a WEIR_OP_ACQUIRE (acquire_op.c).
  *
  * A request counts as one call inside the limiter until its `done` may run. With an event fd it is then on the stack,
  * and weir_close() dispatches what is there.

@@ -6,7 +6,7 @@
 #include "core/limiter/events.h"
 #include "core/limiter/inside.h"
 #include "core/limiter/limits.h"
-#include "core/outage/failure.h"
+#include "core/outage/outage_span.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -223,7 +223,7 @@ static void note_share(struct weir *limiter, struct placed *placed, bool is_sett
 {
     struct follow *follow = limiter->follow;
     if (placed->splits)
-        failure_split(limiter);
+        outage_split(limiter);
     lock_take(&follow->mutex);
     follow->is_settled = is_settled;
     pthread_cond_broadcast(&follow->changes);

@@ -3,7 +3,7 @@
 
 #include "core/limiter/events.h"
 #include "core/limiter/limits.h"
-#include "core/outage/failure.h"
+#include "core/outage/outage_span.h"
 
 /* A line for the log, written when no lock is held any more. */
 struct remark {
@@ -146,7 +146,7 @@ int layers_apply(struct weir *limiter, enum weir_followed what, const struct pol
     layers_commit(limiter, &application);
     lock_give(&limiter->mutex);
     if (application.splits)
-        failure_split(limiter);
+        outage_split(limiter);
     events_tell_policies(limiter);
     if (application.kept.count > 0)
         log_line(&limiter->log, WEIR_LOG_WARNING,

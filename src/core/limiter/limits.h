@@ -62,7 +62,7 @@ const struct weir_policy *target_without(const struct weir_limit *target, enum l
 void target_set(struct weir_limit *target, enum layer layer, const struct weir_policy *policy);
 
 /* Put what target_set() has changed of the limit into force: its own policy and those of all its overrides. True if a
- * key that the fallback may know has another plan now: the caller then gives the mutex back and calls failure_split().
+ * key that the fallback may know has another plan now: the caller then gives the mutex back and calls outage_split().
  */
 bool target_commit(struct weir *limiter, struct weir_limit *target) REQUIRES(limiter->mutex);
 

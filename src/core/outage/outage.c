@@ -1,7 +1,7 @@
 /* outage.c - the word that says which outage lasts, and the backend's own view of it.
  *
  * Every request that fails or succeeds reads the word without a lock. Beginnings and ends are written under
- * settle.mutex, together with their consequences (failure.c):
+ * settle.mutex, together with their consequences (outage_span.c):
  *
  *     63 .. 17   when the outage began, in units of 64 us, rounded up: rounding never adds a permit
  *     16 ..  2   the outage's number. It wraps after 32,768 outages; a state that old continues as the meter that it

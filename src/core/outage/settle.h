@@ -11,7 +11,7 @@ void settle_free(struct weir *limiter);
 /* In the child of a fork, forget what is owed: the parent settles it. */
 void settle_begin_in_child(struct weir *limiter);
 
-/* ---- Outages, reported by failure.c ---- */
+/* ---- Outages, reported by outage_span.c ---- */
 
 /* Count what the fallback has admitted with `request`. `known`: the fallback can tell the key's debt. Return true if
  * the outage is already over: the caller must then call settle_all(). */

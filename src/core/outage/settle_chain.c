@@ -19,7 +19,7 @@
 #include "core/limiter/inside.h"
 #include "core/limiter/own_ops.h"
 #include "core/limiter/request.h"
-#include "core/outage/failure.h"
+#include "core/outage/outage_span.h"
 #include "core/outage/returns_kept.h"
 
 #include <stdlib.h>
@@ -300,7 +300,7 @@ void settle_returned(void *user)
 {
     struct weir *limiter = user;
     if (!outage_is_in_reach(limiter, NULL)) /* only a part is back */
-        failure_split(limiter);
+        outage_split(limiter);
     returns_send(limiter);
     if (!settle_is_due(limiter))
         return;

@@ -10,7 +10,7 @@
 #include "core/ground/cancel.h"
 #include "core/limiter/request.h"
 #include "core/limiter/same_key.h"
-#include "core/outage/failure.h"
+#include "core/outage/outage_span.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -128,7 +128,7 @@ static void settlement_end(struct weir *limiter, struct settlement *settlement, 
     if (error == WEIR_OK)
         outage_note_left(limiter, &settlement->charge, 1, decision);
     if (error == WEIR_OK || is_refused)
-        failure_over(limiter, &settlement->charge.key, outage_time(limiter, settlement->charge.now_us));
+        outage_over(limiter, &settlement->charge.key, outage_time(limiter, settlement->charge.now_us));
     for (size_t i = 0; i < debt->count; i++) {
         struct settle_part *part = &debt->parts[i];
         part->permits = is_settled ? part->permits : min_of(part->permits, paid);
