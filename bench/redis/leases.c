@@ -187,6 +187,86 @@ static bool measure_hots(struct bench *bench, const struct store *store)
     return true;
 }
 
+/* ---- Ordinary bursts ---- */
+
+/* Users who each send a few requests at once, and then none for a while, to a limit with the usual burst. The bursts of
+ * most keys are further apart than a lease lives by default. */
+#define BURST 16
+#define BURSTS_A_SECOND 300.0
+static const struct weir_policy ORDINARY = { .limit = 1000, .period_us = WEIR_SECOND };
+
+struct bursty { /* a mode under this load */
+    struct remote remote;
+    size_t cursor;
+    struct sample ns; /* per request, spent in calls */
+};
+
+static double call_burst(const struct remote *remote, const struct bench_key *key)
+{
+    const int64_t start_ns = clock_ns(CLOCK_MONOTONIC);
+    for (int i = 0; i < BURST; i++) {
+        struct weir_decision decision;
+        const int status = weir_try(remote->limit, weir_key(key->text, KEY_LEN), 1, &decision);
+        if (status != WEIR_OK)
+            load_complain("weir_try", weir_strerror(status));
+    }
+    return (double)(clock_ns(CLOCK_MONOTONIC) - start_ns);
+}
+
+static void run_bursts(struct bursty *bursty, const struct stream *stream, double seconds, bool counts)
+{
+    const struct timespec pause = { .tv_nsec = (long)(1e9 / BURSTS_A_SECOND) };
+    const int64_t end_ns = clock_ns(CLOCK_MONOTONIC) + (int64_t)(seconds * 1e9);
+    double spent_ns = 0;
+    int bursts = 0;
+    do {
+        spent_ns += call_burst(&bursty->remote, &stream->draws[bursty->cursor++ % stream->len]);
+        bursts++;
+        nanosleep(&pause, NULL);
+    } while (clock_ns(CLOCK_MONOTONIC) < end_ns);
+    if (counts)
+        sample_add(&bursty->ns, spent_ns / (bursts * BURST));
+}
+
+static void report_bursts(struct bench *bench, const struct bursty *local, const struct bursty *hybrid,
+                          const struct weir_stats *before)
+{
+    const struct weir_stats after = remote_stats(&hybrid->remote);
+    const double all = (double)(after.allowed - before->allowed + after.denied - before->denied);
+    const struct sample ratio = sample_ratio(&hybrid->ns, &local->ns);
+    report_row(bench->report);
+    report_count(bench->report, "requests in a burst", BURST);
+    report_sample(bench->report, "local ns", &local->ns);
+    report_sample(bench->report, "hybrid ns", &hybrid->ns);
+    report_sample(bench->report, "hybrid/local", &ratio);
+    report_number(bench->report, "by lease %", 100.0 * (double)(after.lease_hits - before->lease_hits) / all);
+    report_number(bench->report, "store calls per 1000 requests",
+                  1000.0 * (double)(after.store_calls - before->store_calls) / all);
+}
+
+static void measure_bursts(struct bench *bench, const struct store *store, const struct stream *stream)
+{
+    struct bursty sides[2] = { { .cursor = 0 } };
+    bench_progress("leases: bursts");
+    for (int i = 0; i < 2; i++) {
+        const struct weir_options options = remote_options(i == 0 ? WEIR_LOCAL : WEIR_HYBRID);
+        if (!remote_open(&sides[i].remote, store, &options, "leases-bursts", &ORDINARY)) {
+            if (i == 1)
+                remote_close(&sides[0].remote);
+            remote_report_missing(bench);
+            return;
+        }
+        run_bursts(&sides[i], stream, bench->seconds, false);
+    }
+    const struct weir_stats before = remote_stats(&sides[1].remote);
+    for (int repeat = 0; repeat < bench->repeats; repeat++)
+        for (int i = 0; i < 2; i++)
+            run_bursts(&sides[(repeat + i) % 2], stream, bench->seconds, true);
+    report_bursts(bench, &sides[0], &sides[1], &before);
+    for (int i = 0; i < 2; i++)
+        remote_close(&sides[i].remote);
+}
+
 /* ---- The sections ---- */
 
 void bench_leases(struct bench *bench)
@@ -212,6 +292,11 @@ void bench_leases(struct bench *bench)
     } else {
         remote_report_missing(bench);
     }
+    report_end_section(bench->report);
+    store_section(bench, store, "lease-bursts",
+                  "ns per request spent in calls; one caller, 300 bursts a second of 16 requests for one of 1000 keys, "
+                  "limit 1000 a second and key, default options; local and hybrid in turns");
+    measure_bursts(bench, store, &stream);
     stream_free(&stream);
     report_end_section(bench->report);
     store_section(bench, store, "lease-calls", "calls of one instance to Redis for one key, leases of 100 ms");
