@@ -104,11 +104,16 @@ static inline uint64_t word_next(uint64_t word)
     return (word & ~WORD_BUSY) + WORD_ONE_CHANGE;
 }
 
-/* Return the identifying part of a word. Of a length that the word cannot hold, only the lower bits count. */
+/* Return the identifying part of a word, for a length that the word can hold. With a longer one it is another's. */
+static inline uint64_t word_whose_short(uint32_t rule, size_t key_len)
+{
+    return (uint64_t)rule << WORD_RULE_SHIFT | (uint64_t)key_len << 1;
+}
+
+/* Return the same for any length. Of one that the word cannot hold, only the lower bits count. */
 static inline uint64_t word_whose(uint32_t rule, size_t key_len)
 {
-    const uint64_t len = key_len & (((size_t)1 << WORD_LEN_BITS) - 1);
-    return (uint64_t)rule << WORD_RULE_SHIFT | len << 1;
+    return word_whose_short(rule, key_len & (((size_t)1 << WORD_LEN_BITS) - 1));
 }
 
 /* Return the word after one more change, under another rule or with another key. */

@@ -161,15 +161,20 @@ look_ask(const struct look *look, int64_t now_us, int64_t cost, enum weir_verb v
     if (!look_read(look, state, GREEDY_WORDS))
         return LOOK_AGAIN;
     const int64_t tick = state[1];
+    if (__builtin_expect(state[0] == 0, 0)) /* must be dropped */
+        return LOOK_GIVEN_UP;
     *level = level_read(plan, state, now_us);
+    if (__builtin_expect(level->changed && verb == WEIR_TAKE,
+                         0)) /* the clock stepped back: to be noted for the sweep */
+        return LOOK_GIVEN_UP;
     *allowed = level_ask(plan, level, cost, verb);
     if (level->changed) {
-        if (level->used == 0 || level->tick < tick) /* must be dropped, or noted for the sweep */
-            return LOOK_GIVEN_UP;
+        assert(level->used > 0 && level->tick >= tick);
         level_write(level, state);
         if (!look_publish(look, state, GREEDY_WORDS))
             return LOOK_AGAIN;
     }
+    (void)tick; /* for the assertion */
     return LOOK_DONE;
 }
 
@@ -284,9 +289,7 @@ __attribute__((always_inline)) static inline bool look_for_take(const struct tab
                                                                 const struct weir_backend_hint *hint, struct look *look)
 {
     const struct rule *rule = rule_guess(&table->rules, limit->id);
-    if (__builtin_expect(!rule || rule->inverse.q == 0 || rule_version(rule) != plan_cell_version(&limit->plan) ||
-                             key.len >= (size_t)1 << WORD_LEN_BITS,
-                         0))
+    if (__builtin_expect(!rule || rule->inverse.q == 0 || rule_version(rule) != plan_cell_version(&limit->plan), 0))
         return false;
     assert(rule->limit_id == limit->id); /* only a fallback's requests have numbers beyond WEIR_MAX_LIMITS */
     uint32_t place = 0;
@@ -300,9 +303,13 @@ __attribute__((always_inline)) static inline bool look_for_take(const struct tab
     if (__builtin_expect(place == 0, 0))
         return false;
     struct entry *entry = slab_entry(&table->slab, place);
-    const uint64_t word = entry_word(entry), whose = word_whose(rule->number, key.len);
+    const uint64_t word = entry_word(entry), whose = word_whose_short(rule->number, key.len);
     *look = (struct look){ .entry = entry, .rule = rule, .word = word, .whose = whose };
-    return __builtin_expect((word & (WORD_WHOSE | WORD_BUSY)) == whose, 1) && entry_has_key(entry, GREEDY_WORDS, key);
+    if (__builtin_expect((word & (WORD_WHOSE | WORD_BUSY)) != whose, 0))
+        return false;
+    if (__builtin_expect(key.len == 16, 1))
+        return entry_has_key(entry, GREEDY_WORDS, weir_key(key.data, 16));
+    return key.len < (size_t)1 << WORD_LEN_BITS && entry_has_bytes(entry, GREEDY_WORDS, key);
 }
 
 /* True if a look may decide the request, and look_greedy() if the limit is a greedy bucket. */

@@ -49,13 +49,18 @@ static inline int take_time(const struct weir_limit *limit, int64_t *now_us)
     return *now_us == 0 ? read_clock(limit->limiter, now_us) : WEIR_OK;
 }
 
+/* True if an answer takes more than a count: there is a shadow, or a denial for top_keys.h. */
+static inline bool take_is_rare(const struct weir_limit *limit, bool allowed)
+{
+    return limit_has_shadow(limit) || (!allowed && limit->limiter->top_keys);
+}
+
 /* Count the answer to WEIR_TAKE by a limit of take_limit(): own_taken(), or an error. Returns weir_try()'s value. */
 __attribute__((always_inline)) static inline int take_counted(struct weir_limit *limit, struct weir_key key,
                                                               uint64_t hash, int64_t cost, int64_t now_us, int taken,
                                                               struct weir_decision *out)
 {
-    const bool is_denied = (taken & 1) == 0;
-    if (__builtin_expect(taken < 0 || limit_has_shadow(limit) || (is_denied && limit->limiter->top_keys), 0))
+    if (__builtin_expect(taken < 0 || take_is_rare(limit, (taken & 1) != 0), 0))
         return take_told_rarely(limit, key, hash, cost, now_us, taken, out);
     figures_count_taken(limit, cost, taken, out);
     return WEIR_OK;
