@@ -15,10 +15,10 @@ local alike = keys > 1 and more == 0 and sub(items, 1, ends) == string.rep(sub(i
 if alike and (verb > SINCE or (verb == LEASE or verb == LEASE_IF_TAKEN) and times == 0) then
   return redis.error_reply('WEIR bad items')
 elseif keys > 1 and not alike then
-  local counted, last = 0, 1
+  local counted, last, byte = 0, 1, string.byte
   for k = 1, ends, 9 do
-    local verb, more = string.byte(items, k, k + 1)
-    if verb > SINCE or (verb == LEASE or verb == LEASE_IF_TAKEN) and parse('<I2', items, k + 7) == 0 or more > 1 then
+    local verb, more = byte(items, k, k + 1)
+    if verb >= LEASE and (verb > SINCE or verb < SINCE and parse('<I2', items, k + 7) == 0) or more > 1 then
       return redis.error_reply('WEIR bad items')
     end
     counted, last = counted + 1 - more, more
@@ -39,6 +39,8 @@ if not read then at = 1 end
 for i = 1, keys do
   local key, met = KEYS[i], nil
   --@include find.lua
+  if not read then verb, more, cost, times, at = parse('<BBI5I2', items, at) end
+  read = alike
   --@paste ALGORITHM quick
   if not met then
     local used, anchor, known, beside, spare, spent = 0, nil, false
@@ -59,10 +61,8 @@ for i = 1, keys do
       end
     end
     --@paste ALGORITHM read
-    local changed, before, admitted, since = false, charged
+    local changed, before, admitted, since, goes_on = false, charged
     repeat
-      if not read then verb, more, cost, times, at = parse('<BBI5I2', items, at) end
-      read = alike
       if not ours then
         -- foreign: skip its requests
       elseif verb == TAKE then
@@ -111,7 +111,9 @@ for i = 1, keys do
       if more > 1 or verb >= LEASE and (verb > SINCE or verb < SINCE and times == 0) then
         return redis.error_reply('WEIR bad items')
       end
-    until more == 0 or at > ends
+      goes_on = more ~= 0 and at <= ends
+      if goes_on then verb, more, cost, times, at = parse('<BBI5I2', items, at) end
+    until not goes_on
     if more ~= 0 or (keys == 1 and at <= ends) then
       return redis.error_reply('WEIR bad items: not those of the keys')
     end

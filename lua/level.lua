@@ -14,9 +14,10 @@
 --              be in use (src/core/algorithm/top.h); unit, the units of a permit; grain, the microseconds of one step
 --              of the anchor; fresh, the anchor of a fresh state.
 --     room     in: time. Out: what `know` and `store` need once a call.
---     swift    in: alike, verb, cost, times. Out: above and what else `quick` needs, if it can decide the call's requests.
---     quick    in: key, state (a value, nil or false), above. If this is a take of a bucket's state with room, decides it
---              and sets met; charged includes what it took. `store` writes the same.
+--     swift    out: what `quick` needs once a call.
+--     quick    in: key, state (a value, nil or false), and the key's first item: verb, more, cost, times, at. If it is a
+--              take or a return alone, from a bucket's state with room, decides it and sets met; charged includes what it
+--              took, and the item of the return counts as read. `store` writes the same.
 --     know     in: state (a value), used 0. Out: known, true if it is a state under `stamp` without a former one; perhaps
 --              used and anchor as stored. If its key has room, spare and spent are the stored anchor and used.
 --     check    out: sane, true if the stamp is a valid plan. The stamp of a stored state has been checked before.
@@ -31,7 +32,8 @@
 --              and used, which are then of that plan.
 --     write    in: used, anchor, added (the permits just admitted); bytes and left, declared. Out: bytes; left, the
 --              microseconds until the key is idle.
---     admit    a part of `quick`, for an admitted request.
+--     admit    a part of `quick`, for an admitted request; for a return, `units` are at most 0. `above` is the least level
+--              that is too high for them.
 --     store    the same for a key alone. Out, if the time to live can stay: offset, where `bytes` go. Never by a caller's
 --              time, because then nothing relates it to the time to live.
 --@part plan
@@ -42,20 +44,39 @@ if top > EXACT_MAX then top = EXACT_MAX end
 --@part room
 local double, roomy, room = nil, not time and 2 * most <= EXACT_MAX and 2 * p <= EXACT_MAX
 --@part swift
-local above, double, drain, units -- the least level that is too high for a request; the rest in half units
-if alike and roomy and verb == TAKE and times == 1 and cost <= size then
-  double, drain, units = pack('<BI7I7I3I4', tag, 2 * p, 2 * q, tick, size), 2 * p, 2 * cost * unit
-  above = 2 * most - units + 1
-end
+local double, drain = nil, 2 * p -- what `quick` counts is in half units
+local taken = alike and verb == TAKE and times == 1 and cost <= size and 2 * cost * unit
 --@part quick
-if above and state and #state == 36 then
-  local own, used, anchor = parse('<c22I7I7', state)
-  if own == double and anchor <= fresh then
-    local level = used - (fresh - anchor) * drain
-    if level >= above then
-      met = state -- denied
-    else
-      --@paste level admit
+if state and roomy and #state == 36 then
+  local units = taken
+  if units then
+    -- all items are such a take
+  elseif verb == TAKE then
+    if more == 0 and times == 1 and cost <= size and (keys > 1 or at > ends) then units = 2 * cost * unit end
+  elseif verb == SINCE and more == 1 and (keys > 1 or at + 8 == ends) then
+    local next, last, back, once = parse('<BBI5I2', items, at)
+    if next == REFUND and last == 0 and once == 1 and back <= size then
+      local since = cost + times * 1099511627776
+      local ticks = fresh - (since - since % tick) / tick
+      if ticks > 0 then
+        ticks = ticks * p / q
+        back = back - (ticks + -ticks % 1)
+      end
+      units = back > 0 and -2 * back * unit or 0
+    end
+  end
+  if units then
+    local own, used, anchor = parse('<c22I7I7', state)
+    double = double or pack('<BI7I7I3I4', tag, 2 * p, 2 * q, tick, size)
+    if own == double and anchor <= fresh then
+      local level, above = used - (fresh - anchor) * drain, 2 * most - units + 1
+      if verb == TAKE and level >= above then
+        met = state -- denied
+      elseif verb == TAKE or level + units > 0 then
+        local cost = verb == TAKE and cost or 0
+        --@paste level admit
+        if met and verb == SINCE then at = at + 9 end
+      end
     end
   end
 end

@@ -83,28 +83,67 @@ static const struct weir_plan *plan_of(enum kind kind)
     return &plans[kind];
 }
 
-void call_weir(struct call *call, enum kind kind, const struct bench_key *keys, size_t n, int64_t cost, uint16_t times)
+static void add_key(struct call *call, enum kind kind, size_t i, const struct bench_key *key)
+{
+    const char *limit = kind == KIND_TOKEN ? CALLS_LIMIT : kind_name(kind);
+    int len = snprintf(call->keys[i], sizeof call->keys[i], "weir:%s:{%.*s}", limit, KEY_LEN, key->text);
+    add_bytes(call, call->keys[i], (size_t)len);
+}
+
+/* Begin a call that is no single take. */
+static void call_begin(struct call *call, enum kind kind, const struct bench_key *keys, size_t n)
 {
     const struct weir_plan *plan = plan_of(kind);
     call->words = 0;
-    call->decisions = n * times;
     add_text(call, "EVALSHA");
-    const size_t take_len = n == 1 && times == 1 ? redis_take_write(plan, cost, call->items) : 0;
-    add_bytes(call, redis_scripts[take_len > 0 ? REDIS_BUCKET_TAKE : redis_script_of(plan)].sha1, SHA1_LEN);
+    add_bytes(call, redis_scripts[redis_script_of(plan)].sha1, SHA1_LEN);
     add_number(call, 0, (int64_t)n);
-    for (size_t i = 0; i < n; i++) {
-        const char *limit = kind == KIND_TOKEN ? CALLS_LIMIT : kind_name(kind);
-        int len = snprintf(call->keys[i], sizeof call->keys[i], "weir:%s:{%.*s}", limit, KEY_LEN, keys[i].text);
-        add_bytes(call, call->keys[i], (size_t)len);
-        if (take_len == 0)
-            redis_item_write(&call->items[i * REDIS_ITEM_SIZE], WEIR_TAKE, false, cost, times);
-    }
-    const size_t items_len = take_len > 0 ? take_len : n * REDIS_ITEM_SIZE;
-    if (take_len == 0)
-        add_bytes(call, call->stamp, redis_stamp_write(plan, call->stamp));
-    memset(&call->items[items_len], 0,
-           REDIS_ECHO_SIZE); /* calls are answered in turn, so it need not tell them apart */
+    for (size_t i = 0; i < n; i++)
+        add_key(call, kind, i, &keys[i]);
+    add_bytes(call, call->stamp, redis_stamp_write(plan, call->stamp));
+}
+
+/* The echo is zeros: calls are answered in turn, so it need not tell them apart. */
+static void call_end(struct call *call, size_t items_len)
+{
+    memset(&call->items[items_len], 0, REDIS_ECHO_SIZE);
     add_bytes(call, call->items, items_len + REDIS_ECHO_SIZE);
+}
+
+void call_weir(struct call *call, enum kind kind, const struct bench_key *keys, size_t n, int64_t cost, uint16_t times)
+{
+    const size_t take_len = n == 1 && times == 1 ? redis_take_write(plan_of(kind), cost, call->items) : 0;
+    call->decisions = n * times;
+    if (take_len > 0) {
+        call->words = 0;
+        add_text(call, "EVALSHA");
+        add_bytes(call, redis_scripts[REDIS_BUCKET_TAKE].sha1, SHA1_LEN);
+        add_number(call, 0, 1);
+        add_key(call, kind, 0, keys);
+        call_end(call, take_len);
+        return;
+    }
+    call_begin(call, kind, keys, n);
+    for (size_t i = 0; i < n; i++)
+        redis_item_write(&call->items[i * REDIS_ITEM_SIZE], WEIR_TAKE, false, cost, times);
+    call_end(call, n * REDIS_ITEM_SIZE);
+}
+
+void call_settle(struct call *call, enum kind kind, const struct bench_key *keys, size_t n, int64_t cost,
+                 int64_t since_us)
+{
+    unsigned char *at = call->items;
+    call->decisions = n;
+    call_begin(call, kind, keys, n);
+    for (size_t i = 0; i < n; i++) {
+        const bool takes = n > 1 && i % 2 == 0;
+        if (takes)
+            redis_item_write(at, WEIR_TAKE, false, cost, 1);
+        else
+            redis_back_write(at, false, cost, since_us);
+        at += takes ? REDIS_ITEM_SIZE : 2 * REDIS_ITEM_SIZE;
+    }
+    call_end(call, (size_t)(at - call->items));
 }
 
 uint64_t call_permits(const redisReply *reply)

@@ -32,7 +32,7 @@ struct call {
     char keys[CALL_KEYS_MAX][64];
     char numbers[4][24];
     unsigned char stamp[REDIS_STAMP_MAX];
-    unsigned char items[CALL_KEYS_MAX * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE]; /* or the argument of one take */
+    unsigned char items[2 * CALL_KEYS_MAX * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE]; /* or the argument of one take */
 };
 
 /* Make a call of the gateway script for one key. `sha1` must live as long as the call. */
@@ -43,6 +43,11 @@ void call_ping(struct call *call);
 /* Make a call of weir's script for keys[0..n), n from 1 to CALL_KEYS_MAX. Each key takes `cost` permits `times` times.
  */
 void call_weir(struct call *call, enum kind kind, const struct bench_key *keys, size_t n, int64_t cost, uint16_t times);
+
+/* Make a call that gives back `cost` permits, charged at `since_us`, as weir_settle() does; of every other key, and takes
+ * as many of the rest, if there are several. */
+void call_settle(struct call *call, enum kind kind, const struct bench_key *keys, size_t n, int64_t cost,
+                 int64_t since_us);
 
 /* Return how many permits the call was given, or UINT64_MAX if the reply is an error. The first error is printed. */
 uint64_t call_permits(const redisReply *reply);

@@ -11,7 +11,7 @@
 #include "measure/timer.h"
 #include "redis/store.h"
 
-enum form { FORM_GATEWAY, FORM_KEYS, FORM_HOT };
+enum form { FORM_GATEWAY, FORM_KEYS, FORM_HOT, FORM_PAIRS };
 
 struct pipeline { /* one way of calling */
     const char *name;
@@ -20,8 +20,11 @@ struct pipeline { /* one way of calling */
     int decisions; /* per call, for as many keys or for one key */
     int in_flight; /* calls */
     bool denied;   /* each request costs more than a full bucket */
-    double goal;   /* bound on the server CPU, relative to the gateway script with as many calls in flight; 0: none */
+    double
+        goal; /* bound on the server CPU, relative to the gateway script with as many calls in flight, or of a pair to
+                    * a take; 0: none */
     size_t cursor;
+    bool settles; /* of FORM_PAIRS with one decision: the next call gives back, as every second one does */
     uint64_t asked, given;
     struct sample server_us, per_second;
 };
@@ -43,6 +46,8 @@ static const struct pipeline PIPELINES[] = {
     { .name = "weir", .form = FORM_KEYS, .kind = KIND_FIXED, .decisions = 1, .in_flight = 16 },
     { .name = "weir", .form = FORM_KEYS, .kind = KIND_SLIDING, .decisions = 1, .in_flight = 16 },
     { .name = "weir", .form = FORM_KEYS, .kind = KIND_LEAKY, .decisions = 1, .in_flight = 16 },
+    { .name = "weir, reserved and settled", .form = FORM_PAIRS, .decisions = 1, .in_flight = 64, .goal = 2.0 },
+    { .name = "weir, reserved and settled", .form = FORM_PAIRS, .decisions = 64, .in_flight = 1, .goal = 2.0 },
 };
 #define PIPELINES_LEN ((int)(sizeof PIPELINES / sizeof PIPELINES[0]))
 
@@ -61,20 +66,29 @@ static void draw_distinct(struct pipeline *pipeline, const struct store *store, 
     }
 }
 
+/* Return a time at which permits may have been charged that have not refilled yet: a second from now. */
+static int64_t later_us(void)
+{
+    return clock_ns(CLOCK_REALTIME) / 1000 + WEIR_SECOND;
+}
+
 static void send_call(struct pipeline *pipeline, const struct store *store, redisContext *connection)
 {
     struct call call;
     struct bench_key keys[CALL_KEYS_MAX];
     const int64_t cost = pipeline->denied ? 2 * (int64_t)CALLS_BURST : 1;
-    draw_distinct(pipeline, store, keys, pipeline->form == FORM_KEYS ? pipeline->decisions : 1);
+    draw_distinct(pipeline, store, keys, pipeline->form == FORM_HOT ? 1 : pipeline->decisions);
     if (pipeline->form == FORM_GATEWAY)
         call_gateway(&call, store->gateway_sha1, keys, cost);
-    else if (pipeline->form == FORM_KEYS)
+    else if (pipeline->form == FORM_PAIRS && (pipeline->decisions > 1 || pipeline->settles))
+        call_settle(&call, pipeline->kind, keys, (size_t)pipeline->decisions, cost, later_us());
+    else if (pipeline->form != FORM_HOT)
         call_weir(&call, pipeline->kind, keys, (size_t)pipeline->decisions, cost, 1);
     else {
         key_write(0, &keys[0]);
         call_weir(&call, pipeline->kind, keys, 1, 1, (uint16_t)pipeline->decisions);
     }
+    pipeline->settles = !pipeline->settles;
     redisAppendCommandArgv(connection, call.words, (const char **)call.argv, call.len);
     pipeline->asked += call.decisions;
 }
@@ -130,6 +144,25 @@ static const struct pipeline *yardstick_of(const struct pipeline *pipelines, con
     return NULL;
 }
 
+/* Report what a take and a return together cost, relative to a take. */
+static void report_pair(struct bench *bench, const struct pipeline *pipelines, const struct pipeline *pair)
+{
+    for (int i = 0; i < PIPELINES_LEN; i++) {
+        const struct pipeline *takes = &pipelines[i];
+        if (takes->form != FORM_KEYS || takes->kind != pair->kind || takes->denied ||
+            takes->decisions != pair->decisions || takes->in_flight != pair->in_flight)
+            continue;
+        char what[128];
+        struct sample ratio = sample_ratio(&pair->server_us, &takes->server_us);
+        for (int k = 0; k < ratio.n; k++)
+            ratio.values[k] *= 2; /* requests to a pair */
+        report_sample(bench->report, "a pair to a take", &ratio);
+        snprintf(what, sizeof what, "server CPU of a reservation and its settling relative to a take's: %d %s", 64,
+                 pair->decisions > 1 ? "in a call" : "calls in flight");
+        report_goal(bench->report, what, &ratio, AT_MOST, pair->goal);
+    }
+}
+
 static void report_pipeline(struct bench *bench, const struct pipeline *pipelines, const struct pipeline *pipeline)
 {
     const struct pipeline *yardstick = yardstick_of(pipelines, pipeline);
@@ -145,7 +178,9 @@ static void report_pipeline(struct bench *bench, const struct pipeline *pipeline
         return;
     struct sample ratio = sample_ratio(&pipeline->server_us, &yardstick->server_us);
     report_sample(bench->report, "of the gateway's", &ratio);
-    if (pipeline->goal > 0) {
+    if (pipeline->form == FORM_PAIRS) {
+        report_pair(bench, pipelines, pipeline);
+    } else if (pipeline->goal > 0) {
         char what[128];
         snprintf(what, sizeof what, "server CPU relative to the gateway script's: %d %s a call, %d in flight%s",
                  pipeline->decisions, pipeline->form == FORM_HOT ? "costs of a key" : "keys", pipeline->in_flight,

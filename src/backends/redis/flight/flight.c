@@ -220,8 +220,9 @@ static void write_item(int verb, bool more, int64_t cost, int64_t times, struct 
 static void write_ahead(const struct weir_backend_request *request, bool more, struct redis_bytes *out)
 {
     if (request->verb == WEIR_REFUND) {
-        write_item(REDIS_SINCE, true, request->ahead & ((INT64_C(1) << 40) - 1), request->ahead >> 40, out);
-        write_item(WEIR_REFUND, more, request->cost, 1, out);
+        unsigned char items[2 * REDIS_ITEM_SIZE];
+        redis_back_write(items, more, request->cost, request->ahead);
+        redis_bytes_add(out, items, sizeof items);
         return;
     }
     if (request->cost > 0)

@@ -80,6 +80,12 @@ void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, i
     put_number(at, 2, times);
 }
 
+void redis_back_write(unsigned char out[2 * REDIS_ITEM_SIZE], bool more, int64_t cost, int64_t since_us)
+{
+    redis_item_write(out, REDIS_SINCE, true, since_us & ((INT64_C(1) << 40) - 1), since_us >> 40);
+    redis_item_write(out + REDIS_ITEM_SIZE, WEIR_REFUND, more, cost, 1);
+}
+
 /* ---- One take from a bucket: lua/bucket_take.lua ---- */
 
 /* Write the plan in half units, which a state with room has, or return false if they would be inexact. */

@@ -88,4 +88,7 @@ enum redis_verb {
  * same key. Costs are below 2^40. */
 void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, int64_t cost, int64_t times);
 
+/* Write the two items of a return: `cost` permits that were charged at `since_us` and not used. */
+void redis_back_write(unsigned char out[2 * REDIS_ITEM_SIZE], bool more, int64_t cost, int64_t since_us);
+
 #endif
