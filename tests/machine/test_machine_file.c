@@ -173,7 +173,10 @@ TEST(a_file_of_another_layout_size_owner_or_mode_is_refused_with_a_sentence, 20)
     const struct machine_facts facts = file_facts();
     const uint64_t version = 7, keys = 77;
     file_write(offsetof(struct machine_facts, version), &version, sizeof version);
-    assert_is_refused(SHARED(.instances = 1), WEIR_ESTATE, "another layout");
+    assert_is_refused(SHARED(.instances = 1), WEIR_ESTATE, "another layout (version 7, this is");
+    file_write(0, &facts, sizeof facts);
+    file_write(offsetof(struct machine_facts, layout), &keys, sizeof keys);
+    assert_is_refused(SHARED(.instances = 1), WEIR_ESTATE, "another kind of processor");
     file_write(0, &facts, sizeof facts);
     file_write(offsetof(struct machine_facts, max_keys), &keys, sizeof keys);
     assert_is_refused(SHARED(.instances = 1), WEIR_ESTATE, "damaged");
@@ -193,7 +196,7 @@ TEST(a_file_of_another_layout_size_owner_or_mode_is_refused_with_a_sentence, 20)
     scene_close(&scene);
     unlink(path);
     ck_assert_int_eq(symlink("/dev/null", path), 0);
-    assert_is_refused(SHARED(.instances = 1), WEIR_EIO, "cannot be opened");
+    assert_is_refused(SHARED(.instances = 1), WEIR_EIO, "is a symbolic link");
     assert_is_refused(OPTIONS(.mode = WEIR_MACHINE, .shared = "/proc/nowhere/x"), WEIR_EIO, "cannot be opened");
     assert_is_refused(OPTIONS(.mode = WEIR_MACHINE, .shared = folder), WEIR_EIO, "cannot be opened");
     assert_is_refused(OPTIONS(.mode = WEIR_MACHINE, .shared = ""), WEIR_EINVAL, "option shared");

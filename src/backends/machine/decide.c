@@ -112,8 +112,8 @@ void machine_tell(struct machine *machine)
     if (damages != told && atomic_compare_exchange_strong_explicit(&machine->told, &told, damages, memory_order_relaxed,
                                                                    memory_order_relaxed))
         log_line(&machine->log, WEIR_LOG_WARNING,
-                 "shared: the file was damaged in %" PRIu64 " places: states that cannot be right count as used up, and"
-                 " keys that cannot be read begin anew; find out which program writes to it",
+                 "shared: the file was found damaged, %" PRIu64 " times so far: states that cannot be right count as"
+                 " used up, and keys that cannot be read begin anew; find out which program writes to it",
                  damages);
 }
 

@@ -215,9 +215,10 @@ static int file_check(int fd, const char *path, struct machine_facts *facts, str
         return file_refuse(why, WEIR_ESTATE, "shared: %s is not a file of weir's; remove it or name another one", path);
     if (facts->version != MACHINE_VERSION || facts->layout != MACHINE_LAYOUT)
         return file_refuse(why, WEIR_ESTATE,
-                           "shared: %s was made by a weir with another layout (version %" PRIu64 ", this is %d): stop"
+                           "shared: %s was made by a weir with another layout (version %" PRIu64 ", this is %d%s): stop"
                            " the programs that use it and remove it, or name another file",
-                           path, facts->version, MACHINE_VERSION);
+                           path, facts->version, MACHINE_VERSION,
+                           facts->version == MACHINE_VERSION ? ", built for another kind of processor" : "");
     struct machine_facts expected = *facts;
     if (facts->sum == file_sum(facts))
         file_size(&expected, (int64_t)(facts->max_keys & INT64_MAX));
@@ -249,8 +250,11 @@ static int file_check_rights(int fd, const char *path, struct message why)
     if (fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode))
         return file_refuse(why, WEIR_EIO, "shared: %s is not a regular file", path);
     if (stat.st_uid != geteuid())
-        return file_refuse(why, WEIR_EIO, "shared: %s belongs to user %u, not to this process's user %u", path,
-                           (unsigned)stat.st_uid, (unsigned)geteuid());
+        return file_refuse(
+            why, WEIR_EIO,
+            "shared: %s belongs to user %u, not to this process's user %u: run all programs that use it as"
+            " one user",
+            path, (unsigned)stat.st_uid, (unsigned)geteuid());
     if ((stat.st_mode & 077) != 0)
         return file_refuse(why, WEIR_EIO,
                            "shared: %s may be used by other users (mode %03o): anyone who writes to it can lift limits;"
@@ -306,6 +310,8 @@ int file_open(const char *shared, int64_t max_keys, struct machine_file *out, st
         return file_refuse(why, WEIR_EINVAL, "option shared must be a path of 1 to %zu bytes", sizeof path - 1);
     out->fd = shared ? open(path, O_RDWR | (max_keys > 0 ? O_CREAT : 0) | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600)
                      : memfd_create("weir", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (out->fd < 0 && errno == ELOOP)
+        return file_refuse(why, WEIR_EIO, "shared: %s is a symbolic link: name the file that it leads to", path);
     if (out->fd < 0)
         return file_refuse(why, WEIR_EIO, "shared: %s cannot be opened (%s)", path, strerror(errno));
     if (!shared && fchmod(out->fd, 0600) != 0) /* no other process has a name for it */
