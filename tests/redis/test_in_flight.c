@@ -4,6 +4,11 @@
  * test then looks at all of these intervals, cut off where the hold ends or the process was killed. No more than the
  * limit may overlap. Redis charges after the call begins and by a clock that advances like this one's, so a permit
  * counts in Redis at least until its call's beginning plus the hold.
+ *
+ * Each process also notes when it was denied. A denial means that at some time during its call no permit was left. So the
+ * permits that may have been out at that time must be as many: those of the living from before their reservation until
+ * after their release, and those of the dead for the hold and a block. If the dead kept a permit for longer, after any of
+ * the kills, denials would lack an explanation. How fast the machine is does not matter: a slow one makes intervals longer.
  */
 #include "redis_place.h"
 
@@ -15,8 +20,16 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-enum { PROCESSES = 8, THREADS_MOST = 4, KILLS_MOST = 200, LIVES = PROCESSES + KILLS_MOST, HELD_MOST = 20000 };
+enum {
+    PROCESSES = 8,
+    THREADS_MOST = 4,
+    KILLS_MOST = 200,
+    LIVES = PROCESSES + KILLS_MOST,
+    HELD_MOST = 20000,
+    DENIED_MOST = 10000 /* more are not noted */
+};
 #define HOLD_US (2 * WEIR_SECOND)
+#define CLOCKS_US 20000                  /* by which this clock may differ from that of Redis after BACK_US */
 #define BACK_US (HOLD_US + HOLD_US / 10) /* a permit of the dead comes back after its hold and at most a block of it */
 
 /* How large a run is: with WEIR_TEST_FULL one of a minute. */
@@ -28,12 +41,20 @@ struct size {
 };
 
 struct held {
-    int64_t call_us, begin_us, end_us; /* end_us is INT64_MAX until the release */
+    int64_t call_us, begin_us, end_us, back_us; /* INT64_MAX: end_us until the release, back_us until it has returned */
+};
+
+struct denied {
+    int64_t call_us, end_us;
 };
 
 struct life {
-    _Atomic int count; /* release: that of held[] */
+    _Atomic int calls;        /* reservations that have been answered */
+    _Atomic int64_t call_us;  /* the latest reservation began */
+    _Atomic int count;        /* release: that of held[] */
+    _Atomic int denied_count; /* the same of denied[] */
     struct held held[HELD_MOST];
+    struct denied denied[DENIED_MOST];
 };
 
 struct shared {
@@ -57,6 +78,15 @@ static weir_limit *define_limit(weir *limiter, const struct shared *shared)
     return limit_of(limiter, "in_flight", policy);
 }
 
+static void note_denial(struct life *life, int64_t call_us)
+{
+    const int n = atomic_load_explicit(&life->denied_count, memory_order_relaxed);
+    if (n == DENIED_MOST)
+        return;
+    life->denied[n] = (struct denied){ call_us, clock_monotonic_us() };
+    atomic_store_explicit(&life->denied_count, n + 1, memory_order_release);
+}
+
 static void *hold_permits(void *argument)
 {
     struct holder *holder = argument;
@@ -68,15 +98,19 @@ static void *hold_permits(void *argument)
         struct weir_reservation reservation;
         struct held *held = &life->held[n];
         held->call_us = clock_monotonic_us();
+        atomic_store(&life->call_us, held->call_us);
         must_succeed(weir_reserve(holder->limit, key, holder->shared->size.permits, &decision, &reservation));
+        atomic_fetch_add(&life->calls, 1);
         if (decision.allowed) {
             held->begin_us = clock_monotonic_us();
-            held->end_us = INT64_MAX;
+            held->end_us = held->back_us = INT64_MAX;
             atomic_store_explicit(&life->count, ++n, memory_order_release);
             sleep_us(chance_between(&chance, 0, 3000));
             held->end_us = clock_monotonic_us();
             must_succeed(weir_release(holder->limit, key, &reservation));
+            held->back_us = clock_monotonic_us();
         } else {
+            note_denial(life, held->call_us);
             sleep_us(chance_between(&chance, 0, 500));
         }
     }
@@ -116,6 +150,21 @@ static int held_by_all(struct shared *shared)
         for (int thread = 0; thread < shared->size.threads; thread++)
             count += atomic_load_explicit(&shared->lives[i][thread].count, memory_order_acquire);
     return count;
+}
+
+/* Return a time by which Redis has read what the dead had sent. By then a thread has made three calls, of which the last
+ * two have begun after this call: two round trips. */
+static int64_t when_read_us(const struct shared *shared, const int *lives)
+{
+    int before[PROCESSES][THREADS_MOST];
+    for (int i = 0; i < PROCESSES; i++)
+        for (int thread = 0; thread < shared->size.threads; thread++)
+            before[i][thread] = atomic_load(&shared->lives[lives[i]][thread].calls);
+    for (;; sleep_us(1000))
+        for (int i = 0; i < PROCESSES; i++)
+            for (int thread = 0; thread < shared->size.threads; thread++)
+                if (atomic_load(&shared->lives[lives[i]][thread].calls) >= before[i][thread] + 3)
+                    return clock_monotonic_us();
 }
 
 /* ---- The judge ---- */
@@ -167,6 +216,81 @@ static int most_in_flight(struct shared *shared, const int64_t *killed_us)
     return most;
 }
 
+/* Add the time for which a permit may have been out. */
+static void edges_add_out(int64_t from_us, int64_t to_us, int permits, struct edge *edges, size_t *count)
+{
+    edges[(*count)++] = (struct edge){ from_us, permits };
+    edges[(*count)++] = (struct edge){ to_us, -permits };
+}
+
+/* Return when permits that were charged by `us` are back at the latest. */
+static int64_t back_by_us(int64_t us)
+{
+    return us + BACK_US + CLOCKS_US;
+}
+
+/* Write the times at which permits may have been out, in order. Return their number. `read_us`: when Redis had read all
+ * that a killed process had sent. */
+static size_t edges_out(struct shared *shared, const int64_t *read_us, struct edge *edges)
+{
+    size_t count = 0;
+    for (int i = 0; i < LIVES; i++)
+        for (int thread = 0; thread < shared->size.threads; thread++) {
+            struct life *life = &shared->lives[i][thread];
+            const int64_t call_us = atomic_load(&life->call_us);
+            for (int k = 0; k < atomic_load(&life->count); k++) {
+                const struct held *held = &life->held[k];
+                const int64_t back_us = back_by_us(held->begin_us);
+                edges_add_out(held->call_us, held->back_us < back_us ? held->back_us : back_us, shared->size.permits,
+                              edges, &count);
+            }
+            if (call_us > 0 && read_us[i] != INT64_MAX) /* its last call may have been charged */
+                edges_add_out(call_us, back_by_us(read_us[i]), shared->size.permits, edges, &count);
+        }
+    qsort(edges, count, sizeof *edges, by_time);
+    for (size_t i = 1; i < count; i++) /* from now on the permits that are out from this time on */
+        edges[i].change += edges[i - 1].change;
+    return count;
+}
+
+/* True if at some time during a denied call so many permits may have been out that none was left for it. */
+static bool is_explained(const struct denied *denied, const struct edge *edges, size_t count, int least)
+{
+    size_t after = 0, end = count; /* the first edge that is not earlier than the call's beginning */
+    while (after < end) {
+        const size_t middle = after + (end - after) / 2;
+        if (edges[middle].at_us >= denied->call_us)
+            end = middle;
+        else
+            after = middle + 1;
+    }
+    for (size_t i = after > 0 ? after - 1 : 0; i < count && (i < after || edges[i].at_us <= denied->end_us); i++)
+        if (edges[i].change >= least)
+            return true;
+    return false;
+}
+
+/* Check that each denial was due to permits of the living, or of the dead for their time. Return their number. */
+static int check_that_denials_are_explained(struct shared *shared, const int64_t *read_us)
+{
+    const size_t room = 2 * ((size_t)held_by_all(shared) + LIVES * THREADS_MOST);
+    struct edge *edges = calloc(room, sizeof *edges);
+    must(edges != NULL, "memory");
+    const size_t count = edges_out(shared, read_us, edges);
+    const int least = shared->size.limit - shared->size.permits + 1;
+    int denials = 0;
+    for (int i = 0; i < LIVES; i++)
+        for (int thread = 0; thread < shared->size.threads; thread++) {
+            const struct life *life = &shared->lives[i][thread];
+            for (int k = 0; k < atomic_load(&life->denied_count); k++, denials++)
+                ck_assert_msg(is_explained(&life->denied[k], edges, count, least),
+                              "a denial while fewer than %d of %d permits can have been out", least,
+                              shared->size.limit);
+        }
+    free(edges);
+    return denials;
+}
+
 /* Redis runs here, by this clock. */
 static int64_t redis_clock_us(void)
 {
@@ -206,10 +330,10 @@ TEST(no_more_are_in_flight_than_allowed_while_processes_are_killed, 300)
                                   .gap_us = full_or(300000, 0) };
     pid_t pids[PROCESSES];
     int lives[PROCESSES];
-    int64_t killed_us[LIVES];
+    int64_t killed_us[LIVES], read_us[LIVES];
     int next = 0;
     for (int i = 0; i < LIVES; i++)
-        killed_us[i] = INT64_MAX;
+        killed_us[i] = read_us[i] = INT64_MAX;
     for (int i = 0; i < PROCESSES; i++) {
         lives[i] = next++;
         pids[i] = start(&options, shared, lives[i]);
@@ -222,6 +346,7 @@ TEST(no_more_are_in_flight_than_allowed_while_processes_are_killed, 300)
         killed_us[lives[victim]] = clock_monotonic_us();
         kill(pids[victim], SIGKILL);
         waitpid(pids[victim], NULL, 0);
+        read_us[lives[victim]] = when_read_us(shared, lives);
         lives[victim] = next++;
         pids[victim] = start(&options, shared, lives[victim]);
     }
@@ -232,8 +357,9 @@ TEST(no_more_are_in_flight_than_allowed_while_processes_are_killed, 300)
         must(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a process that was not killed ends well");
     }
     const int most = most_in_flight(shared, killed_us);
-    printf("%d kills, %d times held, at most %d at a time of %d\n", shared->size.kills, held_by_all(shared), most,
-           shared->size.limit);
+    const int denials = check_that_denials_are_explained(shared, read_us);
+    printf("%d kills, %d times held, at most %d at a time of %d; %d denials are explained\n", shared->size.kills,
+           held_by_all(shared), most, shared->size.limit, denials);
     ck_assert_int_ge(most, 1);
     ck_assert_int_le(most, shared->size.limit);
 
