@@ -145,7 +145,6 @@ int memory_try_handle(weir_handle *handle, int64_t cost, int64_t now_us, struct 
 /* Implement own_ops->reserve() and give_back(). */
 int memory_reserve(struct weir_limit *limit, struct weir_key key, int64_t cost, struct weir_reservation *reservation,
                    struct weir_decision *out);
-int memory_give_back(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t since_us,
-                     int64_t now_us);
+int memory_give_back(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t since_us);
 
 #endif

@@ -148,9 +148,14 @@ __attribute__((noinline)) static int give_back_otherwise(struct weir_limit *limi
     return memory_decide(limit->limiter->backend, &request, 1, false, INT64_MAX, &unused);
 }
 
-int memory_give_back(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t since_us,
-                     int64_t now_us)
+int memory_give_back(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t since_us)
 {
+    const uint64_t hash = key_hash(limit, key);
+    limit = take_limit(limit, key, hash);
+    int64_t now_us = 0;
+    const int error = take_time(limit, &now_us);
+    if (__builtin_expect(error, 0))
+        return error;
     struct memory *memory = (struct memory *)limit->limiter->backend;
     _Atomic uint64_t *turn = readers_enter(&memory->table.readers);
     if (__builtin_expect(!turn, 0))

@@ -11,10 +11,16 @@ int acquire_submit(struct weir *limiter, struct weir_op *op);
  * override. */
 void acquire_freed_permits(struct weir_limit *limit, struct weir_key key, uint64_t hash);
 
-/* The same, if any caller waits for any key. */
+/* True if any caller waits for any key. */
+static inline bool acquire_awaits(const struct weir *limiter)
+{
+    return atomic_load_explicit(&limiter->errands->lines.count, memory_order_seq_cst) > 0;
+}
+
+/* Do acquire_freed_permits() if it may do anything. */
 static inline void acquire_freed(struct weir_limit *limit, struct weir_key key, uint64_t hash)
 {
-    if (atomic_load_explicit(&limit->limiter->errands->lines.count, memory_order_seq_cst) > 0)
+    if (acquire_awaits(limit->limiter))
         acquire_freed_permits(limit, key, hash);
 }
 

@@ -126,16 +126,11 @@ __attribute__((noinline)) static int give_back_otherwise(struct weir_limit *limi
 static inline int give_back(struct weir_limit *limit, struct weir_key key, int64_t since_us, int64_t permits)
 {
     const struct weir *limiter = limit->limiter;
-    const uint64_t hash = key_hash(limit, key);
     if (__builtin_expect(!limiter->give_back || !take_suits(limit), 0))
-        return give_back_otherwise(limit, key, hash, since_us, permits);
-    limit = take_limit(limit, key, hash);
-    int64_t now_us;
-    int error = read_clock(limiter, &now_us);
-    if (!error)
-        error = limiter->give_back(limit, key, hash, permits, since_us, now_us);
-    if (!error)
-        acquire_freed(limit, key, hash);
+        return give_back_otherwise(limit, key, key_hash(limit, key), since_us, permits);
+    const int error = limiter->give_back(limit, key, permits, since_us);
+    if (__builtin_expect(!error && acquire_awaits(limiter), 0))
+        acquire_freed_permits(limit, key, key_hash(limit, key));
     return error;
 }
 

@@ -28,8 +28,7 @@ typedef int own_try_handle_op(weir_handle *handle, int64_t cost, int64_t now_us,
 
 typedef int own_reserve_op(struct weir_limit *limit, struct weir_key key, int64_t cost,
                            struct weir_reservation *reservation, struct weir_decision *out);
-typedef int own_give_back_op(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost,
-                             int64_t since_us, int64_t now_us);
+typedef int own_give_back_op(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t since_us);
 
 struct own_ops {
     struct weir_backend_ops base; /* base.size is OWN_OPS_SIZE */
@@ -40,8 +39,8 @@ struct own_ops {
     own_try_handle_op *try_handle;
 
     /* Both, or none. reserve() does as try_key() for WEIR_TAKE with a reservation, at the limiter's clock. give_back()
-     * does as base.decide() for WEIR_REFUND of permits that were charged at `since_us` (there request->ahead); `limit`
-     * may be an override. It returns WEIR_OK or a negative error. */
+     * does so for WEIR_REFUND of permits that were charged at `since_us` (base.decide() gets that as request->ahead); it
+     * returns WEIR_OK or a negative error. */
     own_reserve_op *reserve;
     own_give_back_op *give_back;
 
