@@ -9,7 +9,7 @@ if [ $# -gt 0 ]; then
 usage: sh bench/instructions.sh
 
 Counts the instructions of a decision in local mode at the caller's time, about 64 keys of 16 bytes with a token bucket:
-admitted and denied. Each also by handle, and with the options event (a hook that does nothing) and top_keys=1024. After
+admitted and denied, with the default options. Each also by handle, and with the options event (a hook that does nothing) and top_keys=1024. After
 that, with 1,000 keys and each algorithm, the instructions of weir_try(), and of weir_reserve() and weir_settle()
 together, with the second divided by the first. The loop around the decisions counts, too. valgrind's callgrind counts;
 the figures depend on the compiler, not on the machine's load.
