@@ -90,6 +90,18 @@ static void add_key(struct call *call, enum kind kind, size_t i, const struct be
     add_bytes(call, call->keys[i], (size_t)len);
 }
 
+const char floor_script[] = "redis.call('TIME') return redis.call('GET', KEYS[1])";
+
+void call_floor(struct call *call, const char *sha1, const struct bench_key *key)
+{
+    call->words = 0;
+    call->decisions = 1;
+    add_text(call, "EVALSHA");
+    add_text(call, sha1);
+    add_number(call, 0, 1);
+    add_key(call, KIND_TOKEN, 0, key);
+}
+
 /* Begin a call that is no single take. */
 static void call_begin(struct call *call, enum kind kind, const struct bench_key *keys, size_t n)
 {

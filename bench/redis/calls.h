@@ -24,6 +24,9 @@ extern const struct weir_policy calls_policies[KINDS];
 
 extern const char gateway_script[]; /* ends with a NUL */
 
+/* What every script that decides by the server's clock does at least: it reads the clock and one key. */
+extern const char floor_script[];
+
 struct call {
     int words;
     const char *argv[CALL_KEYS_MAX + 8];
@@ -37,6 +40,9 @@ struct call {
 
 /* Make a call of the gateway script for one key. `sha1` must live as long as the call. */
 void call_gateway(struct call *call, const char *sha1, const struct bench_key *key, int64_t cost);
+
+/* Make a call of the floor's script for a key of weir's token bucket. `sha1` must live as long as the call. */
+void call_floor(struct call *call, const char *sha1, const struct bench_key *key);
 
 void call_ping(struct call *call);
 

@@ -11,7 +11,7 @@
 #include "measure/timer.h"
 #include "redis/store.h"
 
-enum form { FORM_GATEWAY, FORM_KEYS, FORM_HOT, FORM_PAIRS };
+enum form { FORM_GATEWAY, FORM_KEYS, FORM_HOT, FORM_PAIRS, FORM_FLOOR };
 
 struct pipeline { /* one way of calling */
     const char *name;
@@ -38,6 +38,7 @@ static const struct pipeline PIPELINES[] = {
     { .name = "weir, costs of a hot key in a call", .form = FORM_HOT, .decisions = 64, .in_flight = 16, .goal = 0.08 },
     { .name = "gateway script", .form = FORM_GATEWAY, .decisions = 1, .in_flight = 16, .denied = true },
     { .name = "weir", .form = FORM_KEYS, .decisions = 1, .in_flight = 16, .denied = true, .goal = 0.45 },
+    { .name = "only the clock and the key", .form = FORM_FLOOR, .decisions = 1, .in_flight = 16, .denied = true },
     { .name = "gateway script", .form = FORM_GATEWAY, .decisions = 1, .in_flight = 64 },
     { .name = "weir", .form = FORM_KEYS, .decisions = 1, .in_flight = 64, .goal = 0.60 },
     { .name = "weir, keys in a call", .form = FORM_KEYS, .decisions = 64, .in_flight = 1 },
@@ -80,6 +81,8 @@ static void send_call(struct pipeline *pipeline, const struct store *store, redi
     draw_distinct(pipeline, store, keys, pipeline->form == FORM_HOT ? 1 : pipeline->decisions);
     if (pipeline->form == FORM_GATEWAY)
         call_gateway(&call, store->gateway_sha1, keys, cost);
+    else if (pipeline->form == FORM_FLOOR)
+        call_floor(&call, store->floor_sha1, keys);
     else if (pipeline->form == FORM_PAIRS && (pipeline->decisions > 1 || pipeline->settles))
         call_settle(&call, pipeline->kind, keys, (size_t)pipeline->decisions, cost, later_us());
     else if (pipeline->form != FORM_HOT)
@@ -100,7 +103,7 @@ static void read_replies(struct pipeline *pipeline, redisContext *connection, in
         if (redisGetReply(connection, &reply) != REDIS_OK)
             bench_fail("lost the private redis-server: %s", connection->errstr);
         uint64_t permits = call_permits(reply);
-        pipeline->given += permits == UINT64_MAX ? 0 : permits;
+        pipeline->given += permits == UINT64_MAX || pipeline->form == FORM_FLOOR ? 0 : permits;
         freeReplyObject(reply);
     }
 }

@@ -101,6 +101,7 @@ static void load_scripts(redisContext *connection)
 {
     char sha1[SHA1_LEN + 1];
     load_script(connection, gateway_script, strlen(gateway_script), private_store.gateway_sha1);
+    load_script(connection, floor_script, strlen(floor_script), private_store.floor_sha1);
     for (int i = 0; i < REDIS_SCRIPT_COUNT; i++) {
         load_script(connection, redis_scripts[i].text, redis_scripts[i].len, sha1);
         if (strcmp(sha1, redis_scripts[i].sha1) != 0)

@@ -17,7 +17,7 @@ struct store {
     /* Other servers that a section has started, NULL after the last: their CPU time is not that of other programs. */
     const struct redis_server *beside[STORE_BESIDE_MAX];
     char about[150]; /* "redis-server 7.0.15, private, on a Unix socket"; no password */
-    char gateway_sha1[SHA1_LEN + 1];
+    char gateway_sha1[SHA1_LEN + 1], floor_sha1[SHA1_LEN + 1];
     uint64_t keys;        /* the number of keys filled for the gateway script and for weir's token bucket */
     struct stream stream; /* draws from them, zipf */
 };
