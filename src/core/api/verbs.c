@@ -36,9 +36,10 @@ __attribute__((noinline)) int ask_plain_rarely(const struct weir_backend_request
     return error;
 }
 
-/* Decide about a key where take.h is not for it. Out of line, because a request on the stack costs every call. */
-__attribute__((noinline)) static int ask_otherwise(struct weir_limit *limit, struct weir_key key, int64_t cost,
-                                                   int64_t now_us, enum weir_verb verb, struct weir_decision *out)
+/* Decide about a key, where take.h is not for it. Arguments have been checked. Out of line, because a request on the stack
+ * costs every call. */
+__attribute__((noinline)) static int ask(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us,
+                                         enum weir_verb verb, struct weir_decision *out)
 {
     const uint64_t hash = key_hash(limit, key);
     if (!limit->limiter->is_plain)
@@ -49,14 +50,14 @@ __attribute__((noinline)) static int ask_otherwise(struct weir_limit *limit, str
     return error;
 }
 
-/* Decide about a key. Arguments have been checked. */
-__attribute__((always_inline)) static inline int ask(struct weir_limit *limit, struct weir_key key, int64_t cost,
-                                                     int64_t now_us, enum weir_verb verb, struct weir_decision *out)
+/* Take permits of a key. Arguments have been checked. */
+__attribute__((always_inline)) static inline int ask_take(struct weir_limit *limit, struct weir_key key, int64_t cost,
+                                                          int64_t now_us, struct weir_decision *out)
 {
     own_try_op *const try_key = limit->limiter->try_key;
-    if (verb == WEIR_TAKE && __builtin_expect(try_key && take_suits(limit), 1))
+    if (__builtin_expect(try_key && take_suits(limit), 1))
         return try_key(limit, key, cost, now_us, out);
-    return ask_otherwise(limit, key, cost, now_us, verb, out);
+    return ask(limit, key, cost, now_us, WEIR_TAKE, out);
 }
 
 int weir_try(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out)
@@ -66,7 +67,7 @@ int weir_try(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_d
         return error;
     if (!out)
         return refuse_null(limit->limiter, "out");
-    return ask(limit, key, cost, 0, WEIR_TAKE, out);
+    return ask_take(limit, key, cost, 0, out);
 }
 
 int weir_try_at(weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us, struct weir_decision *out)
@@ -78,7 +79,7 @@ int weir_try_at(weir_limit *limit, struct weir_key key, int64_t cost, int64_t no
         return error;
     if (!out)
         return refuse_null(limit->limiter, "out");
-    return ask(limit, key, cost, now_us, WEIR_TAKE, out);
+    return ask_take(limit, key, cost, now_us, out);
 }
 
 int weir_peek(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out)
