@@ -69,10 +69,10 @@ static int try_alone(struct weir_options *options, long count, const char *answe
 
 static int try_or_pair(struct weir_options *options, long count, bool is_pair, const char *algorithm)
 {
-    struct weir_decision decision;
+    struct weir_decision decision = { 0 };
     struct weir_reservation reservation;
     char text[100];
-    int64_t now_us = BEGIN_US;
+    static int64_t now_us = BEGIN_US;
     int error = WEIR_OK;
     weir *limiter;
     options->now_us = tick;
