@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { CALLERS = 2, KEYS = 30, KEYS_OF_FEW = 1500, FEW_IN_A_ROW = 16, TIMEOUT_US = 1000 * 1000 };
+enum { CALLERS = 2, KEYS = 30, KEYS_OF_FEW = 1500, FEW_IN_A_ROW = 16, TIMEOUT_US = 3000 * 1000 };
 
 static struct cluster common;
 

@@ -363,7 +363,7 @@ int main(int argc, char **argv)
                        .threads = 8,
                        .requests = 5,
                        .rounds = 10,
-                       .timeout_us = 5 * WEIR_SECOND,
+                       .timeout_us = WEIR_MINUTE,
                        .mode = "distributed" };
     struct redis_server server = { .daemon.pid = 0 };
     pthread_barrierattr_t shared;
