@@ -85,7 +85,7 @@ static inline int machine_take(struct weir_limit *limit, struct weir_key key, ui
 static inline int machine_take_counted(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost,
                                        int64_t now_us, struct weir_decision *out)
 {
-    limit = take_limit(limit, key, hash);
+    limit = limit_for_key(limit, key, hash);
     const int error = take_time(limit, &now_us);
     const int taken = error ? error : machine_take(limit, key, hash, cost, now_us, out);
     return take_counted(limit, key, hash, cost, now_us, taken, out);

@@ -1,8 +1,8 @@
 /* take.c - decides the commonest requests: a token bucket with greedy refill, and a key that has an entry.
  *
- * A take, a reservation and the return of what a reservation did not use go the steps of look.h in the same order, for
- * this case alone: from arguments in registers instead of a request in memory, and with nothing to choose. Whatever else
- * they meet they leave to memory_decide(), which begins again.
+ * A take, a reservation, and the return of permits that a reservation did not use: each goes the steps of look.h in the
+ * same order. The arguments are in registers instead of a request in memory, and there is nothing to choose. All other
+ * cases are left to memory_decide(), which begins again.
  */
 #include "core/limiter/take.h"
 
@@ -111,14 +111,14 @@ take(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost,
 int memory_try(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us, struct weir_decision *out)
 {
     const uint64_t hash = key_hash(limit, key);
-    limit = take_limit(limit, key, hash);
+    limit = limit_for_key(limit, key, hash);
     const unsigned rest = take(limit, key, hash, cost, &now_us, NULL, NULL, out);
     return __builtin_expect(rest, 0) != 0 ? take_rest_of_key(rest, limit, key, cost, now_us, NULL, out) : WEIR_OK;
 }
 
 int memory_try_handle(weir_handle *handle, int64_t cost, int64_t now_us, struct weir_decision *out)
 {
-    struct weir_limit *limit = take_limit(handle->limit, handle->key, handle->hash);
+    struct weir_limit *limit = limit_for_key(handle->limit, handle->key, handle->hash);
     struct weir_backend_hint *hint = &handle->hint;
     if (!hint) /* lets the compiler drop the way without one */
         __builtin_unreachable();
@@ -131,7 +131,7 @@ int memory_reserve(struct weir_limit *limit, struct weir_key key, int64_t cost, 
 {
     const uint64_t hash = key_hash(limit, key);
     int64_t now_us = 0;
-    limit = take_limit(limit, key, hash);
+    limit = limit_for_key(limit, key, hash);
     const unsigned rest = take(limit, key, hash, cost, &now_us, NULL, reservation, out);
     return __builtin_expect(rest, 0) != 0 ? take_rest_of_key(rest, limit, key, cost, now_us, reservation, out)
                                           : WEIR_OK;
@@ -151,7 +151,7 @@ __attribute__((noinline)) static int give_back_otherwise(struct weir_limit *limi
 int memory_give_back(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t since_us)
 {
     const uint64_t hash = key_hash(limit, key);
-    limit = take_limit(limit, key, hash);
+    limit = limit_for_key(limit, key, hash);
     int64_t now_us = 0;
     const int error = take_time(limit, &now_us);
     if (__builtin_expect(error, 0))

@@ -7,7 +7,6 @@
 
 #include "core/api/acquire.h"
 #include "core/api/verbs.h"
-#include "core/ground/cancel.h"
 
 int reservation_check(const struct weir *limiter, const struct weir_reservation *reservation, int64_t actual)
 {
@@ -39,33 +38,17 @@ void reservation_finish(struct weir_reservation *reservation, int64_t cost, cons
         reservation->at_us = 0;
 }
 
-/* For a backend that may fail or block or has its own clock. */
-__attribute__((noinline)) static int reserve_guarded(struct weir_limit *limit, struct weir_key key, uint64_t hash,
-                                                     int64_t estimate, struct weir_reservation *noted,
-                                                     struct weir_decision *out)
-{
-    struct weir *limiter = limit->limiter;
-    struct weir_backend_request request;
-    fill_request(&request, limit, key, hash, estimate, WEIR_OWN_CLOCK, WEIR_TAKE);
-    request.reservation = noted;
-    CANCEL_DISABLED_IF(limiter->is_foreign);
-    int error = inside_enter(limiter, 1);
-    if (error)
-        return error;
-    error = decide_request(limiter, &request, out);
-    count_answer(&request, error, out);
-    inside_leave(limiter, 1);
-    return error;
-}
-
 /* Reserve where limiter->reserve() is not for it. Out of line, because a request on the stack costs every call. */
 __attribute__((noinline)) static int reserve_otherwise(struct weir_limit *limit, struct weir_key key, uint64_t hash,
                                                        int64_t estimate, struct weir_reservation *noted,
                                                        struct weir_decision *out)
 {
-    if (!limit->limiter->is_plain)
-        return reserve_guarded(limit, key, hash, estimate, noted, out);
-    return ask_plain(limit, key, hash, estimate, 0, WEIR_TAKE, (struct ask_more){ .reservation = noted }, out);
+    if (limit->limiter->is_plain)
+        return ask_plain(limit, key, hash, estimate, 0, WEIR_TAKE, (struct ask_more){ .reservation = noted }, out);
+    struct weir_backend_request request;
+    fill_request(&request, limit, key, hash, estimate, WEIR_OWN_CLOCK, WEIR_TAKE);
+    request.reservation = noted;
+    return ask_request(limit, &request, 0, out);
 }
 
 int weir_reserve(weir_limit *limit, struct weir_key key, int64_t estimate, struct weir_decision *out,
@@ -89,37 +72,22 @@ int weir_reserve(weir_limit *limit, struct weir_key key, int64_t estimate, struc
     return WEIR_OK;
 }
 
-__attribute__((noinline)) static int give_back_guarded(struct weir_limit *limit, struct weir_key key, uint64_t hash,
-                                                       int64_t since_us, int64_t permits)
-{
-    struct weir *limiter = limit->limiter;
-    struct weir_decision decision;
-    struct weir_backend_request request;
-    CANCEL_DISABLED_IF(limiter->is_foreign);
-    int error = inside_enter(limiter, 1);
-    if (error)
-        return error;
-    fill_request(&request, limit, key, hash, permits, WEIR_OWN_CLOCK, WEIR_REFUND);
-    request.ahead = since_us;
-    error = decide_request(limiter, &request, &decision);
-    if (!error)
-        acquire_freed(limit, key, hash);
-    inside_leave(limiter, 1);
-    return error;
-}
-
 /* Give back where limiter->give_back() is not for it. */
 __attribute__((noinline)) static int give_back_otherwise(struct weir_limit *limit, struct weir_key key, uint64_t hash,
                                                          int64_t since_us, int64_t permits)
 {
     struct weir_decision decision;
-    if (!limit->limiter->is_plain)
-        return give_back_guarded(limit, key, hash, since_us, permits);
-    const struct ask_more more = { .since_us = since_us };
-    const int error = ask_plain(limit, key, hash, permits, 0, WEIR_REFUND, more, &decision);
-    if (!error)
-        acquire_freed(limit, key, hash);
-    return error;
+    if (limit->limiter->is_plain) {
+        const struct ask_more more = { .since_us = since_us };
+        const int error = ask_plain(limit, key, hash, permits, 0, WEIR_REFUND, more, &decision);
+        if (!error)
+            acquire_freed(limit, key, hash);
+        return error;
+    }
+    struct weir_backend_request request;
+    fill_request(&request, limit, key, hash, permits, WEIR_OWN_CLOCK, WEIR_REFUND);
+    request.ahead = since_us;
+    return ask_request(limit, &request, 0, &decision);
 }
 
 /* Give back permits that were charged at `since_us` and not used. */

@@ -1,29 +1,13 @@
 /* verbs.c - the calls about one limit that answer immediately. */
 #include "core/api/verbs.h"
 
-#include "core/api/acquire.h"
-#include "core/ground/cancel.h"
-
-/* For a backend that may fail or block or has its own clock. Out of line, because local mode does not need it. */
+/* Out of line, because local mode does not need it. */
 __attribute__((noinline)) int ask_guarded(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost,
                                           int64_t now_us, enum weir_verb verb, struct weir_decision *out)
 {
-    struct weir *limiter = limit->limiter;
-    CANCEL_DISABLED_IF(limiter->is_foreign);
-    int error = inside_enter(limiter, 1);
-    if (error)
-        return error;
     struct weir_backend_request request;
     fill_request(&request, limit, key, hash, cost, WEIR_OWN_CLOCK, verb);
-    error = decide_request_at(limiter, &request, now_us, out);
-    if (verb == WEIR_TAKE)
-        count_answer(&request, error, out);
-    else if (verb == WEIR_CHARGE && !error)
-        charge_count(limiter, request.limit, cost, out);
-    if ((verb == WEIR_REFUND || verb == WEIR_RESET) && !error)
-        acquire_freed(limit, key, hash);
-    inside_leave(limiter, 1);
-    return error;
+    return ask_request(limit, &request, now_us, out);
 }
 
 __attribute__((noinline)) int ask_plain_rarely(const struct weir_backend_request *request, int error,

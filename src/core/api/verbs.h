@@ -2,6 +2,8 @@
 #ifndef CORE_API_VERBS_H
 #define CORE_API_VERBS_H
 
+#include "core/api/acquire.h"
+#include "core/ground/cancel.h"
 #include "core/limiter/events.h"
 #include "core/limiter/figures.h"
 #include "core/limiter/inside.h"
@@ -66,7 +68,28 @@ static inline void charge_count(struct weir *limiter, struct weir_limit *limit, 
         stats_add(&limiter->stats, STATS_UNSETTLED, (uint64_t)decision->ahead);
 }
 
-/* Decide about a key whose hash is known, at a caller's time if that is not 0. Arguments have been checked. */
+/* Decide a request about `limit`, at a caller's time if that is not 0, and do what follows from the answer: for a backend
+ * that may fail or block or has its own clock. Arguments have been checked. */
+static inline int ask_request(struct weir_limit *limit, struct weir_backend_request *request, int64_t now_us,
+                              struct weir_decision *out)
+{
+    struct weir *limiter = limit->limiter;
+    CANCEL_DISABLED_IF(limiter->is_foreign);
+    int error = inside_enter(limiter, 1);
+    if (error)
+        return error;
+    error = decide_request_at(limiter, request, now_us, out);
+    if (request->verb == WEIR_TAKE)
+        count_answer(request, error, out);
+    else if (request->verb == WEIR_CHARGE && !error)
+        charge_count(limiter, request->limit, request->cost, out);
+    if ((request->verb == WEIR_REFUND || request->verb == WEIR_RESET) && !error)
+        acquire_freed(limit, request->key, request->hash);
+    inside_leave(limiter, 1);
+    return error;
+}
+
+/* Do that for a key whose hash is known. */
 int ask_guarded(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
                 enum weir_verb verb, struct weir_decision *out);
 

@@ -38,9 +38,9 @@ struct own_ops {
     own_try_op *try_key;
     own_try_handle_op *try_handle;
 
-    /* Both, or none. reserve() does as try_key() for WEIR_TAKE with a reservation, at the limiter's clock. give_back()
-     * does so for WEIR_REFUND of permits that were charged at `since_us` (base.decide() gets that as request->ahead); it
-     * returns WEIR_OK or a negative error. */
+    /* Both or none, under the same conditions, at the limiter's clock. reserve() takes permits as try_key() and notes
+     * them in *reservation. give_back() decides WEIR_REFUND of permits that were charged at `since_us`, which
+     * base.decide() gets as request->ahead. It returns WEIR_OK or a negative error. */
     own_reserve_op *reserve;
     own_give_back_op *give_back;
 

@@ -78,6 +78,13 @@ static inline uint64_t key_hash(const struct weir_limit *limit, struct weir_key 
     return siphash13_from(&limit->begun, key.data, key.len);
 }
 
+/* Return the limit or the override to decide by. */
+static inline struct weir_limit *limit_for_key(struct weir_limit *limit, struct weir_key key, uint64_t hash)
+{
+    const struct overrides *overrides = atomic_load_explicit(&limit->overrides, memory_order_acquire);
+    return __builtin_expect(overrides != NULL, 0) ? overrides_find(overrides, limit, key, hash) : limit;
+}
+
 /* Fill *out in place; `limit` may itself be an override. Building a struct and then copying it stalls on store
  * forwarding, because the copy uses wider loads than the stores. Overrides are looked up last: most limits have none,
  * and no register is live across the call. */
@@ -95,9 +102,7 @@ static inline void fill_request(struct weir_backend_request *out, struct weir_li
     out->verb = (uint8_t)verb;
     out->hint = NULL;
     out->reservation = NULL;
-    const struct overrides *overrides = atomic_load_explicit(&limit->overrides, memory_order_acquire);
-    if (__builtin_expect(overrides != NULL, 0))
-        limit = overrides_find(overrides, limit, key, hash);
+    limit = limit_for_key(limit, key, hash);
     out->limit = limit;
     out->limit_id = limit->id;
     out->plan_version = plan_cell_version(&limit->plan);

@@ -36,13 +36,6 @@ static inline bool take_suits(const struct weir_limit *limit)
     return atomic_load_explicit(&limit->is_greedy, memory_order_relaxed);
 }
 
-/* Return the limit or the override to decide by. */
-static inline struct weir_limit *take_limit(struct weir_limit *limit, struct weir_key key, uint64_t hash)
-{
-    const struct overrides *overrides = atomic_load_explicit(&limit->overrides, memory_order_acquire);
-    return __builtin_expect(overrides != NULL, 0) ? overrides_find(overrides, limit, key, hash) : limit;
-}
-
 /* Write the time to decide by, where the caller gave none: 0. To be called once the hash is there, see api/verbs.h. */
 static inline int take_time(const struct weir_limit *limit, int64_t *now_us)
 {
@@ -55,7 +48,7 @@ static inline bool take_is_rare(const struct weir_limit *limit, bool allowed)
     return limit_has_shadow(limit) || (!allowed && limit->limiter->top_keys);
 }
 
-/* Count the answer to WEIR_TAKE by a limit of take_limit(): own_taken(), or an error. Returns weir_try()'s value. */
+/* Count the answer to WEIR_TAKE by a limit of limit_for_key(): own_taken(), or an error. Returns weir_try()'s value. */
 __attribute__((always_inline)) static inline int take_counted(struct weir_limit *limit, struct weir_key key,
                                                               uint64_t hash, int64_t cost, int64_t now_us, int taken,
                                                               struct weir_decision *out)
