@@ -1,0 +1,78 @@
+/* costs.h - costs that are known afterwards, and requests in flight: reserve, settle, release, charge. Included by
+ * weir.h.
+ *
+ *     struct weir_reservation reservation;
+ *     if (weir_reserve(limit, key, estimate, &decision, &reservation) == WEIR_OK && decision.allowed)
+ *         weir_settle(limit, key, &reservation, work());
+ *
+ * docs/costs.md has whole programs.
+ */
+#ifndef WEIR_COSTS_H
+#define WEIR_COSTS_H
+
+#ifndef WEIR_H
+#error "include <weir/weir.h>"
+#endif
+
+/* Permits that weir_reserve() took. It is a plain value: copy it, keep it with the request, or pass it to another
+ * process that uses the same Redis. Its fields are weir's. One that is never settled leaves its permits used. */
+struct weir_reservation {
+    int64_t permits; /* how many; -1: none, because the request was denied or a shadow limit would have denied it */
+    int64_t at_us;   /* when they were charged, by the clock that decided; 0: they do not come back */
+};
+
+/* Take `estimate` permits as weir_try() would, and note in *reservation what weir_settle() needs. An estimate above the
+ * limit can never be admitted: take the limit instead, and settle the rest. Errors as weir_try(); on an error neither
+ * output is written. */
+WEIR_API int weir_reserve(weir_limit *limit, struct weir_key key, int64_t estimate, struct weir_decision *out,
+                          struct weir_reservation *reservation);
+
+/* Decide as weir_try_all(), and write a reservation for each request to reservations[0..n). Settle each of them with
+ * its request's limit and key. If the group is denied, there is nothing to settle, and settling does nothing. On an
+ * error the reservations are undefined. */
+WEIR_API int weir_reserve_all(weir *w, const struct weir_request *requests, size_t n, struct weir_decision *out,
+                              struct weir_reservation *reservations);
+
+/* Correct a reservation of this limit and key: `actual` permits have been used, 0 to WEIR_MAX_PERMITS.
+ *
+ * If fewer were used than reserved, the others come back where they were taken, unless they have come back by
+ * themselves. A window or an interval that has ended since gave back all of them. A bucket that refills continuously
+ * gave back as many as it has refilled since. So a window is then as if `actual` had been taken at first; a bucket
+ * admits no more than that, and less if the estimate was far off for long. After a change of policy the new policy says
+ * how many have come back. After a reset, permits of later requests may come back instead.
+ *
+ * If more were used than reserved, the difference is charged, as by weir_charge().
+ *
+ * In hybrid mode the permits of a busy key join a lease, or go to Redis with this instance's next call there.
+ *
+ * Settle once: a second call corrects a second time. WEIR_EINVAL if *reservation is none. In the modes on Redis also
+ * the errors of weir_refund() and weir_charge(): WEIR_ETIME and WEIR_EIO leave open whether the correction was made, so
+ * do not repeat it. Permits that the fallback of an outage has reserved do not come back. */
+WEIR_API int weir_settle(weir_limit *limit, struct weir_key key, const struct weir_reservation *reservation,
+                         int64_t actual);
+
+/* Give back a permit that weir_reserve() took of a limit on requests in flight (WEIR_CONCURRENCY): weir_settle() with
+ * 0.
+ *
+ * A permit that is not released comes back when the policy's hold has passed since it was taken, up to a block (a tenth
+ * of the hold) later. So permits of a process that died come back, and at most `limit` requests are in flight that
+ * began less than the hold ago, over all instances that share the state. Release a request once, and within the hold: a
+ * later release does nothing. retry_after_us of a denial is the time by which a permit comes back at the latest. */
+static inline int weir_release(weir_limit *limit, struct weir_key key, const struct weir_reservation *reservation)
+{
+    return weir_settle(limit, key, reservation, 0);
+}
+
+/* Charge `cost` permits that have been used already, such as the bytes of an answer. It is never denied. If the limit
+ * has no room for them, the key is overdrawn: remaining is 0, and it admits nothing until the excess has come back as
+ * well. A window forgets the excess when it ends. Other plans of the key, see weir_limit_define(), are full at most.
+ *
+ * A key holds at most 2^32 - 1 permits in use, a bucket less if their refill would take longer than WEIR_MAX_FILL_US or
+ * exceed 2^53 of its units. Permits beyond that, and those of a new key that finds no room in memory, are not charged;
+ * weir_stats.unsettled counts them.
+ *
+ * During an outage the fallback of WEIR_FAIL_LOCAL charges them, and Redis is charged afterwards. The other choices
+ * cannot record them: then the call returns WEIR_ETIME or WEIR_EIO. */
+WEIR_API int weir_charge(weir_limit *limit, struct weir_key key, int64_t cost);
+
+#endif
