@@ -24,51 +24,6 @@ struct lease_call {
     char key[];
 };
 
-/* NULL: a thread waits. */
-static struct weir_op *waiter_op(const struct hybrid_waiter *waiter)
-{
-    return waiter->kind == WAITER_OP ? ((const struct hybrid_op_waiter *)waiter)->op : NULL;
-}
-
-static struct hybrid_thread_waiter *waiter_thread(struct hybrid_waiter *waiter)
-{
-    assert(waiter->kind == WAITER_THREAD);
-    return (struct hybrid_thread_waiter *)(void *)waiter;
-}
-
-static int64_t waiter_cost(struct hybrid_waiter *waiter)
-{
-    const struct weir_op *op = waiter_op(waiter);
-    return op ? op->request.cost : waiter_thread(waiter)->cost;
-}
-
-static struct weir_key waiter_key(struct hybrid_waiter *waiter)
-{
-    const struct weir_op *op = waiter_op(waiter);
-    return op ? op->request.key : waiter_thread(waiter)->key;
-}
-
-/* NULL: it is none. */
-static struct weir_reservation *waiter_reservation(struct hybrid_waiter *waiter)
-{
-    struct weir_op *op = waiter_op(waiter);
-    return !op ? waiter_thread(waiter)->reservation : op->verb == WEIR_OP_RESERVE ? &op->reservation : NULL;
-}
-
-/* Note when the permits of a waiter that has been admitted were charged, if it reserves them. */
-static void waiter_note(struct hybrid_waiter *waiter, int64_t charged_us)
-{
-    struct weir_reservation *reservation = waiter_reservation(waiter);
-    if (reservation)
-        reservation->at_us = charged_us;
-}
-
-static struct weir_decision *waiter_out(struct hybrid_waiter *waiter)
-{
-    struct weir_op *op = waiter_op(waiter);
-    return op ? &op->decision : waiter_thread(waiter)->out;
-}
-
 struct weir_backend_request hybrid_remote_request(const struct weir_backend_request *request,
                                                   const struct lease_order *order)
 {

@@ -4,13 +4,12 @@
  * the call ends no later than its own deadline. The answer's permits are spent in order of arrival, and the
  * waiters that they do not cover are sent again immediately. So no request waits for more than two calls. Waiters
  * need no timers: the remote backend ends each call by its deadline, which is the earliest of its waiters'.
- *
- * A waiter is a calling thread, with its node on its stack, or a submitted op, with its node in the op.
  */
 #ifndef BACKENDS_HYBRID_LEASE_CALL_H
 #define BACKENDS_HYBRID_LEASE_CALL_H
 
 #include "backends/hybrid/accounts.h"
+#include "backends/hybrid/waiter.h"
 #include "core/ground/clock.h"
 #include "core/ground/forks.h"
 
@@ -24,34 +23,6 @@ struct hybrid {
     struct clock clock; /* (c) the clock of leases */
     struct accounts accounts;
     struct forks_watcher forks;
-};
-
-enum hybrid_waiter_kind { WAITER_THREAD = 1, WAITER_OP };
-
-/* A node in the queue of a lease call; `kind` tells which of the two structs below it begins. */
-struct hybrid_waiter {
-    struct hybrid_waiter *next;
-    enum hybrid_waiter_kind kind;
-    int64_t deadline_us;
-    int64_t now_us; /* WEIR_OWN_CLOCK, or the time that the request brings */
-} __attribute__((may_alias));
-
-/* A submitted op that waits. It lies in op->opaque[2..7], which belong to the backend. */
-struct hybrid_op_waiter {
-    struct hybrid_waiter node;
-    struct weir_op *op;
-} __attribute__((may_alias));
-_Static_assert(sizeof(struct hybrid_op_waiter) <= 6 * sizeof(uint64_t), "it fits the backend's words of an op");
-
-/* A calling thread that waits. It lies on that thread's stack. */
-struct hybrid_thread_waiter {
-    struct hybrid_waiter node;
-    struct weir_key key;
-    int64_t cost;
-    struct weir_reservation *reservation; /* NULL: it is none */
-    struct weir_decision *out;
-    int status;
-    atomic_bool done; /* release: status and *out */
 };
 
 /* Return the current time on the clock that the request's lease uses. */
