@@ -317,16 +317,15 @@ enum weir_source {
 };
 #define WEIR_SOURCES_LEN 9 /* how many there are */
 
-struct weir_decision { /* 64 bytes */
-    bool allowed;      /* true if the permits are taken: go ahead, after delay_us */
-    uint8_t source;    /* enum weir_source */
-    bool would_deny;   /* true if a shadow limit would have denied the request; its permits are not taken */
-    uint8_t
-        would_deny_by; /* weir_try_all(): index of the first request that its shadow limit would have denied; else 0 */
-    uint32_t bound_by; /* weir_try_all(): index of the request that binds; else 0 */
-    int64_t limit;     /* the largest cost that a fresh key would admit */
-    int64_t remaining; /* the largest cost that would be admitted right after this decision */
-    int64_t delay_us;  /* leaky bucket: how long an admitted caller should wait before it goes ahead */
+struct weir_decision {      /* 64 bytes */
+    bool allowed;           /* true if the permits are taken: go ahead, after delay_us */
+    uint8_t source;         /* enum weir_source */
+    bool would_deny;        /* true if a shadow limit would have denied the request; its permits are not taken */
+    uint8_t would_deny_by;  /* weir_try_all(): the first request that its shadow limit would have denied; else 0 */
+    uint32_t bound_by;      /* weir_try_all(): index of the request that binds; else 0 */
+    int64_t limit;          /* the largest cost that a fresh key would admit */
+    int64_t remaining;      /* the largest cost that would be admitted right after this decision */
+    int64_t delay_us;       /* leaky bucket: how long an admitted caller should wait before it goes ahead */
     int64_t retry_after_us; /* 0 if allowed; else the shortest wait after which this cost would be admitted if no other
                              * request took permits; WEIR_NEVER if it never can be */
     int64_t reset_after_us; /* time until the key has no permits in use; 0: none are */
