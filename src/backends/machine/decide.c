@@ -1,4 +1,5 @@
-/* decide.c - decides for one key under its stripe's lock, and by on_full for a key that finds no room.
+/* decide.c - decides for one key: under its latch if it is there, otherwise under its stripe's lock, and by on_full if it
+ * finds no room.
  *
  * The first admitted request of a key adds it; a denied one leaves no trace. The key goes when nothing in it is used
  * any more. */
@@ -32,7 +33,7 @@ static int decide_add(struct visit *visit, const int64_t *state, struct weir_dec
     int error = WEIR_OK;
     bool has_room;
     if (!machine->keep_idle)
-        error = stripe_sweep(machine, visit->stripe, visit->now_us - WEIR_CLOCK_SLACK_US, DECIDE_SWEEPS);
+        error = stripe_sweep(visit, visit->now_us - WEIR_CLOCK_SLACK_US, DECIDE_SWEEPS);
     if (!error)
         error = stripe_make_room(visit, cells_for(page->words, visit->len), true, &has_room, &end->soonest_us);
     if (error)
@@ -126,6 +127,40 @@ int machine_lost(struct machine *machine)
     return WEIR_EIO;
 }
 
+static inline struct visit decide_begin(struct machine *machine, const struct weir_backend_request *request)
+{
+    const uint32_t bucket = bucket_of(&machine->shape, request->hash);
+    return (struct visit){ .machine = machine,
+                           .stripe = machine_stripe_of(machine, request->hash),
+                           .limit = &request->limit->secret,
+                           .request = request,
+                           .now_us = request->now_us,
+                           .len = request->key.len,
+                           .bucket = bucket,
+                           .latches = latch_set(bucket) };
+}
+
+/* Decide under a latch alone. False: that is not enough, or not to be had soon; nothing changed then. */
+static bool decide_short(struct machine *machine, const struct weir_backend_request *request, struct weir_decision *out)
+{
+    struct visit visit = decide_begin(machine, request);
+    struct machine_latch *latch = latch_of(visit.stripe, visit.bucket);
+    uint64_t turn;
+    bool is_done = false;
+    visit.is_short = true;
+    machine_fetch(machine, visit.stripe, visit.bucket);
+    visit.number = book_number(&machine->book, request, &turn);
+    if (visit.number == 0 || (!lock_try(&machine->file, &latch->lock) && !lock_soon(&machine->file, &latch->lock)))
+        return false;
+    if (__builtin_expect(book_file_turn(&machine->book) == turn, 1)) {
+        visit.plan = book_page(&machine->book, visit.number);
+        is_done = visit.plan && visit_find(&visit) == WEIR_OK && visit.first && visit.page == visit.plan &&
+                  visit_decide(&visit, out) == WEIR_OK;
+    }
+    lock_leave(&latch->lock);
+    return is_done;
+}
+
 /* Decide under the stripe's lock, which the caller has. */
 static int decide_inside(struct visit *visit, struct weir_decision *out, struct end *end)
 {
@@ -140,38 +175,32 @@ static int decide_inside(struct visit *visit, struct weir_decision *out, struct 
 static int decide_locked(struct machine *machine, const struct weir_backend_request *request, bool is_overflow,
                          struct weir_decision *out, struct end *end)
 {
-    struct machine_stripe *stripe = machine_stripe_of(machine, request->hash);
-    struct visit visit = { .machine = machine,
-                           .stripe = stripe,
-                           .limit = &request->limit->secret,
-                           .request = request,
-                           .now_us = request->now_us,
-                           .len = request->key.len,
-                           .is_overflow = is_overflow };
+    struct visit visit = decide_begin(machine, request);
+    struct machine_stripe *stripe = visit.stripe;
+    visit.is_overflow = is_overflow;
     for (int repairs = 0;;) {
         uint64_t turn;
-        machine_fetch(machine, stripe, request->hash);
         visit.number = book_number(&machine->book, request, &turn);
         if (__builtin_expect(visit.number == 0, 0)) {
             end->room = ROOM_FULL;
             return WEIR_OK;
         }
-        int error = stripe_enter(machine, stripe);
+        int error = stripe_enter(machine, stripe, visit.latches);
         if (error)
             return error;
         if (__builtin_expect(book_file_turn(&machine->book) != turn, 0)) {
             book_renew(&machine->book);
-            stripe_leave(stripe);
+            stripe_leave(stripe, visit.latches);
             continue;
         }
         visit.plan = book_page(&machine->book, visit.number);
         error = visit.plan ? decide_inside(&visit, out, end) : WEIR_ESTATE;
         const bool again = error == WEIR_ESTATE && repairs++ < 1;
         if (__builtin_expect(again, 0)) {
-            const int failed = stripe_repair(machine, stripe);
+            const int failed = stripe_repair(machine, stripe, visit.latches);
             error = failed ? failed : error;
         }
-        stripe_leave(stripe);
+        stripe_leave(stripe, visit.latches);
         if (__builtin_expect(again, 0))
             machine_tell(machine);
         if (!again || error != WEIR_ESTATE)
@@ -254,6 +283,8 @@ __attribute__((noinline)) static int decide_without_rule(struct machine *machine
 int machine_decide_one(struct machine *machine, const struct weir_backend_request *request, struct weir_decision *out)
 {
     struct end end = { .soonest_us = 0 };
+    if (request->verb != WEIR_RESET && decide_short(machine, request, out))
+        return WEIR_OK;
     int error = decide_locked(machine, request, false, out, &end);
     if (__builtin_expect(error || end.room == ROOM_OK, 1))
         return error;

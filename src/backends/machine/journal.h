@@ -108,18 +108,6 @@ static inline void change_commit(struct change *change)
     change->n = 0;
 }
 
-/* Change two words in a row, and nothing else: what change_commit() does, from registers. */
-static inline void change_two(struct machine_stripe *stripe, uint64_t at, uint64_t first, uint64_t second)
-{
-    struct change change = change_begin(stripe);
-    change_add(&change, at, first);
-    change_add(&change, at + 1, second);
-    atomic_store_explicit(&stripe->journal_len, change.n, memory_order_release);
-    stripe_store(stripe, at, first);
-    stripe_store(stripe, at + 1, second);
-    atomic_store_explicit(&stripe->journal_len, 0, memory_order_release);
-}
-
 /* Finish what a dead process had committed. False: the journal or the stripe is damaged, and stripe_repair() must go
  * through it. */
 bool journal_recover(struct machine_stripe *stripe, const struct machine_shape *shape);

@@ -2,7 +2,7 @@
  *
  *     header      what the file is, how large its parts are, and who uses it
  *     rules       the plans under which states were written
- *     stripes     each with a lock, a journal, buckets and cells; a key's hash chooses its stripe
+ *     stripes     each with a lock, a journal, latches, buckets and cells; a key's hash chooses its stripe
  *
  * A file never changes its size. It holds offsets and numbers, no pointers, so each process may map it elsewhere.
  *
@@ -31,7 +31,7 @@
 
 #define MACHINE_MAGIC UINT64_C(0x0a6d656d72696577) /* "weirmem\n" in memory */
 #define MACHINE_BEGUN UINT64_C(0x0a77656e72696577) /* "weirnew\n": being made; the process may have died over it */
-#define MACHINE_VERSION 4
+#define MACHINE_VERSION 5
 
 #define MACHINE_SLOTS 4096 /* processes that may use a file at the same time */
 #define MACHINE_MIN_RULES 512
@@ -97,15 +97,24 @@ struct machine_write {
     _Atomic uint64_t value;
 };
 
-/* All is guarded by the lock. Words are atomic because a process may die between any two, and
+#define MACHINE_LATCHES 32    /* of a stripe; a set of them is a uint32_t */
+#define MACHINE_LATCH_WORDS 6 /* the longest run that a latch's journal holds: what one cell can hold of a state */
+
+/* A lock of every 32nd bucket of a stripe and of the keys in it, with a journal for a run of words; see latch.h. It fills
+ * a cache line. */
+struct machine_latch {
+    alignas(64) _Atomic uint64_t lock; /* lock.h */
+    _Atomic uint64_t run;              /* words that are decided: their number, and the first one's place times 8; 0: none */
+    _Atomic uint64_t values[MACHINE_LATCH_WORDS];
+};
+
+/* All is guarded by the lock, except what latches guard. Words are atomic because a process may die between any two, and
  * because stats are read without the lock. */
 struct machine_stripe {
     alignas(64) _Atomic uint64_t lock; /* lock.h */
     _Atomic uint64_t journal_len;      /* writes of a change that is decided; 0: none. See journal.h */
     _Atomic uint64_t room;             /* the first free cell, or 0, and `bump` in the upper half */
     _Atomic uint64_t counts;           /* keys, and free cells in the list in the upper half */
-    /* The first writes share a cache line with the lock: it moves as a whole to a process that takes the lock after
-     * another one, and a decision for a known key writes two words. */
     struct machine_write journal[MACHINE_JOURNAL];
     _Atomic uint64_t repairs; /* odd: a repair is under way */
     _Atomic uint64_t evictions;
@@ -114,9 +123,10 @@ struct machine_stripe {
      * idle; and the same of the last full round. */
     _Atomic uint64_t hand;
     _Atomic int64_t soonest_us, known_soonest_us;
+    struct machine_latch latches[MACHINE_LATCHES];
 };
 
-_Static_assert(offsetof(struct machine_stripe, journal) == 32, "two writes fit into the lock's line");
+_Static_assert(sizeof(struct machine_latch) == 64, "a latch and its journal move in one cache line");
 
 #define MACHINE_CELL_WORDS 8
 #define MACHINE_CELL_HEAD 2   /* words before a cell's content */

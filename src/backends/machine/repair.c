@@ -141,8 +141,11 @@ static void repair_all(struct machine *machine, struct machine_stripe *stripe, u
     stripe_store(stripe, COUNTS_WORD, word_of_halves(keys, listed));
 }
 
-int stripe_repair(struct machine *machine, struct machine_stripe *stripe)
+int stripe_repair(struct machine *machine, struct machine_stripe *stripe, uint32_t latches)
 {
+    const int error = stripe_latch(machine, stripe, ~latches);
+    if (error)
+        return error;
     const uint64_t repairs = atomic_load_explicit(&stripe->repairs, memory_order_relaxed);
     uint8_t *is_used = calloc(machine->shape.cells, 1);
     int64_t *bytes = malloc(WEIR_MAX_KEY_LEN + sizeof *bytes);
@@ -157,20 +160,50 @@ int stripe_repair(struct machine *machine, struct machine_stripe *stripe)
     }
     free(is_used);
     free(bytes);
+    stripe_unlatch(stripe, ~latches);
     return has_memory ? WEIR_OK : WEIR_ENOMEM;
 }
 
-int stripe_enter(struct machine *machine, struct machine_stripe *stripe)
+/* ---- Locks ---- */
+
+int stripe_latch(struct machine *machine, struct machine_stripe *stripe, uint32_t latches)
+{
+    for (uint32_t left = latches; left != 0; left &= left - 1) {
+        struct machine_latch *latch = &stripe->latches[__builtin_ctz(left)];
+        const enum lock_end end = lock_enter(&machine->file, &latch->lock, machine->patience_us);
+        if (end == LOCK_TIMEOUT) {
+            stripe_unlatch(stripe, latches & ~left);
+            return WEIR_ETIME;
+        }
+        if (end == LOCK_INHERITED && !latch_recover(stripe, &machine->shape, latch))
+            atomic_fetch_add_explicit(&stripe->damages, 1, memory_order_relaxed);
+    }
+    return WEIR_OK;
+}
+
+void stripe_unlatch(struct machine_stripe *stripe, uint32_t latches)
+{
+    for (uint32_t left = latches; left != 0; left &= left - 1)
+        lock_leave(&stripe->latches[__builtin_ctz(left)].lock);
+}
+
+int stripe_enter(struct machine *machine, struct machine_stripe *stripe, uint32_t latches)
 {
     const enum lock_end end = lock_enter(&machine->file, &stripe->lock, machine->patience_us);
-    if (__builtin_expect(end == LOCK_TAKEN, 1))
-        return WEIR_OK;
     if (end == LOCK_TIMEOUT)
         return WEIR_ETIME;
-    if (journal_recover(stripe, &machine->shape))
-        return WEIR_OK;
-    const int error = stripe_repair(machine, stripe);
+    int error = WEIR_OK;
+    if (end == LOCK_INHERITED && !journal_recover(stripe, &machine->shape))
+        error = stripe_repair(machine, stripe, 0);
+    if (!error)
+        error = stripe_latch(machine, stripe, latches);
     if (error)
-        stripe_leave(stripe);
+        lock_leave(&stripe->lock);
     return error;
+}
+
+void stripe_leave(struct machine_stripe *stripe, uint32_t latches)
+{
+    stripe_unlatch(stripe, latches);
+    lock_leave(&stripe->lock);
 }

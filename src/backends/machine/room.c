@@ -21,8 +21,8 @@ struct sweep {
     unsigned keys, found;
 };
 
-/* Look at the keys of a bucket, and drop those that are idle. */
-static int sweep_bucket(struct sweep *sweep, uint32_t bucket, int64_t *soonest_us)
+/* Look at the keys of a bucket, whose latch is taken, and drop those that are idle. */
+static int sweep_keys(struct sweep *sweep, uint32_t bucket, int64_t *soonest_us)
 {
     struct visit *visit = &sweep->visit;
     visit->bucket = bucket;
@@ -49,6 +49,18 @@ static int sweep_bucket(struct sweep *sweep, uint32_t bucket, int64_t *soonest_u
     return WEIR_OK;
 }
 
+static int sweep_bucket(struct sweep *sweep, uint32_t bucket, int64_t *soonest_us)
+{
+    struct visit *visit = &sweep->visit;
+    const uint32_t latch = latch_set(bucket) & ~visit->latches;
+    int error = stripe_latch(visit->machine, visit->stripe, latch);
+    if (error)
+        return error;
+    error = sweep_keys(sweep, bucket, soonest_us);
+    stripe_unlatch(visit->stripe, latch);
+    return error;
+}
+
 /* Sweep the bucket at the hand, and move it on. */
 static int sweep_next(struct sweep *sweep)
 {
@@ -71,13 +83,22 @@ static bool sweep_may_find(const struct machine_stripe *stripe, int64_t at_us)
     return atomic_load_explicit(&stripe->known_soonest_us, memory_order_relaxed) <= at_us;
 }
 
-int stripe_sweep(struct machine *machine, struct machine_stripe *stripe, int64_t at_us, unsigned steps)
+/* Begin a sweep for a visit, in whose stripe it has the same latches. */
+static struct sweep sweep_begin(const struct visit *visit, int64_t at_us, bool drop)
 {
-    struct sweep sweep = { .visit = { .machine = machine, .stripe = stripe, .now_us = at_us },
+    return (struct sweep){ .visit = { .machine = visit->machine,
+                                      .stripe = visit->stripe,
+                                      .now_us = at_us,
+                                      .latches = visit->latches },
                            .at_us = at_us,
-                           .drop = true };
+                           .drop = drop };
+}
+
+int stripe_sweep(const struct visit *visit, int64_t at_us, unsigned steps)
+{
+    struct sweep sweep = sweep_begin(visit, at_us, true);
     int error = WEIR_OK;
-    for (unsigned i = 0; i < steps && !error && sweep_may_find(stripe, at_us); i++)
+    for (unsigned i = 0; i < steps && !error && sweep_may_find(visit->stripe, at_us); i++)
         error = sweep_next(&sweep);
     return error;
 }
@@ -94,9 +115,7 @@ int stripe_make_room(struct visit *visit, uint32_t cells, bool drop, bool *has_r
 {
     const struct machine *machine = visit->machine;
     struct machine_stripe *stripe = visit->stripe;
-    struct sweep sweep = { .visit = { .machine = visit->machine, .stripe = stripe, .now_us = visit->now_us },
-                           .at_us = visit->now_us,
-                           .drop = drop };
+    struct sweep sweep = sweep_begin(visit, visit->now_us, drop);
     if (machine->on_full == WEIR_FULL_SHARE && !visit->is_overflow)
         cells += machine->shape.cells / MACHINE_SHARED_PART;
     int error = WEIR_OK;
@@ -134,12 +153,12 @@ bool machine_forget_rules(struct machine *machine)
     uint64_t forgotten = 0, n = 0;
     if (!marks)
         return false;
-    while (n < machine->file.facts.stripes && stripe_enter(machine, machine_stripe(machine, n)) == WEIR_OK)
+    while (n < machine->file.facts.stripes && stripe_enter(machine, machine_stripe(machine, n), ALL_LATCHES) == WEIR_OK)
         forget_mark(machine, machine_stripe(machine, n++), marks);
     if (n == machine->file.facts.stripes)
         forgotten = book_forget(&machine->book, marks);
     while (n > 0)
-        stripe_leave(machine_stripe(machine, --n));
+        stripe_leave(machine_stripe(machine, --n), ALL_LATCHES);
     free(marks);
     atomic_store_explicit(&machine->collected_us, forgotten > 0 ? 0 : now_us, memory_order_relaxed);
     return forgotten > 0;

@@ -171,12 +171,30 @@ static inline void pair_copy(const struct machine_stripe *stripe, uint64_t at, i
     memcpy(state, (const int64_t *)(const void *)stripe + at, words * sizeof *state);
 }
 
-/* Add the words from a place on to a change, as far as they differ. */
-static inline void pair_change(struct change *change, uint64_t at, const int64_t *state, size_t words)
+/* True if the words from a place on are those of a state. */
+static inline bool pair_is(const struct machine_stripe *stripe, uint64_t at, const int64_t *state, size_t words)
 {
+    uint64_t differs = 0;
     for (size_t i = 0; i < words; i++)
-        if (stripe_load(change->stripe, at + i) != (uint64_t)state[i])
-            change_add(change, at + i, (uint64_t)state[i]);
+        differs |= stripe_load(stripe, at + i) ^ (uint64_t)state[i];
+    return differs == 0;
+}
+
+/* Write a state that may have changed. Most changes are in the first cell alone, and the latch's journal holds them. */
+static inline int pair_write(struct visit *visit, uint64_t first_at, uint64_t second_at, const int64_t *state,
+                             size_t words)
+{
+    struct machine_stripe *stripe = visit->stripe;
+    size_t from = 0, to = PAIR_FIRST;
+    if (!pair_is(stripe, second_at, state + PAIR_FIRST, words - PAIR_FIRST))
+        return visit->is_short ? VISIT_LONG : visit_write(visit, state, NULL);
+    while (from < to && pair_is(stripe, first_at + from, state + from, 1))
+        from++;
+    while (from < to && pair_is(stripe, first_at + to - 1, state + to - 1, 1))
+        to--;
+    if (from < to)
+        latch_write(stripe, latch_of(stripe, visit->bucket), first_at + from, state + from, to - from);
+    return WEIR_OK;
 }
 
 /* Do what decide_large() does for a plain request and a key whose second cell is known: without walking. */
@@ -194,16 +212,12 @@ static int decide_pair(struct visit *visit, struct weir_decision *out)
     for (size_t i = 0; i < rest; i++)
         state[PAIR_FIRST + i] = (int64_t)stripe_load(visit->stripe, second_at + i);
     if (!state_is_large(page->top, page->last_anchor, state, words))
-        return decide_large(visit, out);
+        return visit->is_short ? VISIT_LONG : decide_large(visit, out);
     if (!sliding_window_decide(&page->text.plan, state, request->now_us, request->cost, request->verb, out))
         return WEIR_OK;
     if (out->reset_after_us == 0)
-        return visit_remove(visit);
-    struct change change = change_begin(visit->stripe);
-    pair_change(&change, first_at, state, PAIR_FIRST);
-    pair_change(&change, second_at, state + PAIR_FIRST, rest);
-    change_commit(&change);
-    return WEIR_OK;
+        return visit->is_short ? VISIT_LONG : visit_remove(visit);
+    return pair_write(visit, first_at, second_at, state, words);
 }
 
 int visit_decide(struct visit *visit, struct weir_decision *out)
@@ -211,21 +225,23 @@ int visit_decide(struct visit *visit, struct weir_decision *out)
     const struct page *page = visit->page;
     const struct weir_backend_request *request = visit->request;
     if (page->former)
-        return decide_with_former(visit, out);
+        return visit->is_short ? VISIT_LONG : decide_with_former(visit, out);
+    if (page->own_words != MACHINE_SMALL_WORDS && visit->second != 0 && is_plain(request))
+        return decide_pair(visit, out);
     if (page->own_words != MACHINE_SMALL_WORDS)
-        return visit->second != 0 && is_plain(request) ? decide_pair(visit, out) : decide_large(visit, out);
+        return visit->is_short ? VISIT_LONG : decide_large(visit, out);
     const uint64_t at = cell_at(&visit->machine->shape, visit->first) + MACHINE_CELL_HEAD;
     int64_t state[MACHINE_SMALL_WORDS] = { (int64_t)stripe_load(visit->stripe, at),
                                            (int64_t)stripe_load(visit->stripe, at + 1) };
-    const int error = __builtin_expect(state_is_small(page->top, page->last_anchor, state), 1)
-                          ? WEIR_OK
-                          : visit_read(visit, state);
+    const int error = __builtin_expect(state_is_small(page->top, page->last_anchor, state), 1) ? WEIR_OK
+                      : visit->is_short                                                        ? VISIT_LONG
+                                                                                               : visit_read(visit, state);
     if (error || !(__builtin_expect(is_plain(request), 1)
                        ? state_decide(&page->text.plan, state, request->now_us, request->cost, request->verb, out)
                        : state_decide_request(&page->text.plan, state, request->now_us, request->verb, request, out)))
         return error;
     if (out->reset_after_us == 0)
-        return visit_remove(visit);
-    change_two(visit->stripe, at, (uint64_t)state[0], (uint64_t)state[1]);
+        return visit->is_short ? VISIT_LONG : visit_remove(visit);
+    latch_write(visit->stripe, latch_of(visit->stripe, visit->bucket), at, state, MACHINE_SMALL_WORDS);
     return WEIR_OK;
 }

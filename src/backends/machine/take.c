@@ -1,7 +1,7 @@
 /* take.c - decides the commonest request: permits of a key that is there, by a token bucket with greedy refill.
  *
  * It takes the steps of decide.c for this case alone: from arguments in registers instead of a request in memory, and
- * with nothing to choose. The stripe's lock is given back before the decision's other fields are computed. Whatever else
+ * with nothing to choose. The latch is given back before the decision's other fields are computed. Whatever else
  * it meets it leaves to machine_decide_one(), which begins again.
  */
 #include "core/limiter/take.h"
@@ -21,11 +21,11 @@ __attribute__((noinline)) static int take_otherwise(struct weir_limit *limit, st
 }
 
 /* Find the state of a key in one cell, whose second word is `same`. 0: it is not there, or not in one cell, or what leads
- * there is damaged. The caller has the stripe's lock. */
+ * there is damaged. The caller has the bucket's latch. */
 static inline uint64_t take_find(const struct machine_stripe *stripe, const struct machine_shape *shape,
-                                 struct weir_key key, uint64_t hash, uint64_t same)
+                                 struct weir_key key, uint32_t bucket, uint64_t same)
 {
-    uint32_t cell = bucket_first(stripe, shape, bucket_of(shape, hash));
+    uint32_t cell = bucket_first(stripe, shape, bucket);
     for (int steps = 0; steps < TAKE_STEPS && cell_exists(shape, cell); steps++) {
         const uint64_t at = cell_at(shape, cell);
         if (stripe_load(stripe, at + 1) == same &&
@@ -37,7 +37,7 @@ static inline uint64_t take_find(const struct machine_stripe *stripe, const stru
 }
 
 /* Take from the state at a place. False: it is damaged, or the key would be idle; nothing changed then. */
-static inline bool take_change(struct machine_stripe *stripe, uint64_t at, const struct page *page, int64_t now_us,
+static inline bool take_change(struct machine_stripe *stripe, struct machine_latch *latch, uint64_t at, const struct page *page, int64_t now_us,
                                int64_t cost, struct level *level, bool *allowed)
 {
     int64_t state[MACHINE_SMALL_WORDS] = { (int64_t)stripe_load(stripe, at), (int64_t)stripe_load(stripe, at + 1) };
@@ -49,7 +49,9 @@ static inline bool take_change(struct machine_stripe *stripe, uint64_t at, const
         return true;
     if (__builtin_expect(level->used == 0, 0))
         return false;
-    change_two(stripe, at, (uint64_t)level->used, (uint64_t)level->tick);
+    state[0] = level->used;
+    state[1] = level->tick;
+    latch_write(stripe, latch, at, state, MACHINE_SMALL_WORDS);
     return true;
 }
 
@@ -59,21 +61,23 @@ static inline int machine_take(struct weir_limit *limit, struct weir_key key, ui
 {
     struct machine *machine = (struct machine *)limit->limiter->backend;
     struct machine_stripe *stripe = machine_stripe_of(machine, hash);
+    const uint32_t bucket = bucket_of(&machine->shape, hash);
+    struct machine_latch *latch = latch_of(stripe, bucket);
     uint64_t turn;
     uint32_t number;
-    machine_fetch(machine, stripe, hash);
+    machine_fetch(machine, stripe, bucket);
     const struct page *page = book_greedy(&machine->book, limit, &number, &turn);
     if (__builtin_expect(!page || cells_for(MACHINE_SMALL_WORDS, key.len) != 1 || machine->file.fd < 0, 0))
         return take_otherwise(limit, key, hash, cost, now_us, out);
-    if (__builtin_expect(!lock_try(&machine->file, &stripe->lock), 0) && !lock_soon(&machine->file, &stripe->lock))
+    if (__builtin_expect(!lock_try(&machine->file, &latch->lock), 0) && !lock_soon(&machine->file, &latch->lock))
         return take_otherwise(limit, key, hash, cost, now_us, out);
     struct level level;
     bool allowed = false, is_done = false;
     if (__builtin_expect(book_file_turn(&machine->book) == turn, 1)) {
-        const uint64_t at = take_find(stripe, &machine->shape, key, hash, cell_of_key(hash, number, key.len));
-        is_done = at != 0 && take_change(stripe, at, page, now_us, cost, &level, &allowed);
+        const uint64_t at = take_find(stripe, &machine->shape, key, bucket, cell_of_key(hash, number, key.len));
+        is_done = at != 0 && take_change(stripe, latch, at, page, now_us, cost, &level, &allowed);
     }
-    stripe_leave(stripe);
+    lock_leave(&latch->lock);
     if (__builtin_expect(!is_done, 0))
         return take_otherwise(limit, key, hash, cost, now_us, out);
     if (__builtin_expect(guard_is_lost(machine->file.guard), 0))

@@ -1,4 +1,4 @@
-/* visit.h - the machine backend, and a request's visit to its key under the stripe's lock.
+/* visit.h - the machine backend, and a request's visit to its key under the stripe's lock or a latch.
  *
  * The files build on one another in this order, each on those above it:
  *
@@ -6,6 +6,7 @@
  *     file.c      makes, checks, maps and shares it
  *     lock.h      a lock that outlives its owner
  *     journal.h   changes that happen as a whole
+ *     latch.h     a lock of some buckets, enough for a key that is there
  *     cells.c     keys made of cells
  *     book.c      the plans under which states were written
  *     repair.c    looks through a stripe, and makes a damaged one whole
@@ -25,6 +26,7 @@
 
 #include "backends/machine/book.h"
 #include "backends/machine/cells.h"
+#include "backends/machine/latch.h"
 #include "core/algorithm/former.h"
 #include "core/ground/fetch.h"
 #include "core/ground/forks.h"
@@ -71,7 +73,12 @@ struct visit {
     uint32_t number;         /* the request's rule */
     const struct page *plan; /* its page */
     bool is_overflow;        /* the request is for the key that keys without room share */
+    bool is_short;           /* the caller has the key's latch, but not the stripe's lock */
+    uint32_t latches;        /* of the stripe, that the caller has */
 };
+
+/* What a visit with is_short set returns, instead of WEIR_OK or an error, if it needs the stripe's lock: nothing changed. */
+#define VISIT_LONG 1
 
 static inline struct machine_stripe *machine_stripe(const struct machine *machine, uint64_t number)
 {
@@ -83,14 +90,14 @@ static inline struct machine_stripe *machine_stripe_of(const struct machine *mac
     return machine_stripe(machine, hash >> 32 & machine->stripe_mask);
 }
 
-/* Fetch the line of the stripe's lock and the first cell of the key's bucket. A processor takes the lock only after all
- * earlier loads, and begins no later one before; this way both lines arrive while it does other things. What is read
- * without the lock may be wrong, and serves for nothing else. */
-static inline void machine_fetch(const struct machine *machine, const struct machine_stripe *stripe, uint64_t hash)
+/* Fetch the line of a bucket's latch and its first cell. A processor takes the latch only after all earlier loads, and
+ * begins no later one before; this way both lines arrive while it does other things. What is read without the latch may
+ * be wrong, and serves for nothing else. */
+static inline void machine_fetch(const struct machine *machine, struct machine_stripe *stripe, uint32_t bucket)
 {
     const struct machine_shape *shape = &machine->shape;
-    fetch_to_write(&stripe->lock);
-    const uint32_t cell = bucket_first(stripe, shape, bucket_of(shape, hash));
+    fetch_to_write(latch_of(stripe, bucket));
+    const uint32_t cell = bucket_first(stripe, shape, bucket);
     if (cell_exists(shape, cell))
         fetch_to_write((const uint64_t *)(const void *)stripe + cell_at(shape, cell));
 }
@@ -100,17 +107,18 @@ static inline void machine_fetch(const struct machine *machine, const struct mac
 /* True if every key of the stripe can be reached and read. */
 bool stripe_check(struct machine *machine, struct machine_stripe *stripe);
 
-/* Make the stripe whole: keys whose cells cannot be read are dropped. WEIR_OK, or WEIR_ENOMEM with the stripe still to
- * be repaired. */
-int stripe_repair(struct machine *machine, struct machine_stripe *stripe);
+/* Make the stripe whole: keys whose cells cannot be read are dropped. The caller has its lock and a set of its latches.
+ * WEIR_OK, or WEIR_ENOMEM or WEIR_ETIME with the stripe still to be repaired. */
+int stripe_repair(struct machine *machine, struct machine_stripe *stripe, uint32_t latches);
 
-/* Take the stripe's lock, and finish what a dead process began. WEIR_OK, WEIR_ETIME or WEIR_ENOMEM. */
-int stripe_enter(struct machine *machine, struct machine_stripe *stripe);
+/* Take the stripe's lock and a set of its latches, and finish what a dead process began. WEIR_OK, WEIR_ETIME or
+ * WEIR_ENOMEM. */
+int stripe_enter(struct machine *machine, struct machine_stripe *stripe, uint32_t latches);
+void stripe_leave(struct machine_stripe *stripe, uint32_t latches);
 
-static inline void stripe_leave(struct machine_stripe *stripe)
-{
-    lock_leave(&stripe->lock);
-}
+/* Take more latches, with the stripe's lock. WEIR_OK, or WEIR_ETIME without any of them. */
+int stripe_latch(struct machine *machine, struct machine_stripe *stripe, uint32_t latches);
+void stripe_unlatch(struct machine_stripe *stripe, uint32_t latches);
 
 /* ---- visit.c; WEIR_ESTATE: the stripe is damaged ---- */
 
@@ -144,8 +152,8 @@ int visit_remove(struct visit *visit);
 
 /* ---- room.c ---- */
 
-/* Drop idle keys among the next `steps` cells: those fresh since `at_us`. */
-int stripe_sweep(struct machine *machine, struct machine_stripe *stripe, int64_t at_us, unsigned steps);
+/* Drop idle keys of the visit's stripe among the next `steps` buckets: those fresh since `at_us`. */
+int stripe_sweep(const struct visit *visit, int64_t at_us, unsigned steps);
 
 /* Note when a key that was added becomes idle. */
 void stripe_note(struct machine_stripe *stripe, int64_t fresh_at_us);
@@ -167,7 +175,8 @@ int visit_carry(struct visit *visit, enum room *room);
 /* Peek at a key that may be under another plan, as if it had been carried over. */
 int visit_peek(struct visit *visit, struct weir_decision *out);
 
-/* Decide by the plan that the key is under. The key may be gone then. */
+/* Decide by the plan that the key is under. The key may be gone then. Returns VISIT_LONG if the key must go, or more
+ * changes than a latch's journal holds. */
 int visit_decide(struct visit *visit, struct weir_decision *out);
 
 /* Decide for a key that is not there; leaves its state in `state`. */
