@@ -67,7 +67,7 @@ static void damage(const struct machine *machine, struct feed *feed)
     const struct machine_shape *shape = &machine->shape;
     const uint64_t words = (machine->file.facts.size - machine_rules_at()) / sizeof(uint64_t);
     _Atomic uint64_t *word;
-    switch (feed_between(feed, 0, 4)) {
+    switch (feed_between(feed, 0, 5)) {
     case 0: word = stripe_word(stripe, (uint64_t)feed_between(feed, 0, 40)); break; /* lock, lists, the journal */
     case 1:
         word = stripe_word(stripe, shape->cell_word + (uint64_t)feed_between(feed, 0, 40 * MACHINE_CELL_WORDS));
@@ -76,6 +76,7 @@ static void damage(const struct machine *machine, struct feed *feed)
         word = stripe_word(stripe, shape->bucket_word + (uint64_t)feed_between(feed, 0, shape->cells / 2 - 1));
         break;
     case 3: word = &file_header(&machine->file)->rules_turn; break;
+    case 4: word = stripe_word(stripe, shape->bucket_word - (uint64_t)feed_between(feed, 1, 256)); break; /* latches */
     default:
         word = (_Atomic uint64_t *)(void *)(machine->file.map + machine_rules_at()) +
                feed_between(feed, 0, (int64_t)words - 1);

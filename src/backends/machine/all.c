@@ -16,7 +16,7 @@ struct all {
     size_t n;
     uint32_t numbers[WEIR_MAX_ALL];
     uint32_t latches[WEIR_MAX_ALL]; /* that the group takes in the stripe of the request */
-    uint8_t full[WEIR_MAX_ALL]; /* enum all_room: on_full decides for this request, or denies it */
+    uint8_t full[WEIR_MAX_ALL];     /* enum all_room: on_full decides for this request, or denies it */
     uint64_t keys[WEIR_MAX_ALL][3];
     uint64_t turn;
     int64_t soonest_us;

@@ -104,7 +104,7 @@ struct machine_write {
  * a cache line. */
 struct machine_latch {
     alignas(64) _Atomic uint64_t lock; /* lock.h */
-    _Atomic uint64_t run;              /* words that are decided: their number, and the first one's place times 8; 0: none */
+    _Atomic uint64_t run; /* words that are decided: their number, and the first one's place times 8; 0: none */
     _Atomic uint64_t values[MACHINE_LATCH_WORDS];
 };
 

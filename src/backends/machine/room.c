@@ -86,12 +86,11 @@ static bool sweep_may_find(const struct machine_stripe *stripe, int64_t at_us)
 /* Begin a sweep for a visit, in whose stripe it has the same latches. */
 static struct sweep sweep_begin(const struct visit *visit, int64_t at_us, bool drop)
 {
-    return (struct sweep){ .visit = { .machine = visit->machine,
-                                      .stripe = visit->stripe,
-                                      .now_us = at_us,
-                                      .latches = visit->latches },
-                           .at_us = at_us,
-                           .drop = drop };
+    return (struct sweep){
+        .visit = { .machine = visit->machine, .stripe = visit->stripe, .now_us = at_us, .latches = visit->latches },
+        .at_us = at_us,
+        .drop = drop
+    };
 }
 
 int stripe_sweep(const struct visit *visit, int64_t at_us, unsigned steps)

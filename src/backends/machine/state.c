@@ -235,7 +235,7 @@ int visit_decide(struct visit *visit, struct weir_decision *out)
                                            (int64_t)stripe_load(visit->stripe, at + 1) };
     const int error = __builtin_expect(state_is_small(page->top, page->last_anchor, state), 1) ? WEIR_OK
                       : visit->is_short                                                        ? VISIT_LONG
-                                                                                               : visit_read(visit, state);
+                                        : visit_read(visit, state);
     if (error || !(__builtin_expect(is_plain(request), 1)
                        ? state_decide(&page->text.plan, state, request->now_us, request->cost, request->verb, out)
                        : state_decide_request(&page->text.plan, state, request->now_us, request->verb, request, out)))

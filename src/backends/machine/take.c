@@ -37,8 +37,9 @@ static inline uint64_t take_find(const struct machine_stripe *stripe, const stru
 }
 
 /* Take from the state at a place. False: it is damaged, or the key would be idle; nothing changed then. */
-static inline bool take_change(struct machine_stripe *stripe, struct machine_latch *latch, uint64_t at, const struct page *page, int64_t now_us,
-                               int64_t cost, struct level *level, bool *allowed)
+static inline bool take_change(struct machine_stripe *stripe, struct machine_latch *latch, uint64_t at,
+                               const struct page *page, int64_t now_us, int64_t cost, struct level *level,
+                               bool *allowed)
 {
     int64_t state[MACHINE_SMALL_WORDS] = { (int64_t)stripe_load(stripe, at), (int64_t)stripe_load(stripe, at + 1) };
     if (__builtin_expect(!state_is_small(page->top, page->last_anchor, state), 0))

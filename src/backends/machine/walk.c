@@ -87,11 +87,9 @@ static void walk_forget(struct file_walk *walk)
 /* Copy the keys of a bucket, whose stripe is locked. */
 static int walk_bucket(struct file_walk *walk, struct machine_stripe *stripe, uint32_t bucket, int64_t now_us)
 {
-    struct visit visit = { .machine = walk->machine,
-                           .stripe = stripe,
-                           .now_us = now_us,
-                           .bucket = bucket,
-                           .latches = latch_set(bucket) };
+    struct visit visit = {
+        .machine = walk->machine, .stripe = stripe, .now_us = now_us, .bucket = bucket, .latches = latch_set(bucket)
+    };
     uint32_t cell = bucket_first(stripe, &walk->machine->shape, bucket);
     int error = WEIR_OK;
     for (uint32_t steps = 0; cell != 0 && !error; steps++) {
