@@ -1,4 +1,5 @@
-/* in_flight.c - at most two exports of a user at a time, also if a process dies in the middle of one.
+/* in_flight.c - at most two exports of a user at a time, also if a process dies in the middle of one. An export that takes
+ * longer than the hold renews its permit.
  *
  *     ann begins 1: allowed
  *     ann begins 2: allowed
@@ -7,8 +8,12 @@
  *     ann ends 1
  *     ann begins 5: allowed
  *     2 dies
+ *     5 goes on after 20 s
+ *     5 goes on after 40 s
+ *     5 goes on after 60 s
  *     66 s later
  *     ann begins 6: allowed
+ *     ann begins 7: denied, a permit comes back within 58 s
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +48,19 @@ static void begin(weir_limit *limit, int number, struct export *export, const ch
                (long long)(decision.retry_after_us + 999999) / 1000000);
 }
 
+/* A long export calls this every third of the hold. */
+static void go_on(weir_limit *limit, int number, struct export *export, int64_t seconds)
+{
+    struct weir_decision decision;
+    if (weir_renew(limit, weir_key_text(export->user), 1, &decision, &export->reservation) != WEIR_OK)
+        return; /* Redis is away: the permit keeps the hold that it has */
+    if (!decision.allowed) {
+        fprintf(stderr, "%d renewed too late: it must end\n", number);
+        exit(EXIT_FAILURE);
+    }
+    printf("%d goes on after %lld s\n", number, (long long)seconds);
+}
+
 static void end(weir_limit *limit, int number, const struct export *export)
 {
     if (weir_release(limit, weir_key_text(export->user), &export->reservation) != WEIR_OK)
@@ -54,7 +72,7 @@ int main(void)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     struct weir_policy policy;
-    struct export exports[7];
+    struct export exports[8];
     weir *limiter;
     weir_limit *limit;
     options.now_us = clock_us; /* a service leaves this out */
@@ -71,9 +89,14 @@ int main(void)
     end(limit, 1, &exports[1]);
     begin(limit, 5, &exports[5], "ann");
     puts("2 dies"); /* its process never ends it: the permit comes back after the hold and up to a tenth of it */
+    for (int64_t seconds = 20; seconds <= 60; seconds += 20) {
+        now_us += 20 * WEIR_SECOND;
+        go_on(limit, 5, &exports[5], seconds);
+    }
     puts("66 s later");
-    now_us += 66 * WEIR_SECOND;
+    now_us += 6 * WEIR_SECOND;
     begin(limit, 6, &exports[6], "ann");
+    begin(limit, 7, &exports[7], "ann");
     weir_close(limiter);
     return EXIT_SUCCESS;
 }

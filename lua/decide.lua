@@ -2,7 +2,7 @@
 --
 -- In: stamp, items, time (nil: the server's), keys (their number), now, grace; lone, the value of the only key if it has
 -- been read. A take of the plainest kind of state skips most steps: the parts `swift` and `quick` of ALGORITHM.
-local LEASE, LEASE_IF_TAKEN, SINCE = 5, 6, 7 -- enum redis_verb
+local LEASE, LEASE_IF_TAKEN, SINCE = 6, 7, 8 -- enum redis_verb
 
 local ends = items and #items - 4 or 0 -- where the items end and the echo begins
 if not now or ARGV[4] or keys == 0 or ends < 9 * keys or ends % 9 ~= 0 then
@@ -99,13 +99,17 @@ for i = 1, keys do
         elseif beside then
           beside(math.max(now, anchor * grain), charged - before, times * cost, since)
         end
+        local again, full = times * cost, used
         if since then
           local added = charged - before
           --@paste ALGORITHM back
           since = nil
         end
-        used = verb == REFUND and math.max(0, used - times * cost * unit) or 0
+        used = verb ~= RESET and math.max(0, used - times * cost * unit) or 0
         if used == 0 then anchor = fresh end
+        if verb == RENEW and again <= size and used + again * unit <= math.max(most, full) then
+          used, charged = used + again * unit, charged + again
+        end
         changed = true
       end
       if more > 1 or verb >= LEASE and (verb > SINCE or verb < SINCE and times == 0) then

@@ -7,11 +7,11 @@
 --          items  for each key in turn one or more '<BBI5I2': verb, more, cost, times. more is 1 if the next item is for
 --                 the same key, otherwise 0. 4 bytes end the items, the echo: the answer repeats them, which shows that
 --                 it belongs to this call. The verb says what an item stands for:
---                   0 to 4  `times` equal requests, one after the other; the verbs are those of enum weir_verb
---                   5       LEASE: charge up to `cost` permits in advance, at most the permits left / `times`
---                   6       LEASE_IF_TAKEN: the same if the key's last take in this call was admitted, else nothing
---                   7       SINCE: not a request. The next item refunds permits that were charged at cost + times *
---                           2^40 us and never used, without those that have come back since then
+--                   0 to 5  `times` equal requests, one after the other; the verbs are those of enum weir_verb
+--                   6       LEASE: charge up to `cost` permits in advance, at most the permits left / `times`
+--                   7       LEASE_IF_TAKEN: the same if the key's last take in this call was admitted, else nothing
+--                   8       SINCE: not a request. The next item refunds or renews permits that were charged at cost +
+--                           times * 2^40 us, without those that have come back since then
 --          time   the time to decide by, in decimal microseconds; without it the server's.
 -- Returns  one string: '<I7I7' the time and the permits charged; for each key a 0 byte (nothing used), a 1 byte (a
 --          foreign value, left alone) or the state that its requests met, under this stamp; the echo.

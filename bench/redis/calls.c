@@ -152,7 +152,7 @@ void call_settle(struct call *call, enum kind kind, const struct bench_key *keys
         if (takes)
             redis_item_write(at, WEIR_TAKE, false, cost, 1);
         else
-            redis_back_write(at, false, cost, since_us);
+            redis_back_write(at, WEIR_REFUND, false, cost, since_us);
         at += takes ? REDIS_ITEM_SIZE : 2 * REDIS_ITEM_SIZE;
     }
     call_end(call, (size_t)(at - call->items));

@@ -27,8 +27,10 @@ enum weir_verb {
     WEIR_PEEK,   /* decide; change nothing */
     WEIR_REFUND, /* give `cost` permits back, at most as many as are in use; the decision is always allowed */
     WEIR_RESET,  /* forget the key; the decision is that of a fresh key */
-    WEIR_CHARGE  /* charge `cost`, which has been used, beyond the limit if need be; the decision is always allowed, and
+    WEIR_CHARGE, /* charge `cost`, which has been used, beyond the limit if need be; the decision is always allowed, and
                   * decision.ahead is how many permits were not charged, because no state can hold more */
+    WEIR_RENEW   /* WEIR_REFUND with `ahead`, and WEIR_TAKE of the same permits, in one step. The take is denied only if
+                  * `cost` exceeds the plan's size, or if it would leave more in use than that and than before */
 };
 
 /* A policy made ready to run: integers only, and every product of them is below 2^53. It is the plan of the whole limit
@@ -69,7 +71,9 @@ struct weir_backend_request {
      *
      * WEIR_REFUND: the age_us of an answer, or 0. The permits were charged ahead at that time and never used. Do not
      * give back those of them that have come back since: none if a window, or an interval of refill, has ended since
-     * then, and with continuous refill those that have refilled since. */
+     * then, and with continuous refill those that have refilled since.
+     *
+     * WEIR_RENEW: the at_us of a reservation, above 0: the same of its permits. */
     int64_t ahead;
     uint32_t limit_id; /* identifies the limit, including its overrides: 0, 1, 2, ... in the order of definition */
     uint16_t spread;   /* 1 to WEIR_MAX_SPREAD if `ahead` is not 0 */
@@ -78,7 +82,7 @@ struct weir_backend_request {
      * request made with the same handle brings the same note, and all of them have the same key and limit_id. Several
      * threads may bring one note concurrently, so guard it with whatever guards the key. It begins as zeroes. */
     struct weir_backend_hint *hint;
-    /* WEIR_TAKE: NULL, or the reservation for its `cost` permits. If they are charged and can be returned,
+    /* WEIR_TAKE, WEIR_RENEW: NULL, or the reservation for its `cost` permits. If they are charged and can be returned,
      * write the time of the charge to at_us, at least 1; a return brings it as `ahead` of WEIR_REFUND. Write nothing
      * after the request has ended. For other requests it means nothing. */
     struct weir_reservation *reservation;

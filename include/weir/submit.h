@@ -19,6 +19,7 @@
 enum weir_op_verb {
     WEIR_OP_TRY, /* the default; the others need a request.now_us of 0 */
     WEIR_OP_RESERVE,
+    WEIR_OP_RENEW,
     WEIR_OP_SETTLE, /* request.cost is what was used: 0 to WEIR_MAX_PERMITS */
     WEIR_OP_REFUND,
     WEIR_OP_CHARGE,
@@ -38,7 +39,8 @@ struct weir_op {
     void (*done)(struct weir_op *op, int status);
     void *user; /* for the caller */
     enum weir_op_verb verb;
-    struct weir_reservation reservation; /* WEIR_OP_RESERVE: written like the decision; WEIR_OP_SETTLE: read */
+    struct weir_reservation reservation; /* WEIR_OP_RESERVE, WEIR_OP_RENEW: written like the decision; WEIR_OP_SETTLE,
+                                          * WEIR_OP_RENEW: read */
 
     /* WEIR_OP_TRY_ALL, WEIR_OP_RESERVE_ALL: 1 to WEIR_MAX_ALL requests, and room for as many reservations. Both must
      * stay in place as long as the op. */

@@ -341,7 +341,7 @@ struct weir_decision {      /* 64 bytes */
  *
  * WEIR_EINVAL, WEIR_ENOMEM. In the modes on Redis the call blocks for at most timeout_us and can also return
  * WEIR_ESTATE, WEIR_ECLOSED and, with WEIR_FAIL_ERROR, WEIR_ETIME and WEIR_EIO. The same applies to all verbs
- * below. Refunds and resets return WEIR_ETIME and WEIR_EIO whatever on_failure says; see weir_refund(). */
+ * below. Refunds, resets and renewals return WEIR_ETIME and WEIR_EIO whatever on_failure says; see weir_refund(). */
 WEIR_API int weir_try(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out);
 
 /* Decide as weir_try(), at the time `now_us` (1 to WEIR_MAX_TIME_US) that the caller has read already, as in struct

@@ -24,7 +24,7 @@ struct tiny {
     struct weir_backend base;
     struct tiny_key keys[TINY_KEYS];
     int64_t count;
-    int64_t calls, alls, requests, verbs[WEIR_CHARGE + 1]; /* by kind of request */
+    int64_t calls, alls, requests, verbs[WEIR_RENEW + 1]; /* by kind of request */
     struct weir_backend_request last;
     struct weir_plan last_plan;
     int64_t last_deadline_us;
@@ -83,17 +83,20 @@ static void tiny_decide_one(struct tiny *tiny, const struct weir_backend_request
                             struct weir_decision *out)
 {
     struct tiny_key *key = tiny_find(tiny, request);
-    const int64_t size = tiny_size(request);
+    const int64_t size = tiny_size(request), before = key->used;
+    const bool takes = request->verb == WEIR_TAKE || request->verb == WEIR_RENEW;
     bool allowed = true;
+    if (request->verb == WEIR_REFUND || request->verb == WEIR_RENEW)
+        key->used = key->used > request->cost ? key->used - request->cost : 0;
     if (request->verb == WEIR_RESET)
         key->used = 0;
-    else if (request->verb == WEIR_REFUND)
-        key->used = key->used > request->cost ? key->used - request->cost : 0;
-    else if (request->verb != WEIR_CHARGE)
+    else if (request->verb == WEIR_RENEW)
+        allowed = request->cost <= size && key->used + request->cost <= (before > size ? before : size);
+    else if (request->verb == WEIR_TAKE || request->verb == WEIR_PEEK)
         allowed = tiny_fits(tiny, request);
-    if (request->verb == WEIR_CHARGE || (request->verb == WEIR_TAKE && allowed && charged))
+    if (request->verb == WEIR_CHARGE || (takes && allowed && charged))
         key->used += request->cost;
-    if (request->reservation && request->verb == WEIR_TAKE)
+    if (request->reservation && takes && allowed)
         request->reservation->at_us = 1; /* permits never come back by themselves */
     *out = (struct weir_decision){
         .allowed = allowed,

@@ -25,6 +25,17 @@ TEST(what_is_no_reservation_is_refused, 10)
     ck_assert_int_eq(weir_settle(place->limit, weir_key("", 0), &good, 0), WEIR_EINVAL);
     ck_assert_int_eq(weir_settle(place->limit, key, &good, -1), WEIR_EINVAL);
     ck_assert_int_eq(weir_settle(place->limit, key, &good, WEIR_MAX_PERMITS + 1), WEIR_EINVAL);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct weir_reservation one = bad[i];
+        ck_assert_int_eq(weir_renew(place->limit, key, 1, &decision, &one), WEIR_EINVAL);
+    }
+    ck_assert_int_eq(weir_renew(place->limit, key, 3, &decision, NULL), WEIR_EINVAL);
+    ck_assert_int_eq(weir_renew(place->limit, key, 3, NULL, &good), WEIR_EINVAL);
+    ck_assert_int_eq(weir_renew(NULL, key, 3, &decision, &good), WEIR_EINVAL);
+    ck_assert_int_eq(weir_renew(place->limit, weir_key("", 0), 3, &decision, &good), WEIR_EINVAL);
+    ck_assert_int_eq(weir_renew(place->limit, key, 2, &decision, &good), WEIR_EINVAL);
+    ck_assert_int_eq(weir_renew(place->limit, key, 0, &decision, &good), WEIR_EINVAL);
+    ck_assert_int_eq(good.permits, 3);
     ck_assert_int_eq(weir_reserve(place->limit, key, 0, &decision, &good), WEIR_EINVAL);
     ck_assert_int_eq(weir_reserve(place->limit, key, 1, NULL, &good), WEIR_EINVAL);
     ck_assert_int_eq(weir_reserve(place->limit, key, 1, &decision, NULL), WEIR_EINVAL);
@@ -108,6 +119,59 @@ TEST(a_settlement_that_the_store_does_not_get_is_an_error, 30)
     ck_assert_int_eq(try_in(place, "a", 1).remaining, 5);
     must_succeed(weir_settle(place->limit, weir_key_text("a"), &reservation, 1));
     ck_assert_int_eq(try_in(place, "a", 1).remaining, 7);
+}
+
+/* Whatever on_failure says: no choice can record it, and the permits are still there. */
+TEST(a_renewal_that_the_store_does_not_get_is_an_error_and_leaves_the_reservation, 30)
+{
+    static const enum weir_on_failure choices[] = { WEIR_FAIL_LOCAL, WEIR_FAIL_OPEN, WEIR_FAIL_CLOSED,
+                                                    WEIR_FAIL_ERROR };
+    for (int i = 0; i < 4; i++) {
+        struct weir_options options = WEIR_OPTIONS_INIT;
+        options.on_failure = choices[i];
+        PLACE(place, EAGER, &options, "concurrency limit=5 hold=10s");
+        const struct weir_key key = weir_key_text("a");
+        struct weir_decision decision;
+        struct weir_reservation reservation;
+        must_succeed(weir_reserve(place->limit, key, 4, &decision, &reservation));
+        const struct weir_reservation before = reservation;
+        now_us += 5 * WEIR_SECOND;
+        cable_set(&place->cable, CABLE_CUT);
+        ck_assert_int_eq(weir_renew(place->limit, key, 4, &decision, &reservation), WEIR_EIO);
+        ck_assert_int_eq(memcmp(&reservation, &before, sizeof before), 0);
+        cable_set(&place->cable, CABLE_WELL);
+        must_succeed(weir_renew(place->limit, key, 4, &decision, &reservation));
+        ck_assert(decision.allowed && reservation.permits == 4 && reservation.at_us == before.at_us + 5 * WEIR_SECOND);
+        now_us += 9 * WEIR_SECOND;
+        ck_assert_int_eq(try_in(place, "a", 1).remaining, 0);
+    }
+}
+
+/* Redis has been charged for neither, or at a time that the reservation does not know. */
+TEST(what_on_failure_let_through_is_taken_when_it_is_renewed, 30)
+{
+    static const enum weir_on_failure choices[] = { WEIR_FAIL_LOCAL, WEIR_FAIL_OPEN };
+    for (int i = 0; i < 2; i++) {
+        struct weir_options options = WEIR_OPTIONS_INIT;
+        options.on_failure = choices[i];
+        PLACE(place, EAGER, &options, "concurrency limit=5 hold=10s");
+        const struct weir_key key = weir_key_text("a");
+        struct weir_decision decision;
+        struct weir_reservation reservation;
+        cable_set(&place->cable, CABLE_CUT);
+        try_in(place, "a", 1);
+        now_us += 9 * WEIR_SECOND;
+        must_succeed(weir_reserve(place->limit, key, 1, &decision, &reservation));
+        ck_assert(decision.allowed && reservation.at_us == 0);
+        must_succeed(weir_renew(place->limit, key, 1, &decision, &reservation));
+        ck_assert(decision.allowed && reservation.at_us == 0);
+        cable_set(&place->cable, CABLE_WELL);
+        must_succeed(weir_renew(place->limit, key, 1, &decision, &reservation));
+        ck_assert(decision.allowed && reservation.permits == 1 && reservation.at_us > 0);
+        must_succeed(weir_release(place->limit, key, &reservation));
+        const int64_t settled = choices[i] == WEIR_FAIL_LOCAL ? 2 : 0; /* these come back after the hold */
+        ck_assert_int_eq(try_in(place, "a", 1).remaining, 4 - settled);
+    }
 }
 
 static bool is_cut;

@@ -224,14 +224,21 @@ static bool item_run(struct call *call, int i, bool *admitted, int64_t *since_us
     struct weir_decision decision;
     fuzz_must(item[1] <= 1 && verb <= REDIS_SINCE, "an item is one");
     fuzz_must(times >= 1 || verb == REDIS_SINCE, "only a time may be in the low bits alone");
-    fuzz_must(*since_us == 0 || (verb == WEIR_REFUND && times == 1), "what was charged ahead returns in one refund");
+    fuzz_must((*since_us > 0 && times == 1 && (verb == WEIR_REFUND || verb == WEIR_RENEW)) ||
+                  (*since_us == 0 && verb != WEIR_RENEW),
+              "what was charged at a time returns in one refund or renewal");
     fuzz_must(call->items + REDIS_ITEM_SIZE <= call->echo, "and is there");
     call->items += REDIS_ITEM_SIZE;
     const int64_t charged_us = *since_us;
     *since_us = verb == REDIS_SINCE ? cost + (times << 40) : 0;
-    fuzz_must(verb != REDIS_SINCE || (*since_us > 0 && item[1]), "a refund follows the time of its charge");
+    fuzz_must(verb != REDIS_SINCE || (*since_us > 0 && item[1]), "a refund or renewal follows the time of its charge");
     if (call->keys[i]->foreign || verb == REDIS_SINCE)
         return item[1];
+    if (verb == WEIR_RENEW) {
+        mirror_renew(mirror, &call->plans[i], cost, charged_us, call->store->now_us, &decision);
+        charge(call, i, decision.allowed ? cost : 0);
+        return item[1];
+    }
     if (charged_us > 0) {
         mirror_return(mirror, &call->plans[i], cost, charged_us, call->store->now_us, &decision);
         return item[1];

@@ -160,17 +160,20 @@ static void begin_call(int n, const struct weir_plan *plan)
     }
 }
 
-/* Add the two items of a return. */
-static void return_by_feed(struct tail *tail, struct subject *subject, bool more, int64_t cost)
+/* Add the two items of a return or a renewal; return what it charges. */
+static int64_t return_by_feed(struct tail *tail, struct subject *subject, bool more, bool renews, int64_t cost)
 {
     struct weir_decision decision;
     const int64_t since_us = feed_byte(&story.feed) & 1
                                  ? feed_between(&story.feed, 1, WEIR_MAX_TIME_US)
                                  : max_of(1, story.now_us - feed_magnitude(&story.feed, WEIR_HOUR));
     put_item(tail, REDIS_SINCE, true, since_us & ((INT64_C(1) << 40) - 1), since_us >> 40);
-    put_item(tail, WEIR_REFUND, more, cost, 1);
-    if (subject->ours)
-        subject->written |= mirror_return(&subject->mirror, subject->plan, cost, since_us, story.now_us, &decision);
+    put_item(tail, renews ? WEIR_RENEW : WEIR_REFUND, more, cost, 1);
+    if (!subject->ours)
+        return 0;
+    subject->written |= (renews ? mirror_renew : mirror_return)(&subject->mirror, subject->plan, cost, since_us,
+                                                                story.now_us, &decision);
+    return renews && decision.allowed ? cost : 0;
 }
 
 /* Add one item of a key, or the two of a return or a charge in advance; return what it charges. */
@@ -193,10 +196,8 @@ static int64_t item_by_feed(struct tail *tail, struct subject *subject, bool mor
                                               story.now_us, &decision);
         return decision.allowed ? cost + decision.ahead : 0;
     }
-    if (verb == WEIR_REFUND && choice & 32) {
-        return_by_feed(tail, subject, more, min_of(cost, subject->plan->size)); /* more was never leased */
-        return 0;
-    }
+    if (verb == WEIR_REFUND && choice & 32) /* more than the size was never leased */
+        return return_by_feed(tail, subject, more, choice & 64, min_of(cost, subject->plan->size));
     if (verb == WEIR_RESET)
         cost = 1;
     const int64_t times = choice >= 160 ? feed_byte(&story.feed) + 1 : 1;

@@ -9,6 +9,8 @@
  *     the last source of a limit goes  test_layers:
  *                                      a_limit_that_nobody_defines_any_more_keeps_its_last_policy_and_the_log_tells
  *     instances with two policies      test_policy_changes: an_instance_decides_by_the_policy_that_it_has
+ *     a renewal                        contract: a_request_in_flight_that_renews_keeps_its_permit; test_reserve:
+ *                                      a_renewal_that_the_store_does_not_get_is_an_error_and_leaves_the_reservation
  *     a share in local mode            test_follow:
  *                                      a_share_shrinks_at_once_and_grows_after_the_hold_down_and_what_was_used_stays_used
  *     a share during an outage         test_failure: a_new_share_is_the_fallbacks_alone_where_all_count_together

@@ -237,8 +237,8 @@ TEST(an_item_is_nine_bytes, 10)
     unsigned char item[REDIS_ITEM_SIZE];
     static const unsigned char most[] = { 0, 0, 0x00, 0x80, 0xb2, 0xe6, 0x0e, 0xff, 0xff };
     static const unsigned char small[] = { 2, 1, 3, 0, 0, 0, 0, 1, 0 };
-    static const unsigned char leases[2][REDIS_ITEM_SIZE] = { { 5, 0, 0x00, 0xca, 0x9a, 0x3b, 0, 0xff, 0xff },
-                                                              { 6, 1, 7, 0, 0, 0, 0, 2, 0 } };
+    static const unsigned char leases[2][REDIS_ITEM_SIZE] = { { 6, 0, 0x00, 0xca, 0x9a, 0x3b, 0, 0xff, 0xff },
+                                                              { 7, 1, 7, 0, 0, 0, 0, 2, 0 } };
     redis_item_write(item, WEIR_TAKE, false, WEIR_MAX_ALL * WEIR_MAX_PERMITS, REDIS_MAX_TIMES);
     ck_assert_mem_eq(item, most, sizeof most);
     redis_item_write(item, WEIR_REFUND, true, 3, 1);

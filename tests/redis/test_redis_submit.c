@@ -29,7 +29,7 @@ static void submitted_fill(struct submitted *submitted, weir_limit *limit, enum 
     submitted->op = (struct weir_op){ .request = { limit, weir_key_text("d"), 1, 0 }, /* of which no lease is known */
                                       .verb = verb,
                                       .done = note_end,
-                                      .reservation = { .permits = 2, .at_us = 1 },
+                                      .reservation = { .permits = verb == WEIR_OP_RENEW ? 1 : 2, .at_us = 1 },
                                       .requests = submitted->requests,
                                       .reservations = submitted->reservations,
                                       .n = 2,

@@ -23,7 +23,7 @@ enum { SLOTS = 5, SLOT_KEYS = 4, KEYS = SLOTS * SLOT_KEYS, ALL_MOST = 8, ITEMS_M
 #define ROUNDING_MS 2 /* of the write that a key's life is from, and of PTTL */
 
 /* `times` equal requests; or one that charges in advance, sent as an item for its cost and another for the rest; or a
- * refund of what was charged at `since_us`. */
+ * refund or renewal of what was charged at `since_us`. */
 struct item {
     enum weir_verb verb;
     int64_t cost, times, ahead, since_us;
@@ -70,6 +70,7 @@ struct walk {
     int64_t formers_alone;  /* while the current state was unused */
     int64_t with_room;      /* written states of buckets with room in their time to live */
     int64_t in_short[2];    /* short answers, by whether they admit */
+    int64_t renewed[2];     /* renewals, by whether they were allowed */
     char where[600];
 };
 
@@ -131,7 +132,8 @@ static struct item item_by_chance(struct chance *chance, const struct weir_plan 
     case 2:
     case 3: item.verb = WEIR_REFUND; break;
     case 5:
-        item.verb = WEIR_REFUND;
+    case 7:
+        item.verb = chance_one_in(chance, 2) ? WEIR_REFUND : WEIR_RENEW;
         item.cost = min_of(item.cost, plan->size); /* more was never charged */
         item.since_us = max_of(1, now_us - chance_magnitude(chance, 2 * plan_fill_us(plan, 0)));
         return item;
@@ -243,7 +245,7 @@ static size_t item_write(const struct item *item, bool more, unsigned char *out)
 {
     size_t len = 0;
     if (item->since_us > 0) {
-        redis_back_write(out, more, item->cost, item->since_us);
+        redis_back_write(out, item->verb, more, item->cost, item->since_us);
         return 2 * REDIS_ITEM_SIZE;
     }
     if (item->ahead == 0 || item->cost > 0) {
@@ -323,6 +325,8 @@ static bool item_in_mirror(struct mirror *mirror, const struct weir_plan *plan, 
 {
     if (item->ahead > 0)
         return mirror_take_ahead(mirror, plan, item->cost, item->ahead, item->spread, now_us, out);
+    if (item->verb == WEIR_RENEW)
+        return mirror_renew(mirror, plan, item->cost, item->since_us, now_us, out);
     if (item->since_us > 0)
         return mirror_return(mirror, plan, item->cost, item->since_us, now_us, out);
     return mirror_decide(mirror, plan, item->verb, item->cost, now_us, out);
@@ -333,6 +337,8 @@ static void item_in_library(const struct weir_plan *plan, int64_t *state, const 
 {
     if (item->ahead > 0)
         state_take_ahead(plan, state, now_us, item->cost, item->ahead, item->spread, out);
+    else if (item->verb == WEIR_RENEW)
+        state_renew(plan, state, now_us, item->since_us, item->cost, out);
     else if (item->since_us > 0)
         state_return(plan, state, now_us, item->since_us, item->cost, out);
     else
@@ -352,10 +358,11 @@ static void expect_each(struct walk *walk, struct turn *turn, struct visit *visi
             item_in_library(&visit->plan, library_state, item, turn->now_us, &in_library);
             if (memcmp(&in_mirror, &in_library, sizeof in_mirror) != 0)
                 assert_decision_is(&in_library, &in_mirror, where(walk, turn, visit, "the core disagrees with itself"));
-            if (item->verb == WEIR_TAKE && in_mirror.allowed)
+            if ((item->verb == WEIR_TAKE || item->verb == WEIR_RENEW) && in_mirror.allowed)
                 turn->charged += item->cost + in_mirror.ahead;
             if (item->verb == WEIR_CHARGE)
                 turn->charged += item->cost - in_mirror.ahead;
+            walk->renewed[in_mirror.allowed] += item->verb == WEIR_RENEW;
             walk->granted += item->verb == WEIR_TAKE && in_mirror.ahead > 0;
             walk->overdrawn += item->verb == WEIR_CHARGE && in_mirror.remaining == 0;
             walk->beyond_top += item->verb == WEIR_CHARGE && in_mirror.ahead > 0;
@@ -566,6 +573,8 @@ static void walk_close(struct walk *walk, int64_t calls_least)
         must(walk->counts[i] >= calls_least || (i == REDIS_BUCKET_TAKE && walk->grace_ms != GRACE_MS),
              "hardly any call of some script: the test says little");
     must(walk->granted >= calls_least, "hardly anything was charged ahead: the test says little");
+    must(walk->renewed[0] >= calls_least && walk->renewed[1] >= calls_least,
+         "hardly any renewal: the test says little");
     must(walk->overdrawn >= calls_least / 10, "hardly any key was overdrawn: the test says little");
     must(walk->formers_in_all >= calls_least, "hardly any former state in all or nothing: the test says little");
     must(walk->formers_alone >= calls_least / 10, "hardly any former state alone: the test says little");

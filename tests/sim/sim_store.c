@@ -48,52 +48,57 @@ static void cell_prepare(struct cell *cell, const struct weir_plan *plan, int64_
     }
 }
 
-static void cell_charged(struct cell *cell, int64_t now_us, int64_t at_us, int64_t permits, int64_t since_us)
+/* Take and charge in advance, without state_take_ahead(), which is under test. */
+static void take_ahead(struct cell *cell, const struct asked *asked, int64_t now_us, struct weir_decision *out)
+{
+    const struct weir_plan *plan = &asked->plan;
+    state_decide(plan, cell->state, now_us, max_of(1, asked->cost), asked->cost > 0 ? WEIR_TAKE : WEIR_PEEK, out);
+    if (asked->cost == 0) {
+        out->allowed = true;
+        out->retry_after_us = 0;
+    }
+    out->age_us = now_us;
+    if (!out->allowed)
+        return;
+    const int64_t delay_us = out->delay_us, ahead = min_of(asked->ahead, out->remaining / asked->spread);
+    if (ahead > 0) {
+        state_decide(plan, cell->state, now_us, ahead, WEIR_TAKE, out);
+        assert(out->allowed);
+        out->age_us = now_us;
+        if (asked->cost > 0)
+            out->delay_us = delay_us;
+    }
+    out->ahead = ahead;
+}
+
+/* Change the former state as `decided` changed the state. */
+static void cell_changed(struct cell *cell, const struct weir_backend_request *request,
+                         const struct weir_decision *decided)
 {
     const struct key_states states = cell_states(cell);
-    former_change(&states, cell->former, now_us, at_us, permits, since_us);
-    cell->has_former = former_counts(&states, now_us);
+    former_change(&states, cell->former, request, decided);
+    cell->has_former = former_counts(&states, request->now_us);
 }
 
 void cell_decide(struct cell *cell, const struct asked *asked, int64_t now_us, struct weir_decision *out)
 {
     const struct weir_plan *plan = &asked->plan;
-    int64_t at_us = now_us;
+    const struct weir_backend_request request = { .cost = asked->cost,
+                                                  .now_us = now_us,
+                                                  .ahead = asked->ahead,
+                                                  .spread = (uint16_t)asked->spread,
+                                                  .verb = (uint8_t)asked->verb };
     cell_prepare(cell, plan, now_us);
-    state_used(plan, cell->state, &at_us);
     if (asked->verb == WEIR_RESET) {
         cell->is_there = false;
         *out = (struct weir_decision){ .allowed = true, .limit = plan->size, .remaining = plan->size };
-    } else if (asked->verb == WEIR_REFUND && asked->ahead > 0) {
-        state_return(plan, cell->state, now_us, asked->ahead, asked->cost, out);
-        cell_charged(cell, now_us, at_us, -asked->cost, asked->ahead);
-    } else if (asked->cost > 0) {
-        state_decide(plan, cell->state, now_us, asked->cost, asked->verb, out);
-        if (asked->verb != WEIR_PEEK)
-            cell_charged(cell, now_us, at_us,
-                         asked->verb == WEIR_REFUND ? -asked->cost
-                         : out->allowed             ? asked->cost
-                                                    : 0,
-                         0);
+    } else if (asked->verb == WEIR_TAKE && asked->ahead > 0) {
+        take_ahead(cell, asked, now_us, out);
+        cell_changed(cell, &request, out);
     } else {
-        state_decide(plan, cell->state, now_us, 1, WEIR_PEEK, out);
-        out->allowed = true;
-        out->retry_after_us = 0;
-    }
-    if (asked->ahead > 0 && asked->verb == WEIR_TAKE)
-        out->age_us = now_us;
-    if (asked->ahead > 0 && asked->verb == WEIR_TAKE && out->allowed) {
-        const int64_t delay_us = out->delay_us;
-        const int64_t ahead = min_of(asked->ahead, out->remaining / asked->spread);
-        if (ahead > 0) {
-            state_decide(plan, cell->state, now_us, ahead, WEIR_TAKE, out);
-            assert(out->allowed);
-            out->age_us = now_us;
-            if (asked->cost > 0)
-                out->delay_us = delay_us;
-        }
-        out->ahead = ahead;
-        cell_charged(cell, now_us, at_us, ahead, 0);
+        state_decide_request(plan, cell->state, now_us, asked->verb, &request, out);
+        if (asked->verb != WEIR_PEEK)
+            cell_changed(cell, &request, out);
     }
     out->source = WEIR_BY_REDIS;
 }

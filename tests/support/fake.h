@@ -17,7 +17,7 @@ struct fake {
     _Atomic int flaky;           /* if not 0, every n-th decide() fails with WEIR_EIO */
     _Atomic bool later;          /* submit() answers later, by fake_answer() */
     _Atomic int64_t delay_us;    /* in its decisions */
-    _Atomic int calls, verbs[WEIR_CHARGE + 1];
+    _Atomic int calls, verbs[WEIR_RENEW + 1];
     _Atomic bool destroyed;
 
     pthread_mutex_t mutex;

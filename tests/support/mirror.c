@@ -198,6 +198,15 @@ static void former_charge(struct mirror *mirror, int64_t now_us, int64_t at_us, 
     mirror->has_former = has_former(mirror, now_us);
 }
 
+static bool ask(const struct weir_plan *plan, int64_t *state, enum weir_verb verb, int64_t cost, int64_t since_us,
+                int64_t now_us, struct weir_decision *out)
+{
+    if (verb == WEIR_RENEW)
+        return state_renew(plan, state, now_us, since_us, cost, out);
+    return verb == WEIR_REFUND ? refund(plan, state, now_us, since_us, cost, out)
+                               : state_decide(plan, state, now_us, cost, verb, out);
+}
+
 static bool mirror_ask(struct mirror *mirror, const struct weir_plan *plan, enum weir_verb verb, int64_t cost,
                        int64_t since_us, int64_t now_us, struct weir_decision *out)
 {
@@ -216,8 +225,8 @@ static bool mirror_ask(struct mirror *mirror, const struct weir_plan *plan, enum
     }
     if (!mirror->stored) {
         state_charge(plan, state, now_us, 0);
-        state_decide(plan, state, now_us, cost, verb, out);
-        if (verb == WEIR_CHARGE || (verb == WEIR_TAKE && out->allowed)) {
+        ask(plan, state, verb, cost, since_us, now_us, out);
+        if (verb == WEIR_CHARGE || ((verb == WEIR_TAKE || verb == WEIR_RENEW) && out->allowed)) {
             mirror->stored = written = true;
             mirror->own.plan = *plan;
             memcpy(mirror->own.state, state, state_words(plan) * sizeof *state);
@@ -227,14 +236,16 @@ static bool mirror_ask(struct mirror *mirror, const struct weir_plan *plan, enum
     int64_t at_us = now_us;
     used_in(&mirror->own, now_us, &at_us);
     int64_t *own = mirror->own.state;
-    if (verb == WEIR_REFUND ? refund(plan, own, now_us, since_us, cost, out)
-                            : state_decide(plan, own, now_us, cost, verb, out)) {
+    if (ask(plan, own, verb, cost, since_us, now_us, out)) {
         written = true;
-        former_charge(mirror, now_us, at_us,
-                      verb == WEIR_REFUND ? -cost
-                      : out->allowed      ? cost - out->ahead
-                                          : 0,
-                      since_us);
+        if (verb == WEIR_REFUND || verb == WEIR_RENEW)
+            former_charge(mirror, now_us, at_us, -cost, since_us);
+        if (verb == WEIR_RENEW) { /* the permits are charged when the state counts them */
+            at_us = now_us;
+            used_in(&mirror->own, now_us, &at_us);
+        }
+        if (verb != WEIR_REFUND)
+            former_charge(mirror, now_us, at_us, out->allowed ? cost - out->ahead : 0, 0);
         if (out->reset_after_us == 0) { /* refunded: expired blocks go as well */
             state_charge(plan, mirror->own.state, now_us, 0);
             mirror->stored = mirror->has_former;
@@ -255,6 +266,12 @@ bool mirror_return(struct mirror *mirror, const struct weir_plan *plan, int64_t 
                    struct weir_decision *out)
 {
     return mirror_ask(mirror, plan, WEIR_REFUND, cost, since_us, now_us, out);
+}
+
+bool mirror_renew(struct mirror *mirror, const struct weir_plan *plan, int64_t cost, int64_t since_us, int64_t now_us,
+                  struct weir_decision *out)
+{
+    return mirror_ask(mirror, plan, WEIR_RENEW, cost, since_us, now_us, out);
 }
 
 bool mirror_take_ahead(struct mirror *mirror, const struct weir_plan *plan, int64_t cost, int64_t ahead,

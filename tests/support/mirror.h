@@ -55,6 +55,10 @@ bool mirror_take_ahead(struct mirror *mirror, const struct weir_plan *plan, int6
 bool mirror_return(struct mirror *mirror, const struct weir_plan *plan, int64_t cost, int64_t since_us, int64_t now_us,
                    struct weir_decision *out);
 
+/* Give them back and take them again: state_renew(). */
+bool mirror_renew(struct mirror *mirror, const struct weir_plan *plan, int64_t cost, int64_t since_us, int64_t now_us,
+                  struct weir_decision *out);
+
 /* All or nothing; written[i] as above. Returns whether all admit. */
 bool mirror_try_all(struct mirror *const *mirrors, const struct weir_plan *plans, const int64_t *costs, size_t n,
                     int64_t now_us, bool *written);

@@ -65,7 +65,8 @@ static inline struct weir_key waiter_key(struct hybrid_waiter *waiter)
 static inline struct weir_reservation *waiter_reservation(struct hybrid_waiter *waiter)
 {
     struct weir_op *op = waiter_op(waiter);
-    return !op ? waiter_thread(waiter)->reservation : op->verb == WEIR_OP_RESERVE ? &op->reservation : NULL;
+    const bool reserves = op && (op->verb == WEIR_OP_RESERVE || op->verb == WEIR_OP_RENEW);
+    return !op ? waiter_thread(waiter)->reservation : reserves ? &op->reservation : NULL;
 }
 
 /* Note when the permits of a waiter that has been admitted were charged, if it reserves them. */

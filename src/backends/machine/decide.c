@@ -21,7 +21,7 @@ struct end {
 
 static bool is_worth_storing(const struct weir_backend_request *request, const struct weir_decision *decision)
 {
-    return (request->verb <= WEIR_PEEK || request->verb == WEIR_CHARGE) && decision->allowed &&
+    return request->verb != WEIR_REFUND && request->verb != WEIR_RESET && decision->allowed &&
            (request->cost > 0 || decision->ahead > 0);
 }
 
@@ -256,7 +256,7 @@ __attribute__((noinline)) static int decide_full(struct machine *machine, const 
     }
     if (request->reservation && on_full != WEIR_FULL_SHARE)
         request->reservation->at_us = 0;
-    if (!error && on_full == WEIR_FULL_DENY && request->verb <= WEIR_PEEK)
+    if (!error && on_full == WEIR_FULL_DENY && (request->verb <= WEIR_PEEK || request->verb == WEIR_RENEW))
         machine_deny_full(request, end->soonest_us, out);
     else if (!error)
         out->source = WEIR_BY_FULL;

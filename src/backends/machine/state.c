@@ -112,16 +112,6 @@ __attribute__((noinline)) int visit_peek(struct visit *visit, struct weir_decisi
 
 /* ---- A decision ---- */
 
-/* Return the permits that a decision has charged, or given back if negative. */
-static int64_t permits_of(const struct weir_backend_request *request, const struct weir_decision *decision)
-{
-    if (request->verb == WEIR_REFUND)
-        return -request->cost;
-    if (request->verb == WEIR_CHARGE)
-        return request->cost - decision->ahead;
-    return decision->allowed ? request->cost + decision->ahead : 0;
-}
-
 /* Decide for a key with a former state. */
 __attribute__((noinline)) static int decide_with_former(struct visit *visit, struct weir_decision *out)
 {
@@ -132,12 +122,9 @@ __attribute__((noinline)) static int decide_with_former(struct visit *visit, str
     int error = carry_read(visit, state, former, &states);
     if (error)
         return error;
-    int64_t at_us = request->now_us;
-    state_used(plan, state, &at_us);
     if (!state_decide_request(plan, state, request->now_us, request->verb, request, out))
         return WEIR_OK;
-    const int64_t since_us = request->verb == WEIR_REFUND ? request->ahead : 0;
-    former_change(&states, former, request->now_us, at_us, permits_of(request, out), since_us);
+    former_change(&states, former, request, out);
     if (out->reset_after_us == 0 && !former_counts(&states, request->now_us))
         return visit_remove(visit);
     if (out->reset_after_us == 0) /* a refund: blocks that are too old go as well */

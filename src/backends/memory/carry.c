@@ -166,18 +166,13 @@ static void carry_empty(struct entry *entry, const struct weir_plan *plan, int64
 }
 
 bool former_changed(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
-                    struct entry *entry, int64_t at_us, const struct weir_decision *decision)
+                    struct entry *entry, const struct weir_decision *decision)
 {
     int64_t copy[ENTRY_COPIED_WORDS];
     const struct key_states states = carry_states(memory, entry);
     const size_t from = state_words(states.own.plan), words = state_words(states.former.plan);
     int64_t *former = entry_get(entry, from, copy, words);
-    const int64_t since_us = request->verb == WEIR_REFUND ? request->ahead : 0;
-    const int64_t permits = request->verb == WEIR_REFUND   ? -request->cost
-                            : request->verb == WEIR_CHARGE ? request->cost - decision->ahead
-                            : decision->allowed            ? request->cost + decision->ahead
-                                                           : 0;
-    former_change(&states, former, request->now_us, at_us, permits, since_us);
+    former_change(&states, former, request, decision);
     entry_put(entry, from, former, words);
     if (decision->reset_after_us == 0 && !former_counts(&states, request->now_us)) {
         shard_remove(&memory->table, shard, entry);

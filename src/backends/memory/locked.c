@@ -20,8 +20,7 @@ static bool state_is_worth_storing(const struct weir_backend_request *request, c
 {
     if (request->verb == WEIR_REFUND)
         return request->cold_since_us >= 0 && decision->reset_after_us > 0;
-    return (request->verb <= WEIR_PEEK || request->verb == WEIR_CHARGE) && decision->allowed &&
-           (request->cost > 0 || decision->ahead > 0);
+    return request->verb != WEIR_RESET && decision->allowed && (request->cost > 0 || decision->ahead > 0);
 }
 
 static enum table_error locked_decide_missing(struct memory *memory, struct shard *shard,
@@ -69,14 +68,11 @@ bool decide_entry(struct memory *memory, struct shard *shard, const struct weir_
     const size_t words = state_words(&rule->plan);
     int64_t *state = entry_get(entry, 0, copy, words);
     const int64_t time_us = state[state_time_at(&rule->plan)];
-    int64_t at_us = request->now_us;
-    if (rule_former(rule))
-        state_used(&rule->plan, state, &at_us);
     if (!state_decide_request(&rule->plan, state, request->now_us, request->verb, request, out))
         return true;
     entry_put(entry, 0, state, words);
     if (rule_former(rule))
-        return former_changed(memory, shard, request, entry, at_us, out);
+        return former_changed(memory, shard, request, entry, out);
     /* A fresh key needs no entry. This holds in an outage, too: permits are taken on top of the cold state, so that
      * has drained as well. */
     if (out->reset_after_us == 0) {

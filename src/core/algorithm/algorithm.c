@@ -169,16 +169,36 @@ bool state_return(const struct weir_plan *plan, int64_t *state, int64_t now_us, 
     return true;
 }
 
+/* Return the permits in use, in units. */
+static int64_t units_used(const struct weir_plan *plan, const int64_t *state, int64_t now_us)
+{
+    return plan->p > 0 ? level_read(plan, state, now_us).used : state_used(plan, state, &now_us);
+}
+
+bool state_renew(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t since_us, int64_t cost,
+                 struct weir_decision *out)
+{
+    const int64_t unit = plan->p > 0 ? plan->q : 1, before = units_used(plan, state, now_us);
+    state_return(plan, state, now_us, since_us, cost, out);
+    const bool fits = cost <= plan->size &&
+                      units_used(plan, state, now_us) + cost * unit <= max_of(before, plan->size * unit);
+    state_decide(plan, state, now_us, cost, fits ? WEIR_CHARGE : WEIR_TAKE, out);
+    return true;
+}
+
 bool state_decide_request(const struct weir_plan *plan, int64_t *state, int64_t now_us, enum weir_verb verb,
                           const struct weir_backend_request *request, struct weir_decision *out)
 {
     if (verb == WEIR_REFUND && request->ahead > 0)
         return state_return(plan, state, now_us, request->ahead, request->cost, out);
-    const bool changed = verb == WEIR_TAKE && request->ahead > 0
-                             ? state_take_ahead(plan, state, now_us, request->cost, request->ahead, request->spread,
-                                                out)
-                             : state_decide(plan, state, now_us, request->cost, verb, out);
-    if (verb == WEIR_TAKE && out->allowed && request->reservation)
+    bool changed;
+    if (verb == WEIR_RENEW)
+        changed = state_renew(plan, state, now_us, request->ahead, request->cost, out);
+    else if (verb == WEIR_TAKE && request->ahead > 0)
+        changed = state_take_ahead(plan, state, now_us, request->cost, request->ahead, request->spread, out);
+    else
+        changed = state_decide(plan, state, now_us, request->cost, verb, out);
+    if ((verb == WEIR_TAKE || verb == WEIR_RENEW) && out->allowed && request->reservation)
         request->reservation->at_us = state_noted_us(plan, state, now_us);
     return changed;
 }

@@ -97,8 +97,8 @@ static inline bool state_decide(const struct weir_plan *plan, int64_t *state, in
 }
 
 /* Do what a request asks of a state: any verb but a reset. The return value and *out are as above; WEIR_TAKE with
- * `ahead` is state_take_ahead(), WEIR_REFUND with `ahead` state_return(). An allowed take with a reservation notes its
- * time there. */
+ * `ahead` is state_take_ahead(), WEIR_REFUND with `ahead` state_return(), WEIR_RENEW state_renew(). An allowed take or
+ * renewal with a reservation notes its time there. */
 bool state_decide_request(const struct weir_plan *plan, int64_t *state, int64_t now_us, enum weir_verb verb,
                           const struct weir_backend_request *request, struct weir_decision *out);
 
@@ -107,6 +107,11 @@ bool state_decide_request(const struct weir_plan *plan, int64_t *state, int64_t 
  * used. */
 bool state_return(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t since_us, int64_t cost,
                   struct weir_decision *out);
+
+/* Do state_return(), and take the same permits again at `now_us`. Those that came back need no room: the take is denied
+ * only if `cost` exceeds the size, or if more than that and more than before would then be in use. */
+bool state_renew(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t since_us, int64_t cost,
+                 struct weir_decision *out);
 
 /* Take `cost` permits, which may be 0 and then always succeeds; and after that up to `ahead` more, as many as fit into
  * what remains divided by `spread`. *out and the return value are as above, after both; out->ahead is the second

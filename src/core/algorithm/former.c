@@ -83,19 +83,43 @@ void carry_write(const struct weir_plan *to, const struct carried *carried, int6
         state_charge(to, state, carried->at_us, carried->used);
 }
 
-void former_change(const struct key_states *key, int64_t *former, int64_t now_us, int64_t at_us, int64_t permits,
-                   int64_t since_us)
+/* Charge permits to a former state that counts, at `at_us`. */
+static void former_add(const struct weir_plan *plan, int64_t *former, int64_t at_us, int64_t permits)
+{
+    if (permits > 0)
+        state_fill(plan, former, at_us, permits);
+}
+
+/* Give permits back to it: by state_return() if since_us is not 0. */
+static void former_give_back(const struct weir_plan *plan, int64_t *former, int64_t now_us, int64_t permits,
+                             int64_t since_us)
 {
     struct weir_decision decision;
-    const bool counts = former_counts(key, now_us);
-    if (!key->former.plan)
+    if (since_us > 0)
+        state_return(plan, former, now_us, since_us, min_of(permits, plan->size), &decision);
+    else
+        state_decide(plan, former, now_us, permits, WEIR_REFUND, &decision);
+    if (decision.reset_after_us == 0)
+        state_charge(plan, former, now_us, 0); /* blocks that are too old go as well */
+}
+
+void former_change(const struct key_states *key, int64_t *former, const struct weir_backend_request *request,
+                   const struct weir_decision *decision)
+{
+    const struct weir_plan *plan = key->former.plan;
+    const int64_t now_us = request->now_us, cost = request->cost;
+    int64_t at_us = now_us;
+    if (!plan)
         return;
-    if (counts && permits > 0)
-        state_fill(key->former.plan, former, at_us, permits);
-    if (counts && permits < 0 && since_us > 0)
-        state_return(key->former.plan, former, now_us, since_us, min_of(-permits, key->former.plan->size), &decision);
-    else if (counts && permits < 0)
-        state_decide(key->former.plan, former, now_us, -permits, WEIR_REFUND, &decision);
-    if (!counts || (permits < 0 && decision.reset_after_us == 0))
-        state_charge(key->former.plan, former, now_us, 0); /* blocks that are too old go as well */
+    if (!former_counts(key, now_us)) {
+        state_charge(plan, former, now_us, 0);
+        return;
+    }
+    state_used(key->own.plan, key->own.state, &at_us);
+    if (request->verb == WEIR_REFUND || request->verb == WEIR_RENEW)
+        former_give_back(plan, former, now_us, cost, request->ahead);
+    if (request->verb == WEIR_CHARGE)
+        former_add(plan, former, at_us, cost - decision->ahead);
+    else if (request->verb != WEIR_REFUND && decision->allowed)
+        former_add(plan, former, at_us, cost + decision->ahead);
 }

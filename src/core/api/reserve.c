@@ -1,7 +1,8 @@
 /* reserve.c - takes permits that are corrected once the caller knows how many it has used.
  *
  * A reservation is a take whose charge the backend notes. Settling it is one more request: a return of what was not
- * used (core/algorithm/algorithm.h, state_return()), or a charge of what was used beyond it.
+ * used (core/algorithm/algorithm.h, state_return()), or a charge of what was used beyond it. So is renewing it, a return
+ * and a take in one (state_renew()).
  */
 #include "core/api/reserve.h"
 
@@ -38,15 +39,20 @@ void reservation_finish(struct weir_reservation *reservation, int64_t cost, cons
         reservation->at_us = 0;
 }
 
-/* Reserve where limiter->reserve() is not for it. Out of line, because a request on the stack costs every call. */
+/* Reserve where limiter->reserve() is not for it or, if since_us is not 0, renew. Out of line, because a request on the
+ * stack costs every call. */
 __attribute__((noinline)) static int reserve_otherwise(struct weir_limit *limit, struct weir_key key, uint64_t hash,
-                                                       int64_t estimate, struct weir_reservation *noted,
+                                                       int64_t cost, int64_t since_us, struct weir_reservation *noted,
                                                        struct weir_decision *out)
 {
-    if (limit->limiter->is_plain)
-        return ask_plain(limit, key, hash, estimate, 0, WEIR_TAKE, (struct ask_more){ .reservation = noted }, out);
+    const enum weir_verb verb = since_us > 0 ? WEIR_RENEW : WEIR_TAKE;
+    if (limit->limiter->is_plain) {
+        const struct ask_more more = { .reservation = noted, .since_us = since_us };
+        return ask_plain(limit, key, hash, cost, 0, verb, more, out);
+    }
     struct weir_backend_request request;
-    fill_request(&request, limit, key, hash, estimate, WEIR_OWN_CLOCK, WEIR_TAKE);
+    fill_request(&request, limit, key, hash, cost, WEIR_OWN_CLOCK, verb);
+    request.ahead = since_us;
     request.reservation = noted;
     return ask_request(limit, &request, 0, out);
 }
@@ -64,7 +70,7 @@ int weir_reserve(weir_limit *limit, struct weir_key key, int64_t estimate, struc
     if (__builtin_expect(limiter->reserve && take_suits(limit), 1))
         error = limiter->reserve(limit, key, estimate, &noted, out);
     else
-        error = reserve_otherwise(limit, key, key_hash(limit, key), estimate, &noted, out);
+        error = reserve_otherwise(limit, key, key_hash(limit, key), estimate, 0, &noted, out);
     if (error)
         return error;
     reservation_finish(&noted, estimate, out);
@@ -114,4 +120,33 @@ int weir_settle(weir_limit *limit, struct weir_key key, const struct weir_reserv
         return WEIR_OK;
     return actual > permits ? weir_charge(limit, key, actual - permits)
                             : give_back(limit, key, reservation->at_us, permits - actual);
+}
+
+int renewal_check(const struct weir *limiter, const struct weir_reservation *reservation, int64_t cost)
+{
+    const int error = reservation_check(limiter, reservation, 0);
+    if (!error && reservation->permits > 0 && reservation->permits != cost)
+        return refuse_range(limiter, "cost", cost, reservation->permits, reservation->permits);
+    return error;
+}
+
+int weir_renew(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out,
+               struct weir_reservation *reservation)
+{
+    int error = check_arguments(limit, key, cost);
+    if (!error && !out)
+        error = refuse_null(limit->limiter, "out");
+    if (!error)
+        error = renewal_check(limit->limiter, reservation, cost);
+    if (error)
+        return error;
+    if (!reservation_is_out(reservation))
+        return weir_reserve(limit, key, cost, out, reservation);
+    struct weir_reservation noted = RESERVATION_NONE;
+    error = reserve_otherwise(limit, key, key_hash(limit, key), cost, reservation->at_us, &noted, out);
+    if (error)
+        return error;
+    reservation_finish(&noted, cost, out);
+    *reservation = noted;
+    return WEIR_OK;
 }

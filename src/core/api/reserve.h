@@ -10,6 +10,15 @@
 /* Check what may have come from another process: WEIR_OK, or WEIR_EINVAL with a line in the log. */
 int reservation_check(const struct weir *limiter, const struct weir_reservation *reservation, int64_t actual);
 
+/* Do that for a renewal, whose cost must be the reservation's if it has permits. */
+int renewal_check(const struct weir *limiter, const struct weir_reservation *reservation, int64_t cost);
+
+/* True if the reservation has permits that can be returned. */
+static inline bool reservation_is_out(const struct weir_reservation *reservation)
+{
+    return reservation->permits > 0 && reservation->at_us > 0;
+}
+
 /* Complete the reservation of a request that has been decided. The backend has noted the charge, if it could. */
 void reservation_finish(struct weir_reservation *reservation, int64_t cost, const struct weir_decision *decision);
 

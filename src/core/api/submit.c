@@ -48,6 +48,13 @@ static struct weir_backend_request op_request(struct weir_op *op, int64_t now_us
     case WEIR_OP_RESERVE_ALL:
     case WEIR_OP_ACQUIRE: break; /* all but the first are errands */
     case WEIR_OP_RESERVE: request.reservation = &op->reservation; break;
+    case WEIR_OP_RENEW:
+        request.reservation = &op->reservation;
+        if (reservation_is_out(&op->reservation)) { /* otherwise it reserves */
+            request.verb = WEIR_RENEW;
+            request.ahead = op->reservation.at_us;
+        }
+        break;
     case WEIR_OP_REFUND: request.verb = WEIR_REFUND; break;
     case WEIR_OP_CHARGE: request.verb = WEIR_CHARGE; break;
     case WEIR_OP_SETTLE:
@@ -65,9 +72,9 @@ static void op_finish(struct weir_op *op, const struct weir_backend_request *req
     struct weir *limiter = request->limit->limiter;
     if (!status)
         shadow_apply(request->limit, request->key, &op->decision);
-    if (op->verb == WEIR_OP_TRY || op->verb == WEIR_OP_RESERVE)
+    if (request->verb == WEIR_TAKE)
         count_answer(request, status, &op->decision);
-    if (op->verb == WEIR_OP_RESERVE && !status)
+    if ((op->verb == WEIR_OP_RESERVE || op->verb == WEIR_OP_RENEW) && !status)
         reservation_finish(&op->reservation, request->cost, &op->decision);
     if (request->verb == WEIR_CHARGE && !status)
         charge_count(limiter, request->limit, request->cost, &op->decision);
@@ -120,8 +127,10 @@ static int submit(struct weir *limiter, struct weir_op *op)
         op->opaque[OP_LIMITER] = (uint64_t)(uintptr_t)limiter;
         op->done = op_answered;
         op->request.limit = request.limit; /* the key's override, if it has one: the backend reads the op */
-        if (request.verb == WEIR_TAKE && settle_is_due(limiter))
+        if ((request.verb == WEIR_TAKE || request.verb == WEIR_RENEW) && settle_is_due(limiter))
             result = settle_submit(limiter, &request, deadline, op_settled, op);
+        if (result == SETTLE_BUSY && request.verb == WEIR_RENEW) /* it cannot be denied for that */
+            result = WEIR_ETIME;
         const bool is_busy = result == SETTLE_BUSY;
         if (!result)
             result = limiter->backend->ops->submit(limiter->backend, &request, deadline, op);
@@ -178,6 +187,8 @@ static int check_op(const struct weir *limiter, const struct weir_op *op)
         return refuse_range(limiter, "op->request.now_us", op->request.now_us, 0, 0);
     if (op->verb == WEIR_OP_SETTLE)
         return check_settle(limiter, op);
+    if (op->verb == WEIR_OP_RENEW && renewal_check(limiter, &op->reservation, op->request.cost) != WEIR_OK)
+        return WEIR_EINVAL;
     if (op->verb == WEIR_OP_ACQUIRE && op->max_wait_us < 0)
         return refuse_range(limiter, "op->max_wait_us", op->max_wait_us, 0, INT64_MAX);
     struct weir_request request = op->request;
@@ -194,6 +205,7 @@ static int op_now(struct weir_op *op)
     switch (op->verb) {
     case WEIR_OP_RESERVE:
         return weir_reserve(request->limit, request->key, request->cost, &op->decision, &op->reservation);
+    case WEIR_OP_RENEW: return weir_renew(request->limit, request->key, request->cost, &op->decision, &op->reservation);
     case WEIR_OP_SETTLE: return weir_settle(request->limit, request->key, &op->reservation, request->cost);
     case WEIR_OP_REFUND: return weir_refund(request->limit, request->key, request->cost);
     case WEIR_OP_CHARGE: return weir_charge(request->limit, request->key, request->cost);
@@ -271,7 +283,7 @@ int weir_submit(weir *limiter, struct weir_op *op)
     error = inside_enter(limiter, 2);
     if (error)
         return error;
-    if (op->verb == WEIR_OP_RESERVE)
+    if (op->verb == WEIR_OP_RESERVE || (op->verb == WEIR_OP_RENEW && !reservation_is_out(&op->reservation)))
         op->reservation = RESERVATION_NONE;
     const int result = op_is_call(op) ? call_submit(limiter, op) : submit(limiter, op);
     inside_leave(limiter, result == 1 ? 1 : 2);

@@ -99,8 +99,8 @@ int ask_plain_rarely(const struct weir_backend_request *request, int error, stru
 /* What some requests bring besides; a constant where it is passed. */
 struct ask_more {
     struct weir_backend_hint *hint;       /* a handle's */
-    struct weir_reservation *reservation; /* WEIR_TAKE: what to note */
-    int64_t since_us;                     /* WEIR_REFUND: when the permits were charged; 0: it is not known */
+    struct weir_reservation *reservation; /* WEIR_TAKE, WEIR_RENEW: what to note */
+    int64_t since_us;                     /* WEIR_REFUND, WEIR_RENEW: when the permits were charged; 0: not known */
 };
 
 #define ASK_NO_MORE ((struct ask_more){ NULL, NULL, 0 })

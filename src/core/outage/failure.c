@@ -192,7 +192,7 @@ int failure_answer(struct weir *limiter, int error, struct weir_backend_request 
     if (!error)
         outage_note_left(limiter, requests, n, out);
     if (!failed || limiter->on_failure == WEIR_FAIL_ERROR || requests[0].verb == WEIR_REFUND ||
-        requests[0].verb == WEIR_RESET ||
+        requests[0].verb == WEIR_RESET || requests[0].verb == WEIR_RENEW ||
         (requests[0].verb == WEIR_CHARGE && limiter->on_failure != WEIR_FAIL_LOCAL)) /* nothing else can record it */
         return error;
     if (n > 1 && !all)
@@ -210,7 +210,7 @@ int failure_answer(struct weir *limiter, int error, struct weir_backend_request 
 /* Deny, because other threads took too long to settle a key. The backend may be well, so this is no outage. */
 static int deny_for_now(const struct weir_backend_request *requests, size_t n, struct weir_decision *out)
 {
-    if (requests[0].verb == WEIR_RESET) /* a reset cannot be denied */
+    if (requests[0].verb == WEIR_RESET || requests[0].verb == WEIR_RENEW) /* these cannot be denied */
         return WEIR_ETIME;
     for (size_t i = 0; i < n; i++)
         failure_deny_for_now(&requests[i], &out[i]);

@@ -150,10 +150,10 @@ int redis_engine_submit(struct redis_engine *engine, const struct weir_backend_r
                         struct weir_op *op)
 {
     struct redis_op_waiter *waiter = redis_waiter_in_op(op);
-    const bool settles = request->verb == WEIR_REFUND && op->verb == WEIR_OP_SETTLE;
-    const bool returns = request->verb == WEIR_REFUND && request->ahead > 0 && !settles;
+    const bool has_since = redis_op_has_since(op, request->verb);
+    const bool returns = request->verb == WEIR_REFUND && request->ahead > 0 && !has_since;
     assert(!returns || request->now_us == WEIR_OWN_CLOCK);
-    assert(returns || settles || request->ahead <= UINT32_MAX);
+    assert(returns || has_since || request->ahead <= UINT32_MAX);
     assert(request->cost >= 0 && request->cost <= WEIR_MAX_PERMITS);
     *waiter = (struct redis_op_waiter){
         .waiter = { .deadline_us = deadline_us,

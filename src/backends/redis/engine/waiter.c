@@ -17,6 +17,11 @@ void redis_job_ended(struct redis_job *job, struct redis_flight_request *aboard,
         *job->redirect = *redirect;
 }
 
+bool redis_op_has_since(const struct weir_op *op, uint8_t verb)
+{
+    return verb == WEIR_RENEW || (verb == WEIR_REFUND && op->verb == WEIR_OP_SETTLE);
+}
+
 struct redis_op_waiter *redis_waiter_in_op(struct weir_op *op)
 {
     return (struct redis_op_waiter *)(void *)&op->opaque[2];
@@ -31,7 +36,7 @@ struct weir_backend_request redis_waiter_request(struct redis_op_waiter *waiter)
 {
     struct weir_op *op = redis_waiter_op(waiter);
     const uint8_t verb = waiter->waiter.verb;
-    const bool returns = waiter->waiter.returns, settles = verb == WEIR_REFUND && op->verb == WEIR_OP_SETTLE;
+    const bool returns = waiter->waiter.returns, has_since = redis_op_has_since(op, verb);
     return (struct weir_backend_request){
         .limit = op->request.limit,
         .key = op->request.key,
@@ -39,13 +44,13 @@ struct weir_backend_request redis_waiter_request(struct redis_op_waiter *waiter)
         .cost = waiter->cost,
         .now_us = returns ? WEIR_OWN_CLOCK : waiter->now_us,
         .cold_since_us = -1,
-        .ahead = returns   ? waiter->now_us
-                 : settles ? op->reservation.at_us
-                           : waiter->waiter.ahead,
+        .ahead = returns     ? waiter->now_us
+                 : has_since ? op->reservation.at_us
+                             : waiter->waiter.ahead,
         .limit_id = waiter->limit_id,
         .spread = waiter->waiter.spread,
         .verb = verb,
-        .reservation = verb == WEIR_TAKE && op->verb == WEIR_OP_RESERVE ? &op->reservation : NULL,
+        .reservation = op->verb == WEIR_OP_RESERVE || op->verb == WEIR_OP_RENEW ? &op->reservation : NULL,
     };
 }
 

@@ -48,8 +48,8 @@ struct redis_waiter {
     uint8_t hops;        /* how many redirects the request has followed */
     uint8_t kind : 1;    /* enum redis_waiter_kind */
     uint8_t asking : 1;  /* ASKING must precede the next call */
-    uint8_t returns : 1; /* WEIR_REFUND with `ahead`, which is in redis_op_waiter.now_us; but a
-                          * WEIR_OP_SETTLE has it in its reservation */
+    uint8_t returns : 1; /* WEIR_REFUND with `ahead`, which is in redis_op_waiter.now_us; unless
+                          * redis_op_has_since() */
     uint8_t verb : 3;
 } __attribute__((may_alias));
 _Static_assert(2 * WEIR_MAX_PERMITS <= UINT32_MAX, "`ahead` holds the size of any limit");
@@ -72,6 +72,9 @@ struct redis_op_waiter {
     uint32_t limit_id;
 } __attribute__((may_alias));
 _Static_assert(sizeof(struct redis_op_waiter) <= 6 * sizeof(uint64_t), "it fits the words of an op");
+
+/* True if `ahead` of an op's request is in its reservation: of a settlement or a renewal. */
+bool redis_op_has_since(const struct weir_op *op, uint8_t verb);
 
 struct redis_op_waiter *redis_waiter_in_op(struct weir_op *op);
 struct weir_op *redis_waiter_op(struct redis_op_waiter *waiter);

@@ -215,10 +215,11 @@ static int64_t decide_aboard(const struct weir_plan *plan, int64_t *state, int64
     }
     state_decide_request(plan, state, now_us, verb, request, &aboard->decision);
     aboard->decision.source = WEIR_BY_REDIS;
-    int64_t charged = verb == WEIR_TAKE && aboard->decision.allowed ? request->cost + aboard->decision.ahead : 0;
+    const bool takes = verb == WEIR_TAKE || verb == WEIR_RENEW;
+    int64_t charged = takes && aboard->decision.allowed ? request->cost + aboard->decision.ahead : 0;
     if (verb == WEIR_CHARGE)
         charged = request->cost - aboard->decision.ahead;
-    aboard->changed = charged > 0 || request->verb == WEIR_REFUND || request->verb == WEIR_RESET;
+    aboard->changed = charged > 0 || request->verb == WEIR_REFUND || request->verb == WEIR_RESET || verb == WEIR_RENEW;
     return charged;
 }
 

@@ -219,9 +219,9 @@ static void write_item(int verb, bool more, int64_t cost, int64_t times, struct 
 
 static void write_ahead(const struct weir_backend_request *request, bool more, struct redis_bytes *out)
 {
-    if (request->verb == WEIR_REFUND) {
+    if (request->verb != WEIR_TAKE) {
         unsigned char items[2 * REDIS_ITEM_SIZE];
-        redis_back_write(items, more, request->cost, request->ahead);
+        redis_back_write(items, request->verb, more, request->cost, request->ahead);
         redis_bytes_add(out, items, sizeof items);
         return;
     }

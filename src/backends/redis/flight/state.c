@@ -80,10 +80,11 @@ void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, i
     put_number(at, 2, times);
 }
 
-void redis_back_write(unsigned char out[2 * REDIS_ITEM_SIZE], bool more, int64_t cost, int64_t since_us)
+void redis_back_write(unsigned char out[2 * REDIS_ITEM_SIZE], enum weir_verb verb, bool more, int64_t cost,
+                      int64_t since_us)
 {
     redis_item_write(out, REDIS_SINCE, true, since_us & ((INT64_C(1) << 40) - 1), since_us >> 40);
-    redis_item_write(out + REDIS_ITEM_SIZE, WEIR_REFUND, more, cost, 1);
+    redis_item_write(out + REDIS_ITEM_SIZE, (int)verb, more, cost, 1);
 }
 
 /* ---- One take from a bucket: lua/bucket_take.lua ---- */

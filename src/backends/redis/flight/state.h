@@ -79,16 +79,17 @@ int redis_state_read(const struct weir_plan *plan, const unsigned char *bytes, s
 /* The verbs of items: enum weir_verb, and these. The first two charge up to `cost` permits ahead of use: as many as fit
  * into the permits left divided by `times`. */
 enum redis_verb {
-    REDIS_LEASE = WEIR_CHARGE + 1,
+    REDIS_LEASE = WEIR_RENEW + 1,
     REDIS_LEASE_IF_TAKEN, /* only if the key's last take in this call was admitted */
-    REDIS_SINCE           /* the next item refunds what was charged at this time: `cost` + `times` * 2^40 us */
+    REDIS_SINCE           /* the next item refunds or renews what was charged at `cost` + `times` * 2^40 us */
 };
 
 /* Write an item: `times` (1 to REDIS_MAX_TIMES) equal requests, one after the other. `more`: the next item is for the
  * same key. Costs are below 2^40. */
 void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, int64_t cost, int64_t times);
 
-/* Write the two items of a return: `cost` permits that were charged at `since_us` and not used. */
-void redis_back_write(unsigned char out[2 * REDIS_ITEM_SIZE], bool more, int64_t cost, int64_t since_us);
+/* Write the two items of WEIR_REFUND or WEIR_RENEW of `cost` permits that were charged at `since_us`. */
+void redis_back_write(unsigned char out[2 * REDIS_ITEM_SIZE], enum weir_verb verb, bool more, int64_t cost,
+                      int64_t since_us);
 
 #endif
