@@ -2,9 +2,9 @@
 --
 -- KEYS     one key.
 -- ARGV     one string: '<c22I7I3I7I7c4' the stamp of the state with room (level.lua), and what follows from it, in half
---          units: those that drain every tick, the tick, the least level that is too high for the request, the units of
---          the cost; then the echo, as in each.lua. If the cost exceeds the size, the level and the units are 0. The
---          caller vouches that these agree.
+--          units: those that drain every tick, the tick, those of a full bucket, those of the cost; then the echo, as in
+--          each.lua. If the cost exceeds the size, its units are one more than a full bucket's. The caller vouches that
+--          these agree.
 -- Returns  one string. If the key has a state with room under this stamp and the clock has not stepped back: the state
 --          that it met; the seconds and microseconds of TIME with a blank between them if the request is denied, or a
 --          plus if it is admitted; the echo. Before it denies, the script does not check that the state is one that
@@ -22,28 +22,24 @@ local call = redis.call
 local clock = call('TIME')
 local seconds, micros = clock[1], clock[2]
 local now, state = seconds * 1000000 + micros, redis.pcall('GET', key)
-local double, drain, tick, above, units, echo = parse('<c22I7I3I7I7c4', args)
+local double, drain, tick, full, units, echo = parse('<c22I7I3I7I7c4', args)
 if state and #state == 36 then
   local own, used, anchor = parse('<c22I7I7', state)
   local fresh = (now - now % tick) / tick
   if own == double and anchor <= fresh then
     local level = used - (fresh - anchor) * drain
-    if level >= above then
+    if level < 0 then level = 0 end
+    level = level + units
+    if level > full then
       return state .. seconds .. ' ' .. micros .. echo
     end
-    local pack, grace, charged, cost, room, met = struct.pack, 2000, 0, 0
+    local pack, grace, room, met = struct.pack, 2000
     --@paste level admit
     if met then
       return state .. seconds .. '+' .. micros .. echo
     end
   end
 end
-local function decide() -- a function, because a call of the script clears room for all of its locals
-  --@include prologue.lua
-  local tag, p, q, tick, size = parse('<BI7I7I3I4', double)
-  local cost = units > 0 and units / q or size + 1
-  local stamp, items = pack('<BI7I7I3I4', tag, p / 2, q / 2, tick, size), pack('<BBI5I2c4', TAKE, 0, cost, 1, echo)
-  local time, keys, grace, lone = nil, #KEYS, 2000, state
-  --@include decide.lua level
-end
-return decide()
+--@include bucket_rest.lua
+local _, _, q, _, size = parse('<BI7I7I3I4', double)
+return decide(0, units <= full and units / q or size + 1, 1)

@@ -2,45 +2,53 @@
 --
 -- In: stamp, items, time (nil: the server's), keys (their number), now, grace; lone, the value of the only key if it has
 -- been read. A take of the plainest kind of state skips most steps: the parts `swift` and `quick` of ALGORITHM.
-local LEASE, LEASE_IF_TAKEN, SINCE = 6, 7, 8 -- enum redis_verb
+local LEASE, LEASE_IF_TAKEN, RETURN, MORE = 6, 7, 8, 128 -- enum redis_verb; REDIS_MORE
 
 local ends = items and #items - 4 or 0 -- where the items end and the echo begins
-if not now or ARGV[4] or keys == 0 or ends < 9 * keys or ends % 9 ~= 0 then
+if not now or ARGV[4] or keys == 0 or ends < 17 or ends % 13 ~= 4 then
   return redis.error_reply('WEIR bad arguments')
 end
 --@paste ALGORITHM plan
 --@paste ALGORITHM room
-local verb, more, cost, times, at = parse('<BBI5I2', items)
-local alike = keys > 1 and more == 0 and sub(items, 1, ends) == string.rep(sub(items, 1, 9), keys)
-if alike and (verb > SINCE or (verb == LEASE or verb == LEASE_IF_TAKEN) and times == 0) then
+local same, settled, verb, cost, times, at = parse('<I2I2BI5I7', items)
+settled = same + settled -- the keys from `same` to this one have a return each
+local counted, last, byte = settled, 0, string.byte
+local rest = 5 + 13 * (same > 0 and settled - same + 1 or settled) -- where the items of the other keys begin
+if same > 0 and (verb >= RETURN or verb == RENEW or verb >= LEASE and times == 0) or rest > ends + 1 then
   return redis.error_reply('WEIR bad items')
-elseif keys > 1 and not alike then
-  local counted, last, byte = 0, 1, string.byte
-  for k = 1, ends, 9 do
-    local verb, more = byte(items, k, k + 1)
-    if verb >= LEASE and (verb > SINCE or verb < SINCE and parse('<I2', items, k + 7) == 0) or more > 1 then
-      return redis.error_reply('WEIR bad items')
-    end
-    counted, last = counted + 1 - more, more
+end
+for k = rest, ends, 13 do
+  local verb = byte(items, k)
+  last = verb >= MORE and 1 or 0
+  verb = verb - last * MORE
+  if verb > RETURN or verb >= LEASE and parse('<I7', items, k + 6) == 0 then
+    return redis.error_reply('WEIR bad items')
   end
-  if last ~= 0 or counted ~= keys then
-    return redis.error_reply('WEIR bad items: not those of the keys')
-  end
+  counted = counted + 1 - last
+end
+if last ~= 0 or counted ~= keys then
+  return redis.error_reply('WEIR bad items: not those of the keys')
 end
 
-local got, found, only
+local names, got, only = KEYS
 if keys > 1 then
-  got, found = redis.pcall('MGET', unpack(KEYS)), {}
+  got = redis.pcall('MGET', unpack(names))
   if got.err then return got end
 end
-local charged, read = 0, alike or keys == 1 -- read: the item is the one that has been read
-if not read then at = 1 end
+local charged, more = 0, false
+if same == 0 then at = 5 end
 --@paste ALGORITHM swift
 for i = 1, keys do
-  local key, met = KEYS[i], nil
+  local key, met = names[i], nil
   --@include find.lua
-  if not read then verb, more, cost, times, at = parse('<BBI5I2', items, at) end
-  read = alike
+  if i > settled then
+    verb, cost, times, at = parse('<BI5I7', items, at)
+    more = verb >= MORE
+    if more then verb = verb - MORE end
+  elseif i > same then
+    cost, times, at = parse('<I5I7', items, at + 1)
+    verb = RETURN
+  end
   --@paste ALGORITHM quick
   if not met then
     local used, anchor, known, beside, spare, spent = 0, nil, false
@@ -61,7 +69,7 @@ for i = 1, keys do
       end
     end
     --@paste ALGORITHM read
-    local changed, before, admitted, since, goes_on = false, charged
+    local changed, before, admitted, goes_on = false, charged
     repeat
       if not ours then
         -- foreign: skip its requests
@@ -79,12 +87,10 @@ for i = 1, keys do
           changed = true
         end
         if moved then changed = true end
-      elseif verb == SINCE then
-        since = cost + times * 1099511627776
       elseif verb == CHARGE then
         local fits = math.min(times * cost, math.floor((top - used) / unit))
         used, charged, changed = used + fits * unit, charged + fits, true
-      elseif verb >= LEASE then
+      elseif verb == LEASE or verb == LEASE_IF_TAKEN then
         local granted = math.floor(math.floor((most - used) / unit) / times)
         if granted > cost then granted = cost end
         if granted > 0 and (verb == LEASE or (admitted or 0) > 0) then
@@ -94,33 +100,32 @@ for i = 1, keys do
         end
         if moved then changed = true end
       elseif verb ~= PEEK then
+        local since = (verb == RETURN or verb == RENEW) and times
+        if since then times = 1 end
         if verb == RESET then
           beside = nil
         elseif beside then
           beside(math.max(now, anchor * grain), charged - before, times * cost, since)
         end
-        local again, full = times * cost, used
+        local again, held = times * cost, used
         if since then
           local added = charged - before
           --@paste ALGORITHM back
-          since = nil
         end
-        used = verb ~= RESET and math.max(0, used - times * cost * unit) or 0
+        used = verb == RESET and 0 or math.max(0, used - times * cost * unit)
         if used == 0 then anchor = fresh end
-        if verb == RENEW and again <= size and used + again * unit <= math.max(most, full) then
+        if verb == RENEW and again <= size and used + again * unit <= math.max(most, held) then
           used, charged = used + again * unit, charged + again
         end
         changed = true
       end
-      if more > 1 or verb >= LEASE and (verb > SINCE or verb < SINCE and times == 0) then
-        return redis.error_reply('WEIR bad items')
+      goes_on = more
+      if goes_on then
+        verb, cost, times, at = parse('<BI5I7', items, at)
+        more = verb >= MORE
+        if more then verb = verb - MORE end
       end
-      goes_on = more ~= 0 and at <= ends
-      if goes_on then verb, more, cost, times, at = parse('<BBI5I2', items, at) end
     until not goes_on
-    if more ~= 0 or (keys == 1 and at <= ends) then
-      return redis.error_reply('WEIR bad items: not those of the keys')
-    end
     if changed then -- denials and peeks leave the key untouched
       local added, bytes, left, offset = charged - before
       if used > 0 then
@@ -136,7 +141,8 @@ for i = 1, keys do
       end
     end
     met = not ours and FOREIGN or state or NONE
+    if got then got[i] = met end
   end
-  if found then found[i] = met else only = met end
+  only = met
 end
-return pack('<I7I7c0c4', now, charged, found and table.concat(found) or only, sub(items, -4))
+return pack('<I7I7c0c4', now, charged, got and table.concat(got) or only, sub(items, -4))

@@ -15,9 +15,9 @@
 --              of the anchor; fresh, the anchor of a fresh state.
 --     room     in: time. Out: what `know` and `store` need once a call.
 --     swift    out: what `quick` needs once a call.
---     quick    in: key, state (a value, nil or false), and the key's first item: verb, more, cost, times, at. If it is a
---              take or a return alone, from a bucket's state with room, decides it and sets met; charged includes what it
---              took, and the item of the return counts as read. `store` writes the same.
+--     quick    in: key, state (a value, nil or false), and the key's first item: verb, more, cost, times. If it is a take
+--              or a return alone, of a bucket's state with room, decides it and sets met; charged includes what it took.
+--              `store` writes the same.
 --     know     in: state (a value), used 0. Out: known, true if it is a state under `stamp` without a former one; perhaps
 --              used and anchor as stored. If its key has room, spare and spent are the stored anchor and used.
 --     check    out: sane, true if the stamp is a valid plan. The stamp of a stored state has been checked before.
@@ -32,8 +32,8 @@
 --              and used, which are then of that plan.
 --     write    in: used, anchor, added (the permits just admitted); bytes and left, declared. Out: bytes; left, the
 --              microseconds until the key is idle.
---     admit    a part of `quick`, for an admitted request; for a return, `units` are at most 0. `above` is the least level
---              that is too high for them.
+--     admit    a part of `quick`: writes `level`, the half units in use after the request, and sets met. `full` is a full
+--              bucket's.
 --     store    the same for a key alone. Out, if the time to live can stay: offset, where `bytes` go. Never by a caller's
 --              time, because then nothing relates it to the time to live.
 --@part plan
@@ -44,48 +44,43 @@ if top > EXACT_MAX then top = EXACT_MAX end
 --@part room
 local double, roomy, room = nil, not time and 2 * most <= EXACT_MAX and 2 * p <= EXACT_MAX
 --@part swift
-local double, drain = nil, 2 * p -- what `quick` counts is in half units
-local taken = alike and verb == TAKE and times == 1 and cost <= size and 2 * cost * unit
+local double, drain, full = nil, 2 * p, 2 * most -- what `quick` counts is in half units
+local taken = verb == TAKE and times == 1 and cost <= size and 2 * cost * unit -- by each of the first keys
 --@part quick
 if state and roomy and #state == 36 then
   local units = taken
-  if units then
-    -- all items are such a take
-  elseif verb == TAKE then
-    if more == 0 and times == 1 and cost <= size and (keys > 1 or at > ends) then units = 2 * cost * unit end
-  elseif verb == SINCE and more == 1 and (keys > 1 or at + 8 == ends) then
-    local next, last, back, once = parse('<BBI5I2', items, at)
-    if next == REFUND and last == 0 and once == 1 and back <= size then
-      local since = cost + times * 1099511627776
-      local ticks = fresh - (since - since % tick) / tick
-      if ticks > 0 then
-        ticks = ticks * p / q
-        back = back - (ticks + -ticks % 1)
-      end
-      units = back > 0 and -2 * back * unit or 0
-    end
+  if i <= same then
+    -- this key has that item, too
+  elseif more or cost > size then
+    units = nil
+  elseif verb == RETURN then
+    units = fresh - (times - times % tick) / tick
+    units = units > 0 and units * p / q or 0
+    units = cost - (units + -units % 1)
+    units = units > 0 and -2 * units * unit or 0
+  else
+    units = verb == TAKE and times == 1 and 2 * cost * unit
   end
   if units then
     local own, used, anchor = parse('<c22I7I7', state)
     double = double or pack('<BI7I7I3I4', tag, 2 * p, 2 * q, tick, size)
     if own == double and anchor <= fresh then
-      local level, above = used - (fresh - anchor) * drain, 2 * most - units + 1
-      if verb == TAKE and level >= above then
-        met = state -- denied
-      elseif verb == TAKE or level + units > 0 then
-        local cost = verb == TAKE and cost or 0
+      local level = used - (fresh - anchor) * drain
+      if level < 0 then level = 0 end
+      level = level + units
+      if level > full then
+        if units > 0 then met = state end -- denied
+      elseif level > 0 then
         --@paste level admit
-        if met and verb == SINCE then at = at + 9 end
+        if met and units > 0 then charged = charged + cost end
       end
     end
   end
 end
 --@part admit
-if used > 0 and used < above + units and used % 2 == 0 then
-  if level < 0 then level = 0 end
-  level = level + units
+if used > 0 and used <= full and used % 2 == 0 then
   if not room then
-    room = (above + units - 1) / drain / 4 + 1000000 / tick
+    room = full / drain / 4 + 1000000 / tick
     room = room - room % 1 + 1
   end
   local ends, ended = fresh + level / drain, anchor + used / drain
@@ -96,7 +91,6 @@ if used > 0 and used < above + units and used % 2 == 0 then
     local left, bytes = (ends + room + 1) * tick - now, pack('<c22I7I7', double, level, fresh)
     call('PSETEX', key, string.format('%d', (left + -left % 1000) / 1000 + grace), bytes)
   end
-  charged = charged + cost
   met = state
 end
 --@part know

@@ -2,7 +2,7 @@
 --
 -- KEYS     one or more keys, all different, in a cluster all in one slot.
 -- ARGV     a stamp for each key, laid out in the algorithms' files.
---          items  one take for each key, with more 0 and times 1, then the echo, as in each.lua.
+--          items  one take for each key, as in each.lua but without counts, with times 1; then the echo.
 --          time   the time to decide by, in decimal microseconds; without it the server's.
 -- Returns  the same as each.lua. If any key denies, nothing is charged, but changes that the clock or a new plan demands
 --          are written. If any value is foreign, nothing is written.
@@ -12,7 +12,7 @@
 local n = #KEYS
 local items, time = ARGV[n + 1], ARGV[n + 2]
 --@include clock.lua
-if not now or #ARGV > n + 2 or n == 0 or not items or #items ~= 9 * n + 4 then
+if not now or #ARGV > n + 2 or n == 0 or not items or #items ~= 13 * n + 4 then
   return redis.error_reply('WEIR bad arguments')
 end
 --@include algorithms.lua
@@ -23,8 +23,8 @@ local deciders, costs = {}, {}
 for i = 1, n do
   local stamp = ARGV[i]
   local tag = sub(stamp, 1, 1)
-  local verb, more, cost, times = parse('<BBI5I2', items, 9 * i - 8)
-  if verb ~= TAKE or more ~= 0 or times ~= 1 or cost == 0 or not algorithms[tag]
+  local verb, cost, times = parse('<BI5I7', items, 13 * i - 12)
+  if verb ~= TAKE or times ~= 1 or cost == 0 or not algorithms[tag]
     or not algorithms[tag](stamp, false, now, 0) then
     return redis.error_reply('WEIR bad stamp or item')
   end

@@ -122,40 +122,48 @@ static void call_end(struct call *call, size_t items_len)
     add_bytes(call, call->items, items_len + REDIS_ECHO_SIZE);
 }
 
+/* Make a call of one take or settlement, whose argument is in the items. */
+static void call_single(struct call *call, enum kind kind, const struct bench_key *key, enum redis_script_id script,
+                        size_t len)
+{
+    call->words = 0;
+    add_text(call, "EVALSHA");
+    add_bytes(call, redis_scripts[script].sha1, SHA1_LEN);
+    add_number(call, 0, 1);
+    add_key(call, kind, 0, key);
+    call_end(call, len);
+}
+
 void call_weir(struct call *call, enum kind kind, const struct bench_key *keys, size_t n, int64_t cost, uint16_t times)
 {
-    const size_t take_len = n == 1 && times == 1 ? redis_take_write(plan_of(kind), cost, call->items) : 0;
+    const size_t len = n == 1 && times == 1 ? redis_take_write(plan_of(kind), cost, call->items) : 0;
     call->decisions = n * times;
-    if (take_len > 0) {
-        call->words = 0;
-        add_text(call, "EVALSHA");
-        add_bytes(call, redis_scripts[REDIS_BUCKET_TAKE].sha1, SHA1_LEN);
-        add_number(call, 0, 1);
-        add_key(call, kind, 0, keys);
-        call_end(call, take_len);
+    if (len > 0) {
+        call_single(call, kind, keys, REDIS_BUCKET_TAKE, len);
         return;
     }
     call_begin(call, kind, keys, n);
     for (size_t i = 0; i < n; i++)
-        redis_item_write(&call->items[i * REDIS_ITEM_SIZE], WEIR_TAKE, false, cost, times);
-    call_end(call, n * REDIS_ITEM_SIZE);
+        redis_item_write(&call->items[REDIS_COUNTS_SIZE + i * REDIS_ITEM_SIZE], WEIR_TAKE, false, cost, times);
+    call_end(call, redis_items_pack(call->items, n));
 }
 
 void call_settle(struct call *call, enum kind kind, const struct bench_key *keys, size_t n, int64_t cost,
                  int64_t since_us)
 {
-    unsigned char *at = call->items;
+    const size_t len = n == 1 ? redis_settle_write(plan_of(kind), cost, since_us, call->items) : 0;
     call->decisions = n;
+    if (len > 0) {
+        call_single(call, kind, keys, REDIS_BUCKET_SETTLE, len);
+        return;
+    }
     call_begin(call, kind, keys, n);
     for (size_t i = 0; i < n; i++) {
-        const bool takes = n > 1 && i % 2 == 0;
-        if (takes)
-            redis_item_write(at, WEIR_TAKE, false, cost, 1);
-        else
-            redis_back_write(at, WEIR_REFUND, false, cost, since_us);
-        at += takes ? REDIS_ITEM_SIZE : 2 * REDIS_ITEM_SIZE;
+        const bool takes = i < n / 2;
+        redis_item_write(&call->items[REDIS_COUNTS_SIZE + i * REDIS_ITEM_SIZE], takes ? WEIR_TAKE : REDIS_RETURN, false,
+                         cost, takes ? 1 : since_us + (int64_t)i);
     }
-    call_end(call, (size_t)(at - call->items));
+    call_end(call, redis_items_pack(call->items, n));
 }
 
 uint64_t call_permits(const redisReply *reply)

@@ -35,7 +35,7 @@ struct call {
     char keys[CALL_KEYS_MAX][64];
     char numbers[4][24];
     unsigned char stamp[REDIS_STAMP_MAX];
-    unsigned char items[2 * CALL_KEYS_MAX * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE]; /* or the argument of one take */
+    unsigned char items[REDIS_COUNTS_SIZE + CALL_KEYS_MAX * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE]; /* or one argument */
 };
 
 /* Make a call of the gateway script for one key. `sha1` must live as long as the call. */
@@ -50,8 +50,8 @@ void call_ping(struct call *call);
  */
 void call_weir(struct call *call, enum kind kind, const struct bench_key *keys, size_t n, int64_t cost, uint16_t times);
 
-/* Make a call that gives back `cost` permits, charged at `since_us`, as weir_settle() does; of every other key, and takes
- * as many of the rest, if there are several. */
+/* Make a call that gives back `cost` permits, charged at `since_us`, as weir_settle() does; of the second half of the
+ * keys, and takes as many of the first half, if there are several. Each return has a time of its own. */
 void call_settle(struct call *call, enum kind kind, const struct bench_key *keys, size_t n, int64_t cost,
                  int64_t since_us);
 

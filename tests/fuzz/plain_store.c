@@ -140,30 +140,68 @@ struct call {
     size_t len;
 };
 
-/* Read a call of bucket_take, whose argument must be what follows from its stamp and a cost. */
-static void take_read(struct call *call, const char *const *words, const size_t *lens)
+/* The items of the call as if it had not been packed; the fuzzer has one thread. */
+static unsigned char unpacked[STORE_ITEMS_MAX * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE];
+
+static void items_set(struct call *call, size_t len, const unsigned char *echo)
 {
-    static unsigned char items[REDIS_ITEM_SIZE + REDIS_ECHO_SIZE]; /* the fuzzer has one thread */
-    unsigned char stamp[REDIS_STAMP_MAX], expected[REDIS_TAKE_SIZE];
-    const unsigned char *argument = (const unsigned char *)words[4];
-    size_t stamp_len;
-    fuzz_must(lens[4] == REDIS_TAKE_SIZE, "a take's argument is whole");
+    memcpy(unpacked + len, echo, REDIS_ECHO_SIZE);
+    call->items = unpacked;
+    call->echo = unpacked + len;
+}
+
+/* Read a call of bucket_take or bucket_settle, whose argument must be what follows from its stamp and its request. */
+static void single_read(struct call *call, const char *const *words, const size_t *lens)
+{
+    unsigned char stamp[REDIS_STAMP_MAX], expected[REDIS_SETTLE_SIZE];
+    const unsigned char *argument = (const unsigned char *)words[4], *echo = argument + lens[4] - REDIS_ECHO_SIZE;
+    const bool takes = memcmp(words[1], redis_scripts[REDIS_BUCKET_TAKE].sha1, 40) == 0;
+    size_t stamp_len, len;
+    fuzz_must(lens[4] == (takes ? REDIS_TAKE_SIZE : REDIS_SETTLE_SIZE), "the argument is whole");
     call->keys[0] = plain_store_key(call->store, words[3], lens[3]);
     memcpy(stamp, argument, sizeof stamp);
     fuzz_must(mirror_leave_room(stamp, sizeof stamp) &&
                   plain_stamp_read(stamp, sizeof stamp, &call->plans[0], &stamp_len) && stamp_len == sizeof stamp,
               "the stamp is one with room");
     const struct weir_plan *plan = &call->plans[0];
-    const unsigned char *echo = argument + REDIS_TAKE_SIZE - REDIS_ECHO_SIZE;
-    const int64_t halves = plain_number(echo - 7, 7);
-    const int64_t cost = halves > 0 ? halves / (2 * plan->q) : plan->size + 1;
-    redis_item_write(items, WEIR_TAKE, false, cost, 1);
-    memcpy(items + REDIS_ITEM_SIZE, echo, REDIS_ECHO_SIZE);
-    call->items = items;
-    call->echo = items + REDIS_ITEM_SIZE;
-    const size_t len = redis_take_write(plan, cost, expected);
-    fuzz_must(len == REDIS_TAKE_SIZE - REDIS_ECHO_SIZE && memcmp(argument, expected, len) == 0,
-              "the argument agrees with its stamp and a cost");
+    if (takes) {
+        const int64_t halves = plain_number(echo - 7, 7);
+        const int64_t cost = halves <= 2 * plan->q * plan->size ? halves / (2 * plan->q) : plan->size + 1;
+        redis_item_write(unpacked, WEIR_TAKE, false, cost, 1);
+        len = redis_take_write(plan, cost, expected);
+    } else {
+        const int64_t cost = plain_number(echo - 11, 4), since_us = plain_number(echo - 7, 7);
+        redis_item_write(unpacked, since_us > 0 ? REDIS_RETURN : WEIR_CHARGE, false, cost, since_us > 0 ? since_us : 1);
+        len = redis_settle_write(plan, cost, since_us, expected);
+    }
+    items_set(call, REDIS_ITEM_SIZE, echo);
+    fuzz_must(len + REDIS_ECHO_SIZE == lens[4] && memcmp(argument, expected, len) == 0,
+              "the argument agrees with its stamp and its request");
+}
+
+/* Read the word of items, which are packed unless the call is all or nothing. */
+static void items_read(struct call *call, const unsigned char *word, size_t len)
+{
+    size_t copies = 0, counts_len = 0;
+    fuzz_must(len >= REDIS_ITEM_SIZE + REDIS_ECHO_SIZE, "there is an item");
+    len -= REDIS_ECHO_SIZE;
+    if (!call->all) {
+        const size_t same = (size_t)plain_number(word, 2), returns = (size_t)plain_number(word + 2, 2);
+        counts_len = REDIS_COUNTS_SIZE;
+        copies = same > 1 ? same - 1 : 0;
+        const unsigned char *first = word + counts_len, *at = first + (same > 0) * REDIS_ITEM_SIZE;
+        fuzz_must(same + returns <= (size_t)call->n && len >= (size_t)(at - word) + returns * REDIS_ITEM_SIZE &&
+                      (same == 0 || (first[0] < REDIS_RETURN && first[0] != WEIR_RENEW)),
+                  "the counts are those of keys");
+        for (size_t i = 0; i < returns; i++)
+            fuzz_must(at[i * REDIS_ITEM_SIZE] == REDIS_RETURN, "as many returns as the count says");
+        for (size_t i = 0; i < copies; i++)
+            memcpy(unpacked + i * REDIS_ITEM_SIZE, first, REDIS_ITEM_SIZE);
+    }
+    const size_t rest = len - counts_len;
+    fuzz_must(rest % REDIS_ITEM_SIZE == 0 && copies + rest / REDIS_ITEM_SIZE <= STORE_ITEMS_MAX, "items are whole");
+    memcpy(unpacked + copies * REDIS_ITEM_SIZE, word + counts_len, rest);
+    items_set(call, copies * REDIS_ITEM_SIZE + rest, word + len);
 }
 
 static void call_read(struct call *call, const char *const *words, const size_t *lens, size_t n)
@@ -173,9 +211,10 @@ static void call_read(struct call *call, const char *const *words, const size_t 
     memcpy(number, words[2], lens[2]);
     call->n = atoi(number);
     call->all = memcmp(words[1], redis_scripts[REDIS_TRY_ALL].sha1, 40) == 0;
-    if (memcmp(words[1], redis_scripts[REDIS_BUCKET_TAKE].sha1, 40) == 0) {
-        fuzz_must(call->n == 1 && n == 5, "a take has one key and one argument");
-        take_read(call, words, lens);
+    if (memcmp(words[1], redis_scripts[REDIS_BUCKET_TAKE].sha1, 40) == 0 ||
+        memcmp(words[1], redis_scripts[REDIS_BUCKET_SETTLE].sha1, 40) == 0) {
+        fuzz_must(call->n == 1 && n == 5, "a take or settlement has one key and one argument");
+        single_read(call, words, lens);
         return;
     }
     const size_t stamps = call->all ? (size_t)call->n : 1, at = 3 + (size_t)call->n;
@@ -190,11 +229,7 @@ static void call_read(struct call *call, const char *const *words, const size_t 
         fuzz_must(call->all || memcmp(words[1], redis_scripts[redis_script_of(&call->plans[i])].sha1, 40) == 0,
                   "the script is the stamp's");
     }
-    call->items = (const unsigned char *)words[n - 1];
-    fuzz_must(lens[n - 1] >= REDIS_ITEM_SIZE + REDIS_ECHO_SIZE &&
-                  (lens[n - 1] - REDIS_ECHO_SIZE) % REDIS_ITEM_SIZE == 0,
-              "items are whole");
-    call->echo = call->items + lens[n - 1] - REDIS_ECHO_SIZE;
+    items_read(call, (const unsigned char *)words[n - 1], lens[n - 1]);
 }
 
 static void put_found(struct call *call, int i)
@@ -214,34 +249,28 @@ static void charge(struct call *call, int i, int64_t permits)
     call->charged += permits;
 }
 
-/* Execute one item; true if another item of its key follows. `since_us`: of a REDIS_SINCE before it; 0: none. */
-static bool item_run(struct call *call, int i, bool *admitted, int64_t *since_us)
+/* Execute one item; true if another item of its key follows. */
+static bool item_run(struct call *call, int i, bool *admitted)
 {
     const unsigned char *item = call->items;
-    const int verb = item[0];
-    const int64_t cost = plain_number(item + 2, 5), times = plain_number(item + 7, 2);
+    const int verb = item[0] % REDIS_MORE;
+    const bool more = item[0] >= REDIS_MORE;
+    const int64_t cost = plain_number(item + 1, 5), times = plain_number(item + 6, 7);
     struct mirror *mirror = &call->keys[i]->mirror;
     struct weir_decision decision;
-    fuzz_must(item[1] <= 1 && verb <= REDIS_SINCE, "an item is one");
-    fuzz_must(times >= 1 || verb == REDIS_SINCE, "only a time may be in the low bits alone");
-    fuzz_must((*since_us > 0 && times == 1 && (verb == WEIR_REFUND || verb == WEIR_RENEW)) ||
-                  (*since_us == 0 && verb != WEIR_RENEW),
-              "what was charged at a time returns in one refund or renewal");
+    fuzz_must(verb <= REDIS_RETURN && times >= 1, "an item is one");
     fuzz_must(call->items + REDIS_ITEM_SIZE <= call->echo, "and is there");
     call->items += REDIS_ITEM_SIZE;
-    const int64_t charged_us = *since_us;
-    *since_us = verb == REDIS_SINCE ? cost + (times << 40) : 0;
-    fuzz_must(verb != REDIS_SINCE || (*since_us > 0 && item[1]), "a refund or renewal follows the time of its charge");
-    if (call->keys[i]->foreign || verb == REDIS_SINCE)
-        return item[1];
+    if (call->keys[i]->foreign)
+        return more;
     if (verb == WEIR_RENEW) {
-        mirror_renew(mirror, &call->plans[i], cost, charged_us, call->store->now_us, &decision);
+        mirror_renew(mirror, &call->plans[i], cost, times, call->store->now_us, &decision);
         charge(call, i, decision.allowed ? cost : 0);
-        return item[1];
+        return more;
     }
-    if (charged_us > 0) {
-        mirror_return(mirror, &call->plans[i], cost, charged_us, call->store->now_us, &decision);
-        return item[1];
+    if (verb == REDIS_RETURN) {
+        mirror_return(mirror, &call->plans[i], cost, times, call->store->now_us, &decision);
+        return more;
     }
     if (verb == REDIS_LEASE || (verb == REDIS_LEASE_IF_TAKEN && *admitted)) {
         mirror_take_ahead(mirror, &call->plans[i], 0, cost, (uint32_t)times, call->store->now_us, &decision);
@@ -252,7 +281,7 @@ static bool item_run(struct call *call, int i, bool *admitted, int64_t *since_us
         *admitted = verb == WEIR_TAKE && decision.allowed;
         charge(call, i, *admitted ? cost : verb == WEIR_CHARGE ? cost - decision.ahead : 0);
     }
-    return item[1];
+    return more;
 }
 
 static void run_all(struct call *call)
@@ -263,9 +292,9 @@ static void run_all(struct call *call)
     for (int i = 0; i < call->n; i++) {
         const unsigned char *item = call->items + i * REDIS_ITEM_SIZE;
         mirrors[i] = &call->keys[i]->mirror;
-        costs[i] = plain_number(item + 2, 5);
+        costs[i] = plain_number(item + 1, 5);
         ours = ours && !call->keys[i]->foreign;
-        fuzz_must(item[0] == WEIR_TAKE && item[1] == 0 && plain_number(item + 7, 2) == 1, "an item is a take");
+        fuzz_must(item[0] == WEIR_TAKE && plain_number(item + 6, 7) == 1, "an item is a take");
         put_found(call, i);
     }
     call->items += call->n * REDIS_ITEM_SIZE;
@@ -290,9 +319,8 @@ size_t plain_store_call(struct plain_store *store, const char *const *words, con
         run_all(&call);
     for (int i = 0; !call.all && i < call.n; i++) {
         bool admitted = false;
-        int64_t since_us = 0;
         put_found(&call, i);
-        while (item_run(&call, i, &admitted, &since_us))
+        while (item_run(&call, i, &admitted))
             ;
     }
     fuzz_must(call.items == call.echo, "all items are those of the keys");

@@ -19,6 +19,7 @@ bool plain_stamp_read(const unsigned char *bytes, size_t size, struct weir_plan 
 /* Read stored bytes as a mirror; false if they are not a state. */
 bool plain_read(const unsigned char *bytes, size_t size, struct mirror *out);
 
+enum { STORE_ITEMS_MAX = 1024 }; /* in a call */
 enum { STORE_KEYS = 16, STORE_NAME_MAX = 128, STORE_ANSWER_MAX = REDIS_HEAD_SIZE + STORE_KEYS * REDIS_STATE_MAX + 4 };
 
 struct plain_key {

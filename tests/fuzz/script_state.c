@@ -124,13 +124,17 @@ static void move_clock(void)
 
 /* The words after the fingerprints: the items, which end in an echo, and perhaps the time. */
 struct tail {
-    unsigned char items[2 * HOST_KEYS * ITEMS_MOST * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE];
-    size_t len;
+    unsigned char items[REDIS_COUNTS_SIZE + 2 * HOST_KEYS * ITEMS_MOST * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE];
+    size_t len; /* of the items; tail_end() puts their word together */
     char time[24];
 };
 
-static void tail_end(struct tail *tail)
+static void tail_end(struct tail *tail, bool packs)
 {
+    if (packs) {
+        memmove(tail->items + REDIS_COUNTS_SIZE, tail->items, tail->len);
+        tail->len = redis_items_pack(tail->items, tail->len / REDIS_ITEM_SIZE);
+    }
     memcpy(tail->items + tail->len, "echo", REDIS_ECHO_SIZE);
     tail->len += REDIS_ECHO_SIZE;
     snprintf(tail->time, sizeof tail->time, "%" PRId64, story.now_us);
@@ -160,15 +164,14 @@ static void begin_call(int n, const struct weir_plan *plan)
     }
 }
 
-/* Add the two items of a return or a renewal; return what it charges. */
+/* Add a return or a renewal; return what it charges. */
 static int64_t return_by_feed(struct tail *tail, struct subject *subject, bool more, bool renews, int64_t cost)
 {
     struct weir_decision decision;
     const int64_t since_us = feed_byte(&story.feed) & 1
                                  ? feed_between(&story.feed, 1, WEIR_MAX_TIME_US)
                                  : max_of(1, story.now_us - feed_magnitude(&story.feed, WEIR_HOUR));
-    put_item(tail, REDIS_SINCE, true, since_us & ((INT64_C(1) << 40) - 1), since_us >> 40);
-    put_item(tail, renews ? WEIR_RENEW : WEIR_REFUND, more, cost, 1);
+    put_item(tail, renews ? WEIR_RENEW : REDIS_RETURN, more, cost, since_us);
     if (!subject->ours)
         return 0;
     subject->written |= (renews ? mirror_renew : mirror_return)(&subject->mirror, subject->plan, cost, since_us,
@@ -176,7 +179,7 @@ static int64_t return_by_feed(struct tail *tail, struct subject *subject, bool m
     return renews && decision.allowed ? cost : 0;
 }
 
-/* Add one item of a key, or the two of a return or a charge in advance; return what it charges. */
+/* Add one item of a key, or the two of a charge in advance; return what it charges. */
 static int64_t item_by_feed(struct tail *tail, struct subject *subject, bool more)
 {
     static const enum weir_verb verbs[] = { WEIR_TAKE, WEIR_TAKE, WEIR_TAKE, WEIR_PEEK, WEIR_REFUND, WEIR_RESET };
@@ -260,31 +263,33 @@ struct heard {
     size_t at, end; /* the rest is what it repeats of the call */
 };
 
-/* Make the call by bucket_take if that script is for it; false: it is not, and no call is made. */
-static bool call_take(const struct tail *tail, struct host_answer *answer, struct heard *heard)
+/* Make the call by bucket_take or bucket_settle if it is for either; false: it is not, and no call is made. */
+static bool call_single(const struct tail *tail, struct host_answer *answer, struct heard *heard)
 {
-    unsigned char argument[REDIS_TAKE_SIZE];
-    const int64_t cost = plain_number(tail->items + 2, 5), times = plain_number(tail->items + 7, 2);
-    if (story.told || story.n != 1 || tail->len != REDIS_ITEM_SIZE + REDIS_ECHO_SIZE || tail->items[0] != WEIR_TAKE ||
-        times != 1 || story.now_us % 4 == 0)
+    unsigned char argument[REDIS_SETTLE_SIZE];
+    const unsigned char *item = tail->items + REDIS_COUNTS_SIZE;
+    const int64_t cost = plain_number(item + 1, 5), times = plain_number(item + 6, 7);
+    const bool takes = item[0] == WEIR_TAKE;
+    if (story.told || story.n != 1 || tail->len != REDIS_COUNTS_SIZE + REDIS_ITEM_SIZE + REDIS_ECHO_SIZE ||
+        !(takes ? times == 1 : item[0] == REDIS_RETURN) || story.now_us % 4 == 0)
         return false;
-    const size_t len = redis_take_write(story.subjects[0].plan, cost, argument);
+    const size_t len = takes ? redis_take_write(story.subjects[0].plan, cost, argument)
+                             : redis_settle_write(story.subjects[0].plan, cost, times, argument);
     if (len == 0)
         return false;
-    memcpy(argument + len, tail->items + REDIS_ITEM_SIZE, REDIS_ECHO_SIZE);
-    bool admitted = false;
-    *answer = host_call(REDIS_BUCKET_TAKE, &story.subjects[0].key, 1, &(struct host_word){ argument, REDIS_TAKE_SIZE },
-                        1);
+    memcpy(argument + len, item + REDIS_ITEM_SIZE, REDIS_ECHO_SIZE);
+    bool charged = false;
+    *answer = host_call(takes ? REDIS_BUCKET_TAKE : REDIS_BUCKET_SETTLE, &story.subjects[0].key, 1,
+                        &(struct host_word){ argument, len + REDIS_ECHO_SIZE }, 1);
     const unsigned char *bytes = (const unsigned char *)answer->bytes;
     if (answer->is_error || answer->len <= REDIS_ECHO_SIZE ||
         !redis_take_is_short(bytes, answer->len - REDIS_ECHO_SIZE))
         return true;
     heard->at = 0;
     heard->end = REDIS_BUCKET_STATE_SIZE;
-    fuzz_must(
-        redis_take_read(bytes + heard->end, answer->len - REDIS_ECHO_SIZE - heard->end, &heard->now_us, &admitted),
-        "a short answer ends with the time");
-    heard->charged = admitted ? cost : 0;
+    fuzz_must(redis_take_read(bytes + heard->end, answer->len - REDIS_ECHO_SIZE - heard->end, &heard->now_us, &charged),
+              "a short answer ends with the time");
+    heard->charged = charged ? cost : 0;
     fuzz_must(memcmp(bytes + answer->len - REDIS_ECHO_SIZE, argument + len, REDIS_ECHO_SIZE) == 0,
               "it repeats the echo");
     return true;
@@ -305,7 +310,7 @@ static void make_call(enum redis_script_id script, const struct tail *tail, int6
         words[n++] = (struct host_word){ tail->time, strlen(tail->time) };
     struct host_answer answer;
     struct heard heard = { .end = 0 };
-    if (script == REDIS_TRY_ALL || !call_take(tail, &answer, &heard))
+    if (script == REDIS_TRY_ALL || !call_single(tail, &answer, &heard))
         answer = host_call(script, keys, story.n, words, n);
     fuzz_must(!answer.is_error, "%s: %s", redis_scripts[script].name, answer.bytes);
     if (heard.end == 0) {
@@ -336,7 +341,7 @@ static void call_each(uint8_t choice)
         for (int j = 0; j < items; j++)
             charged += item_by_feed(&tail, &story.subjects[i], j + 1 < items);
     }
-    tail_end(&tail);
+    tail_end(&tail, true);
     make_call(redis_script_of(plan), &tail, charged);
 }
 
@@ -357,7 +362,7 @@ static void call_all(uint8_t choice)
         ours = ours && subject->ours;
         put_item(&tail, WEIR_TAKE, false, costs[i], 1);
     }
-    tail_end(&tail);
+    tail_end(&tail, false);
     if (!ours || !mirror_try_all(mirrors, plans, costs, (size_t)story.n, story.now_us, written))
         charged = 0;
     for (int i = 0; ours && i < story.n; i++)
@@ -385,7 +390,7 @@ static void call_wrongly(uint8_t choice)
         words[0] = (struct host_word){ stamp, redis_stamp_write(plan, stamp) };
     host_now_us = story.now_us;
     const enum redis_script_id script = choice & 128  ? REDIS_TRY_ALL
-                                        : choice & 32 ? REDIS_BUCKET_TAKE
+                                        : choice & 32 ? (choice & 1 ? REDIS_BUCKET_SETTLE : REDIS_BUCKET_TAKE)
                                                       : redis_script_of(plan);
     const struct host_answer answer = host_call(script, keys, choice / 8 % HOST_KEYS + 1, words, n);
     fuzz_must(!answer.is_error || strncmp(answer.bytes, "WEIR ", 5) == 0, "it is refused by the script: %s",

@@ -177,30 +177,83 @@ static struct weir_backend_request lease(weir_limit *limit, const char *key, int
     return request;
 }
 
-/* True if the only call in the bytes to be sent has these items. */
-static bool has_items(const unsigned char (*items)[REDIS_ITEM_SIZE], size_t n)
+/* An item with numbers of one byte. */
+#define ITEM(verb, cost, times)                         \
+    {                                                   \
+        verb, cost, 0, 0, 0, 0, times, 0, 0, 0, 0, 0, 0 \
+    }
+
+/* True if the only call in the bytes to be sent has these items after the counts of equal and of returned ones. */
+static bool has_items(unsigned char same, unsigned char returns, const unsigned char (*items)[REDIS_ITEM_SIZE],
+                      size_t n)
 {
-    char head[16];
-    size_t head_len = (size_t)snprintf(head, sizeof head, "$%zu\r\n", n * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE);
-    size_t len = n * REDIS_ITEM_SIZE;
+    char head[32];
+    const size_t len = n * REDIS_ITEM_SIZE;
+    size_t head_len = (size_t)snprintf(head, sizeof head, "$%zu\r\n", REDIS_COUNTS_SIZE + len + REDIS_ECHO_SIZE);
+    const unsigned char counts[REDIS_COUNTS_SIZE] = { same, 0, returns, 0 };
+    memcpy(head + head_len, counts, sizeof counts);
+    head_len += sizeof counts;
     for (size_t i = 0; i + head_len + len <= hangar.out.len; i++)
         if (memcmp(hangar.out.data + i, head, head_len) == 0 && memcmp(hangar.out.data + i + head_len, items, len) == 0)
             return true;
     return false;
 }
 
+TEST(keys_with_equal_takes_share_an_item_and_returns_follow_them, 10)
+{
+    static const unsigned char items[][REDIS_ITEM_SIZE] = {
+        ITEM(WEIR_TAKE, 2, 1),              /* of b, c and f */
+        ITEM(REDIS_RETURN, 1, 9),           /* of a */
+        ITEM(REDIS_RETURN, 1, 8),           /* of e */
+        ITEM(WEIR_TAKE, 3, 1),              /* of d */
+        ITEM(WEIR_TAKE + REDIS_MORE, 2, 1), /* of g */
+        ITEM(REDIS_RETURN, 1, 7),           /* of g */
+    };
+    static const struct {
+        const char *key;
+        int64_t cost, since_us; /* since_us > 0: a return */
+    } requests[] = { { "a", 1, 9 }, { "b", 2, 0 }, { "c", 2, 0 }, { "d", 3, 0 },
+                     { "e", 1, 8 }, { "f", 2, 0 }, { "g", 2, 0 }, { "g", 1, 7 } };
+    hangar_open(16);
+    weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=20 period=1h");
+    for (int i = 0; i < 8; i++) {
+        struct weir_backend_request request = take(limit, requests[i].key, requests[i].cost);
+        request.verb = requests[i].since_us > 0 ? WEIR_REFUND : WEIR_TAKE;
+        request.ahead = requests[i].since_us;
+        ck_assert(add(i, request));
+    }
+    write_out();
+    ck_assert_int_eq(count_of("EVALSHA"), 1);
+    ck_assert(has_items(3, 2, items, sizeof items / sizeof items[0]));
+    static const char order[] = "bcfaedg"; /* of the keys */
+    const char *last = hangar.out.data;
+    for (int i = 0; i < 7; i++) {
+        char name[] = { '{', order[i], '}', '\0' };
+        const char *at = memmem(hangar.out.data, hangar.out.len, name, 3);
+        ck_assert(at != NULL && at > last);
+        last = at;
+    }
+    assert_answer(2 + 2 + 3 + 2 + 2, 7, REDIS_LANDED);
+    for (int i = 0; i < 8; i++) {
+        ck_assert_int_eq(hangar.statuses[i], WEIR_OK);
+        ck_assert_int_eq(hangar.decisions[i].remaining,
+                         requests[i].since_us > 0 ? (i == 7 ? 18 : 20) : 20 - requests[i].cost);
+    }
+    hangar_close();
+}
+
 TEST(requests_that_charge_ahead_are_items_of_their_own_and_share_the_place_of_their_key, 10)
 {
     static const unsigned char items[][REDIS_ITEM_SIZE] = {
-        { WEIR_TAKE, 1, 1, 0, 0, 0, 0, 1, 0 },            /* a plain take */
-        { WEIR_TAKE, 1, 1, 0, 0, 0, 0, 1, 0 },            /* the same cost, but it also charges in advance, */
-        { REDIS_LEASE_IF_TAKEN, 1, 4, 0, 0, 0, 0, 4, 0 }, /* by this item */
-        { WEIR_TAKE, 1, 1, 0, 0, 0, 0, 1, 0 },            /* the same again */
-        { REDIS_LEASE_IF_TAKEN, 1, 4, 0, 0, 0, 0, 4, 0 },
-        { WEIR_TAKE, 1, 1, 0, 0, 0, 0, 2, 0 }, /* two plain takes */
-        { REDIS_LEASE, 1, 9, 0, 0, 0, 0, 1, 0 },
-        { WEIR_TAKE, 1, 1, 0, 0, 0, 0, 1, 0 }, /* denied, and with it the permits in advance */
-        { REDIS_LEASE_IF_TAKEN, 0, 1, 0, 0, 0, 0, 1, 0 },
+        ITEM(WEIR_TAKE + REDIS_MORE, 1, 1),            /* a plain take */
+        ITEM(WEIR_TAKE + REDIS_MORE, 1, 1),            /* the same cost, but it also charges in advance, */
+        ITEM(REDIS_LEASE_IF_TAKEN + REDIS_MORE, 4, 4), /* by this item */
+        ITEM(WEIR_TAKE + REDIS_MORE, 1, 1),            /* the same again */
+        ITEM(REDIS_LEASE_IF_TAKEN + REDIS_MORE, 4, 4),
+        ITEM(WEIR_TAKE + REDIS_MORE, 1, 2), /* two plain takes */
+        ITEM(REDIS_LEASE + REDIS_MORE, 9, 1),
+        ITEM(WEIR_TAKE + REDIS_MORE, 1, 1), /* denied, and with it the permits in advance */
+        ITEM(REDIS_LEASE_IF_TAKEN, 1, 1),
     };
     static const int64_t remaining[] = { 19, 14, 10, 9, 8, 0, 0 }, ahead[] = { 0, 4, 3, 0, 0, 8, 0 };
     hangar_open(16);
@@ -214,7 +267,7 @@ TEST(requests_that_charge_ahead_are_items_of_their_own_and_share_the_place_of_th
     ck_assert(add(6, lease(limit, "a", 1, 1, 1)));
     write_out();
     ck_assert_int_eq(count_of("EVALSHA"), 1);
-    ck_assert(has_items(items, sizeof items / sizeof items[0]));
+    ck_assert(has_items(0, 0, items, sizeof items / sizeof items[0]));
     for (int64_t charged = 19; charged <= 21; charged += 2) /* sums other than the correct one */
         assert_answer(charged, 1, REDIS_MISFIT);
     assert_answer(20, 1, REDIS_LANDED);
@@ -563,31 +616,41 @@ TEST(a_short_answer_says_what_the_state_says_or_does_not_fit, 10)
     }
 }
 
-TEST(only_a_single_take_by_the_servers_time_has_the_short_script, 10)
+TEST(only_single_takes_and_settlements_by_the_servers_time_have_short_scripts, 10)
 {
     hangar_open(16);
     weir_limit *bucket = scene_define_text(&hangar.scene, "bucket", "token_bucket limit=5 period=1s");
     weir_limit *window = scene_define_text(&hangar.scene, "window", "fixed_window limit=5 period=1s");
-    struct weir_backend_request requests[] = { take(bucket, "a", 1), take(bucket, "a", 1), take(window, "a", 1),
-                                               take(bucket, "a", 1), take(bucket, "a", 1) };
-    requests[1].verb = WEIR_PEEK;
-    requests[3].now_us = 1790000000000000;
-    requests[4].ahead = 5;
-    requests[4].spread = 1;
-    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++) {
+    enum { TAKE, RETURN, CHARGE, PEEK, REFUND, TIMED, LEASE, WINDOW, LARGE, CASES };
+    struct weir_backend_request requests[CASES];
+    for (int i = 0; i < CASES; i++)
+        requests[i] = take(i == WINDOW ? window : bucket, "a", 1);
+    requests[RETURN].verb = requests[REFUND].verb = WEIR_REFUND;
+    requests[RETURN].ahead = 1790000000000000;
+    requests[CHARGE].verb = requests[LARGE].verb = WEIR_CHARGE;
+    requests[LARGE].cost = 6;
+    requests[PEEK].verb = WEIR_PEEK;
+    requests[TIMED].now_us = 1790000000000000;
+    requests[LEASE].ahead = 5;
+    requests[LEASE].spread = 1;
+    for (int i = 0; i < CASES; i++) {
         redis_flight_clear(hangar.flight);
-        ck_assert(add((int)i, requests[i]));
+        ck_assert(add(i, requests[i]));
         write_out();
-        ck_assert_int_eq(count_of(redis_scripts[REDIS_BUCKET_TAKE].sha1), i == 0);
+        ck_assert_int_eq(count_of(redis_scripts[REDIS_BUCKET_TAKE].sha1), i == TAKE);
+        ck_assert_int_eq(count_of(redis_scripts[REDIS_BUCKET_SETTLE].sha1), i == RETURN || i == CHARGE);
     }
-    redis_flight_clear(hangar.flight);
-    ck_assert(add(0, take(bucket, "a", 1)) && add(1, take(bucket, "a", 1)));
-    write_out();
-    ck_assert_int_eq(count_of(redis_scripts[REDIS_BUCKET_TAKE].sha1), 0);
-    redis_flight_clear(hangar.flight);
-    ck_assert(add(0, take(bucket, "a", 1)) && add(1, take(bucket, "b", 1)));
-    write_out();
-    ck_assert_int_eq(count_of(redis_scripts[REDIS_BUCKET_TAKE].sha1), 0);
+    for (int second = TAKE; second <= RETURN; second++) {
+        redis_flight_clear(hangar.flight);
+        ck_assert(add(0, requests[second]) && add(1, requests[second])); /* of one key */
+        write_out();
+        ck_assert_int_eq(count_of(redis_scripts[REDIS_TOKEN_BUCKET].sha1), 1);
+        requests[second].key = (struct weir_key){ "b", 1 };
+        redis_flight_clear(hangar.flight);
+        ck_assert(add(0, requests[TIMED - 1]) && add(1, requests[second]));
+        write_out();
+        ck_assert_int_eq(count_of(redis_scripts[REDIS_TOKEN_BUCKET].sha1), 1);
+    }
     hangar_close();
 }
 

@@ -232,21 +232,65 @@ TEST(each_plan_has_the_script_of_its_algorithm, 10)
     ck_assert_str_eq(redis_scripts[REDIS_TRY_ALL].name, "try_all");
 }
 
-TEST(an_item_is_nine_bytes, 10)
+TEST(an_item_is_thirteen_bytes, 10)
 {
     unsigned char item[REDIS_ITEM_SIZE];
-    static const unsigned char most[] = { 0, 0, 0x00, 0x80, 0xb2, 0xe6, 0x0e, 0xff, 0xff };
-    static const unsigned char small[] = { 2, 1, 3, 0, 0, 0, 0, 1, 0 };
-    static const unsigned char leases[2][REDIS_ITEM_SIZE] = { { 6, 0, 0x00, 0xca, 0x9a, 0x3b, 0, 0xff, 0xff },
-                                                              { 7, 1, 7, 0, 0, 0, 0, 2, 0 } };
-    redis_item_write(item, WEIR_TAKE, false, WEIR_MAX_ALL * WEIR_MAX_PERMITS, REDIS_MAX_TIMES);
-    ck_assert_mem_eq(item, most, sizeof most);
-    redis_item_write(item, WEIR_REFUND, true, 3, 1);
-    ck_assert_mem_eq(item, small, sizeof small);
-    redis_item_write(item, REDIS_LEASE, false, WEIR_MAX_PERMITS, WEIR_MAX_SPREAD);
-    ck_assert_mem_eq(item, leases[0], sizeof leases[0]);
-    redis_item_write(item, REDIS_LEASE_IF_TAKEN, true, 7, 2);
-    ck_assert_mem_eq(item, leases[1], sizeof leases[1]);
+    static const struct {
+        int verb;
+        bool more;
+        int64_t cost, times;
+        unsigned char bytes[REDIS_ITEM_SIZE];
+    } cases[] = {
+        { WEIR_TAKE,
+          false,
+          WEIR_MAX_ALL * WEIR_MAX_PERMITS,
+          REDIS_MAX_TIMES,
+          { 0, 0x00, 0x80, 0xb2, 0xe6, 0x0e, 0xff, 0xff, 0, 0, 0, 0, 0 } },
+        { WEIR_REFUND, true, 3, 1, { 130, 3, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0 } },
+        { REDIS_LEASE,
+          false,
+          WEIR_MAX_PERMITS,
+          WEIR_MAX_SPREAD,
+          { 6, 0x00, 0xca, 0x9a, 0x3b, 0, 0xff, 0xff, 0, 0, 0, 0, 0 } },
+        { REDIS_LEASE_IF_TAKEN, true, 7, 2, { 135, 7, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0 } },
+        { REDIS_RETURN,
+          false,
+          7,
+          INT64_C(1790000000123456),
+          { 8, 7, 0, 0, 0, 0, 0x40, 0xc2, 0x27, 0xda, 0xfe, 0x5b, 0x06 } },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        redis_item_write(item, cases[i].verb, cases[i].more, cases[i].cost, cases[i].times);
+        ck_assert_mem_eq(item, cases[i].bytes, sizeof item);
+    }
+}
+
+/* Check the counts and the number of items after packing items of these verbs, whose costs are digits. */
+static void assert_packed(const char *items, int same, int returns, size_t kept)
+{
+    unsigned char bytes[REDIS_COUNTS_SIZE + 8 * REDIS_ITEM_SIZE];
+    size_t n = 0;
+    for (const char *at = items; *at != '\0'; at += 2, n++)
+        redis_item_write(bytes + REDIS_COUNTS_SIZE + n * REDIS_ITEM_SIZE, *at == 'R' ? REDIS_RETURN : WEIR_TAKE,
+                         *at == 'm', at[1] - '0', 1);
+    unsigned char last[REDIS_ITEM_SIZE];
+    memcpy(last, bytes + REDIS_COUNTS_SIZE + (n - 1) * REDIS_ITEM_SIZE, sizeof last);
+    ck_assert_uint_eq(redis_items_pack(bytes, n), REDIS_COUNTS_SIZE + kept * REDIS_ITEM_SIZE);
+    ck_assert_int_eq(bytes[0] + bytes[1] * 256, same);
+    ck_assert_int_eq(bytes[2] + bytes[3] * 256, returns);
+    ck_assert_mem_eq(bytes + REDIS_COUNTS_SIZE + (kept - 1) * REDIS_ITEM_SIZE, last, sizeof last);
+}
+
+TEST(equal_items_of_the_first_keys_are_one_and_returns_are_counted, 10)
+{
+    assert_packed("T1", 1, 0, 1);
+    assert_packed("T1T1T1", 3, 0, 1);
+    assert_packed("T1T2", 1, 0, 2);
+    assert_packed("m1T1", 0, 0, 2); /* of one key */
+    assert_packed("T1T1R1R2T1", 2, 2, 4);
+    assert_packed("R1R1", 0, 2, 2);
+    assert_packed("T1m1R1", 1, 0, 3);
+    assert_packed("m1m1T1R1", 0, 0, 4);
 }
 
 /* ---- One take from a bucket ---- */
@@ -272,19 +316,34 @@ TEST(the_argument_of_a_take_is_the_doubled_plan_and_what_follows_from_it, 10)
 #define EACH_TICK    \
     "02000000000000" \
     "010000"
-    /* 20 permits of 200,000 half units; three of them fit if at most 3,400,000 are in use */
+#define FULL "00093d00000000"
+    /* 20 permits of 200,000 half units */
     assert_take("token_bucket limit=10 period=1s burst=20", 3,
-                "54" HALVES_OF_TEN_A_SECOND EACH_TICK "41e13300000000"
-                "c0270900000000");
+                "54" HALVES_OF_TEN_A_SECOND EACH_TICK FULL "c0270900000000");
     assert_take("leaky_bucket limit=10 period=1s capacity=20", 20,
-                "4c" HALVES_OF_TEN_A_SECOND EACH_TICK "01000000000000"
-                "00093d00000000");
-    assert_take("token_bucket limit=10 period=1s burst=20", 21, /* never: any level is too high */
-                "54" HALVES_OF_TEN_A_SECOND EACH_TICK "00000000000000"
-                "00000000000000");
+                "4c" HALVES_OF_TEN_A_SECOND EACH_TICK FULL "00093d00000000");
+    assert_take("token_bucket limit=10 period=1s burst=20", 21, /* never: one more than full */
+                "54" HALVES_OF_TEN_A_SECOND EACH_TICK FULL "01093d00000000");
     assert_take("token_bucket limit=10 period=1s refill=interval", 1, "");
     assert_take("fixed_window limit=10 period=1s", 1, "");
     assert_take("sliding_window limit=10 period=1s", 1, "");
+}
+
+TEST(the_argument_of_a_settlement_has_its_permits_and_their_time, 10)
+{
+    const struct weir_plan plan = plan_of("token_bucket limit=10 period=1s burst=20");
+    unsigned char argument[REDIS_SETTLE_SIZE], take[REDIS_TAKE_SIZE];
+    static const unsigned char rest[] = { 0x40, 0x0d, 0x03, 0, 0, 0,    0, /* the half units of a permit */
+                                          20,   0,    0,    0, 1, 0x02, 0x03, 0, 0, 0, 0 };
+    const size_t same = REDIS_STAMP_MAX + 7 + 3 + 7, len = REDIS_SETTLE_SIZE - REDIS_ECHO_SIZE;
+    redis_take_write(&plan, 1, take);
+    ck_assert_uint_eq(redis_settle_write(&plan, 20, 0x030201, argument), len);
+    ck_assert_mem_eq(argument, take, same);
+    ck_assert_uint_eq(len - same, sizeof rest);
+    ck_assert_mem_eq(argument + same, rest, sizeof rest);
+    ck_assert_uint_eq(redis_settle_write(&plan, 21, 1, argument), 0); /* more than a full bucket */
+    const struct weir_plan window = plan_of("fixed_window limit=10 period=1s");
+    ck_assert_uint_eq(redis_settle_write(&window, 1, 1, argument), 0);
 }
 
 TEST(no_number_of_a_take_is_inexact, 30)

@@ -28,7 +28,8 @@ static int times_in(const char *text, const char *word)
 
 static bool is_bucket(enum redis_script_id script)
 {
-    return script == REDIS_TOKEN_BUCKET || script == REDIS_LEAKY_BUCKET || script == REDIS_BUCKET_TAKE;
+    return script == REDIS_TOKEN_BUCKET || script == REDIS_LEAKY_BUCKET || script == REDIS_BUCKET_TAKE ||
+           script == REDIS_BUCKET_SETTLE;
 }
 
 /* When Lua converts a number to text it keeps 14 digits, but a time in microseconds has 16. So scripts convert only
@@ -37,23 +38,23 @@ TEST(no_script_makes_text_of_a_number_or_asks_the_time_twice, 10)
 {
     for (int i = 0; i < REDIS_SCRIPT_COUNT; i++) {
         const char *text = redis_scripts[i].text;
-        const bool takes = i == REDIS_BUCKET_TAKE;
-        const int quick = is_bucket((enum redis_script_id)i) + takes; /* copies of the part "admit" of lua/level.lua */
+        const bool takes = i == REDIS_BUCKET_TAKE, single = takes || i == REDIS_BUCKET_SETTLE;
+        const int quick = is_bucket((enum redis_script_id)i) + single; /* copies of the part "admit" of lua/level.lua */
         ck_assert_uint_eq(strlen(text), redis_scripts[i].len);
         ck_assert_int_eq(times_in(text, "'TIME'"), 1);
         ck_assert_int_eq(times_in(text, "call('TIME')"), 1);
-        ck_assert_int_eq(times_in(text, " .. micros .. echo\n"), takes ? 2 : 0);
-        ck_assert_int_eq(times_in(text, ".."), takes ? 8 : 0);
+        ck_assert_int_eq(times_in(text, " .. micros .. echo\n"), takes + single);
+        ck_assert_int_eq(times_in(text, ".."), 4 * (takes + single));
         ck_assert_int_eq(times_in(text, "tostring"), 0);
         ck_assert_int_eq(times_in(text, "format"), 1 + quick);
         ck_assert_int_eq(times_in(text, "string.format('%d', (left + -left % 1000) / 1000 + grace)"), 1 + quick);
         ck_assert_int_eq(times_in(text, "concat("), 1);
-        ck_assert_int_eq(times_in(text, "concat(found)"), 1);
+        ck_assert_int_eq(times_in(text, i == REDIS_TRY_ALL ? "concat(found)" : "concat(got)"), 1);
         ck_assert_int_eq(times_in(text, "call('SETRANGE', key, offset, bytes)"), i != REDIS_TRY_ALL);
         ck_assert_int_eq(times_in(text, "call('SETRANGE', key, '22', pack('<I7I7', level, fresh))"), quick);
-        ck_assert_int_eq(times_in(text, "pcall('"), 2 + takes); /* MGET, GET */
+        ck_assert_int_eq(times_in(text, "pcall('"), 2 + single); /* MGET, GET */
         ck_assert_int_eq(times_in(text, "call('PSETEX'"), 1 + quick);
-        ck_assert_int_eq(times_in(text, "call('"), 5 + (i != REDIS_TRY_ALL) + takes + 2 * quick); /* also TIME, DEL */
+        ck_assert_int_eq(times_in(text, "call('"), 5 + (i != REDIS_TRY_ALL) + single + 2 * quick); /* also TIME, DEL */
     }
 }
 
@@ -195,14 +196,14 @@ static void call_by_chance(struct chance *chance, struct call *call, bool *right
     }
     for (int i = 0; i < (all ? n : 1); i++)
         call_word(&made, stamp, redis_stamp_write(&plan, stamp));
-    call_items(&made, items, at);
+    (all ? call_tail : call_items)(&made, items, at);
     if (chance_one_in(chance, 2))
         call_number(&made, chance_between(chance, 0, WEIR_MAX_TIME_US));
     int spoilt = (int)chance_between(chance, 3 + n, made.n - 1);
     call_begin(call, script, n);
     *right = chance_one_in(chance, 10);
     for (int i = 3; i < made.n; i++) {
-        unsigned char bytes[CALL_KEYS * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE + 1];
+        unsigned char bytes[REDIS_COUNTS_SIZE + CALL_KEYS * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE + 1];
         size_t len = made.lens[i];
         memcpy(bytes, made.words[i], len);
         if (i == spoilt && !*right) {
@@ -291,7 +292,7 @@ static redisReply *decide_with(struct scripts *scripts, const struct weir_plan *
     }
     for (int i = 0; i < (all ? n : 1); i++)
         call_word(&call, stamp, redis_stamp_write(plan, stamp));
-    call_items(&call, items, (size_t)n * REDIS_ITEM_SIZE);
+    (all ? call_tail : call_items)(&call, items, (size_t)n * REDIS_ITEM_SIZE);
     call_send(scripts, &call);
     return reply_next(scripts);
 }
@@ -301,7 +302,7 @@ TEST(an_unknown_verb_or_an_empty_lease_is_refused_before_any_write, 30)
     static const struct {
         int verb;
         int64_t times;
-    } bad[] = { { REDIS_SINCE + 1, 1 }, { 255, 1 }, { REDIS_LEASE, 0 }, { REDIS_LEASE_IF_TAKEN, 0 } };
+    } bad[] = { { REDIS_RETURN + 1, 1 }, { REDIS_MORE - 1, 1 }, { REDIS_LEASE, 0 }, { REDIS_LEASE_IF_TAKEN, 0 } };
     static struct scripts scripts;
     struct chance chance = chance_make(6);
     scripts_open(&scripts);
@@ -590,7 +591,7 @@ TEST(a_group_with_a_foreign_value_charges_nothing, 60)
             call_word(&call, stamp, redis_stamp_write(&plan, stamp));
             at = item_put(items, at, WEIR_TAKE, 1);
         }
-        call_items(&call, items, at);
+        call_tail(&call, items, at);
         call_send(&scripts, &call);
         redisReply *reply = reply_next(&scripts);
         must(is_answer(reply) && answer_len(reply) == 17 && charged_of(reply) == 0, "charged, or no answer");
@@ -679,7 +680,7 @@ static double try_all_us(struct scripts *scripts, int n, bool redefined)
             call_word(&call, stamp, redis_stamp_write(&plan, stamp));
             at = item_put(items, at, WEIR_TAKE, 1);
         }
-        call_items(&call, items, at);
+        call_tail(&call, items, at);
         call_number(&call, INT64_C(1790000000123456) + step * WEIR_SECOND + chance_between(&chance, 0, 9));
         call_send(scripts, &call);
         redisReply *reply = reply_next(scripts);

@@ -121,6 +121,15 @@ static struct item ahead_by_chance(struct chance *chance, const struct weir_plan
                                                              : (uint32_t)chance_between(chance, 1, 6) };
 }
 
+static struct item return_by_chance(struct chance *chance, const struct weir_plan *plan, int64_t now_us)
+{
+    const int64_t cost = cost_by_chance(chance, plan, WEIR_MAX_PERMITS);
+    return (struct item){ .verb = WEIR_REFUND,
+                          .cost = min_of(cost, plan->size), /* more was never charged */
+                          .times = 1,
+                          .since_us = max_of(1, now_us - chance_magnitude(chance, 2 * plan_fill_us(plan, 0))) };
+}
+
 static struct item item_by_chance(struct chance *chance, const struct weir_plan *plan, int64_t now_us)
 {
     struct item item = { .verb = WEIR_TAKE, .cost = cost_by_chance(chance, plan, WEIR_MAX_PERMITS), .times = 1 };
@@ -133,9 +142,8 @@ static struct item item_by_chance(struct chance *chance, const struct weir_plan 
     case 3: item.verb = WEIR_REFUND; break;
     case 5:
     case 7:
+        item = return_by_chance(chance, plan, now_us);
         item.verb = chance_one_in(chance, 2) ? WEIR_REFUND : WEIR_RENEW;
-        item.cost = min_of(item.cost, plan->size); /* more was never charged */
-        item.since_us = max_of(1, now_us - chance_magnitude(chance, 2 * plan_fill_us(plan, 0)));
         return item;
     case 4: item.verb = chance_one_in(chance, 3) ? WEIR_RESET : WEIR_TAKE; break;
     case 6:
@@ -217,7 +225,8 @@ static void turn_by_chance(struct walk *walk, struct turn *turn)
         walk->current[slot] = (int)chance_between(chance, 0, PLANS - 1);
     turn->all = chance_one_in(chance, 4);
     turn->n = turn->all ? (int)chance_between(chance, 1, ALL_MOST) : (int)chance_between(chance, 1, SLOT_KEYS);
-    const bool alike = chance_one_in(chance, 4); /* one take for each key, all equal */
+    const bool alike = chance_one_in(chance, 4);            /* one take for each key, all equal, */
+    const bool settles = alike && chance_one_in(chance, 3); /* but from some key on returns */
     if (alike && !turn->all && chance_one_in(chance, 2))
         turn->n = 1;
     int first = (int)chance_between(chance, 0, KEYS - 1);
@@ -230,9 +239,13 @@ static void turn_by_chance(struct walk *walk, struct turn *turn)
             visit->items[j] = item_by_chance(chance, &visit->plan, walk->now_us);
         if (alike && !turn->all) {
             visit->n_items = 1;
-            visit->items[0] = i == 0 ? (struct item){ .cost = cost_by_chance(chance, &visit->plan, visit->plan.size),
-                                                      .times = 1 }
-                                     : turn->visits[0].items[0];
+            if (settles && (chance_one_in(chance, 2) || (i > 0 && turn->visits[i - 1].items[0].since_us > 0)))
+                visit->items[0] = return_by_chance(chance, &visit->plan, walk->now_us);
+            else if (i == 0)
+                visit->items[0] = (struct item){ .cost = cost_by_chance(chance, &visit->plan, visit->plan.size),
+                                                 .times = 1 };
+            else
+                visit->items[0] = turn->visits[0].items[0];
         }
         if (turn->all)
             visit->items[0] = (struct item){
@@ -245,8 +258,8 @@ static size_t item_write(const struct item *item, bool more, unsigned char *out)
 {
     size_t len = 0;
     if (item->since_us > 0) {
-        redis_back_write(out, item->verb, more, item->cost, item->since_us);
-        return 2 * REDIS_ITEM_SIZE;
+        redis_item_write(out, item->verb == WEIR_RENEW ? WEIR_RENEW : REDIS_RETURN, more, item->cost, item->since_us);
+        return REDIS_ITEM_SIZE;
     }
     if (item->ahead == 0 || item->cost > 0) {
         redis_item_write(out + len, (int)item->verb, more || item->ahead > 0, item->cost, item->times);
@@ -278,26 +291,29 @@ static void call_make(struct walk *walk, const struct turn *turn, struct call *c
         for (int j = 0; j < visit->n_items; j++)
             at += item_write(&visit->items[j], j + 1 < visit->n_items, items + at);
     }
-    call_items(call, items, at);
+    (turn->all ? call_tail : call_items)(call, items, at);
 }
 
-/* Make one take by its shorter script, as weir does. Return false if that script is not for this call. */
-static bool take_make(struct walk *walk, const struct turn *turn, struct call *call)
+/* Make one take or settlement by its shorter script, as weir does. Return false if none is for this call. */
+static bool single_make(struct walk *walk, const struct turn *turn, struct call *call)
 {
     char name[32];
-    unsigned char argument[REDIS_TAKE_SIZE];
+    unsigned char argument[REDIS_SETTLE_SIZE];
     const struct visit *visit = &turn->visits[0];
     const struct item *item = &visit->items[0];
-    if (turn->all || turn->n != 1 || visit->n_items != 1 || item->verb != WEIR_TAKE || item->times != 1 ||
-        item->ahead != 0)
+    const bool settles = (item->since_us > 0 && item->verb == WEIR_REFUND) || item->verb == WEIR_CHARGE;
+    if (turn->all || turn->n != 1 || visit->n_items != 1 || item->times > 1 || item->ahead != 0 ||
+        !(settles || item->verb == WEIR_TAKE))
         return false;
-    const size_t len = redis_take_write(&visit->plan, item->cost, argument);
+    const size_t len = settles ? redis_settle_write(&visit->plan, item->cost, item->since_us, argument)
+                               : redis_take_write(&visit->plan, item->cost, argument);
     if (len == 0)
         return false;
-    walk->counts[REDIS_BUCKET_TAKE]++;
-    call_begin(call, REDIS_BUCKET_TAKE, 1);
+    const enum redis_script_id script = settles ? REDIS_BUCKET_SETTLE : REDIS_BUCKET_TAKE;
+    walk->counts[script]++;
+    call_begin(call, script, 1);
     call_word(call, name, key_name(walk, visit->key, name));
-    call_items(call, argument, len);
+    call_tail(call, argument, len);
     return true;
 }
 
@@ -306,7 +322,7 @@ static void turn_send(struct walk *walk, const struct turn *turn, bool tell_time
 {
     static struct call call;
     char name[32];
-    if (tell_time || !take_make(walk, turn, &call))
+    if (tell_time || !single_make(walk, turn, &call))
         call_make(walk, turn, &call);
     if (tell_time)
         call_number(&call, turn->now_us);
@@ -440,21 +456,21 @@ static int64_t number_at(const unsigned char *bytes)
 struct heard {
     int64_t now_us, charged;
     size_t at, len;
-    bool is_short; /* of bucket_take */
+    bool is_short; /* of bucket_take or bucket_settle */
 };
 
 static bool answer_read(const struct turn *turn, const redisReply *reply, struct heard *heard)
 {
     const unsigned char *bytes = (const unsigned char *)reply->str;
-    bool admitted = false;
+    bool charged = false;
     *heard = (struct heard){ .at = REDIS_HEAD_SIZE, .len = answer_len(reply) };
     const enum redis_script_id script = redis_script_of(&turn->visits[0].plan);
     if (turn->n == 1 && !turn->all && (script == REDIS_TOKEN_BUCKET || script == REDIS_LEAKY_BUCKET) &&
         redis_take_is_short(bytes, heard->len)) {
         heard->at = 0;
         heard->is_short = redis_take_read(bytes + REDIS_BUCKET_STATE_SIZE, heard->len - REDIS_BUCKET_STATE_SIZE,
-                                          &heard->now_us, &admitted);
-        heard->charged = admitted ? turn->visits[0].items[0].cost : 0;
+                                          &heard->now_us, &charged);
+        heard->charged = charged ? turn->visits[0].items[0].cost : 0;
         heard->len = REDIS_BUCKET_STATE_SIZE;
         return heard->is_short;
     }
@@ -570,7 +586,7 @@ static void walk_open(struct walk *walk, uint64_t stream)
 static void walk_close(struct walk *walk, int64_t calls_least)
 {
     for (int i = 0; i < REDIS_SCRIPT_COUNT; i++)
-        must(walk->counts[i] >= calls_least || (i == REDIS_BUCKET_TAKE && walk->grace_ms != GRACE_MS),
+        must(walk->counts[i] >= calls_least || (i >= REDIS_BUCKET_TAKE && walk->grace_ms != GRACE_MS),
              "hardly any call of some script: the test says little");
     must(walk->granted >= calls_least, "hardly anything was charged ahead: the test says little");
     must(walk->renewed[0] >= calls_least && walk->renewed[1] >= calls_least,

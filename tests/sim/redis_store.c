@@ -98,9 +98,8 @@ static size_t items_write(const struct asked *asked, unsigned char *out)
 {
     size_t len = 0;
     if (asked->verb == WEIR_REFUND && asked->ahead > 0) {
-        redis_item_write(out, REDIS_SINCE, true, asked->ahead & ((INT64_C(1) << 40) - 1), asked->ahead >> 40);
-        redis_item_write(out + REDIS_ITEM_SIZE, WEIR_REFUND, false, asked->cost, 1);
-        return 2 * REDIS_ITEM_SIZE;
+        redis_item_write(out, REDIS_RETURN, false, asked->cost, asked->ahead);
+        return REDIS_ITEM_SIZE;
     }
     if (asked->cost > 0) {
         redis_item_write(out, (int)asked->verb, asked->ahead > 0, asked->cost, 1);

@@ -255,14 +255,27 @@ const char *echo_asked(const struct fake_request *request)
     return request->words[request->n - 1] + request->lens[request->n - 1] - ECHO_LEN;
 }
 
-static bool is_take_script(const struct fake_request *request)
+static bool is_single_script(const struct fake_request *request)
 {
     return request->n == 5; /* a key and one argument */
 }
 
+static bool is_take_script(const struct fake_request *request)
+{
+    return is_single_script(request) && request->lens[4] == REDIS_TAKE_SIZE;
+}
+
+/* Return what follows the counts: the first item. */
+static const char *item_asked(const struct fake_request *request)
+{
+    return request->words[request->n - 1] + REDIS_COUNTS_SIZE;
+}
+
 int verb_asked(const struct fake_request *request)
 {
-    return is_take_script(request) ? WEIR_TAKE : request->words[request->n - 1][0];
+    if (is_single_script(request))
+        return is_take_script(request) ? WEIR_TAKE : WEIR_REFUND;
+    return item_asked(request)[0];
 }
 
 static int64_t number_asked(const char *bytes, int n)
@@ -278,7 +291,7 @@ static int64_t cost_asked(const struct fake_request *request)
 {
     const char *argument = request->words[request->n - 1];
     if (!is_take_script(request))
-        return number_asked(argument + 2, 5);
+        return number_asked(item_asked(request) + 1, 5);
     return number_asked(argument + REDIS_TAKE_SIZE - REDIS_ECHO_SIZE - 7, 7) / number_asked(argument + 8, 7);
 }
 

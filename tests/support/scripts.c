@@ -53,13 +53,21 @@ void call_begin(struct call *call, enum redis_script_id script, int64_t keys)
     call_number(call, keys);
 }
 
-void call_items(struct call *call, const unsigned char *items, size_t len)
+void call_tail(struct call *call, const unsigned char *bytes, size_t len)
 {
     static unsigned char word[CALL_ITEMS + REDIS_ECHO_SIZE];
-    must(len <= CALL_ITEMS, "room for the items");
-    memcpy(word, items, len);
+    must(len <= CALL_ITEMS, "room for the bytes");
+    memcpy(word, bytes, len);
     memcpy(word + len, "echo", REDIS_ECHO_SIZE);
     call_word(call, word, len + REDIS_ECHO_SIZE);
+}
+
+void call_items(struct call *call, const unsigned char *items, size_t len)
+{
+    static unsigned char packed[CALL_ITEMS];
+    must(REDIS_COUNTS_SIZE + len <= CALL_ITEMS, "room for the items");
+    memcpy(packed + REDIS_COUNTS_SIZE, items, len);
+    call_tail(call, packed, redis_items_pack(packed, len / REDIS_ITEM_SIZE));
 }
 
 size_t answer_len(const redisReply *reply)

@@ -30,7 +30,9 @@ struct call {
 void call_begin(struct call *call, enum redis_script_id script, int64_t keys);
 void call_word(struct call *call, const void *bytes, size_t len);
 void call_number(struct call *call, int64_t number);
-/* The word of the items, with "echo" for the answer to repeat. */
+/* The word that ends in "echo", which the answer repeats. call_items() packs the items before, as calls of try_all do
+ * not. */
+void call_tail(struct call *call, const unsigned char *bytes, size_t len);
 void call_items(struct call *call, const unsigned char *items, size_t len);
 
 /* How long an answer is without its echo; 0: it is none, or repeats something else. */

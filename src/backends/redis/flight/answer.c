@@ -163,14 +163,15 @@ static int64_t number_read(struct reading *reading)
     return number;
 }
 
-static bool take_frame_read(const struct redis_flight *flight, const struct redis_flight_call *call,
-                            struct reading *reading)
+/* The short answer of a call of one take or settlement. */
+static bool single_frame_read(const struct redis_flight *flight, const struct redis_flight_call *call,
+                              struct reading *reading)
 {
-    bool admitted = false;
+    bool charged = false;
     const unsigned char *text = reading->at + REDIS_BUCKET_STATE_SIZE;
-    const bool fits = redis_take_read(text, (size_t)(reading->end - text), &reading->now_us, &admitted);
+    const bool fits = redis_take_read(text, (size_t)(reading->end - text), &reading->now_us, &charged);
     reading->end = text;
-    reading->charged = admitted ? flight->keys[call->keys[0]].first->request.cost : 0;
+    reading->charged = charged ? flight->keys[call->keys[0]].first->request.cost : 0;
     return fits;
 }
 
@@ -184,8 +185,9 @@ static bool frame_read(const struct redis_flight *flight, const struct redis_fli
     reading->end = reading->at + reply->len - REDIS_ECHO_SIZE;
     if (memcmp(reading->end, &echo, REDIS_ECHO_SIZE) != 0)
         return false;
-    if (call->script == REDIS_BUCKET_TAKE && redis_take_is_short(reading->at, reply->len - REDIS_ECHO_SIZE))
-        return take_frame_read(flight, call, reading);
+    if ((call->script == REDIS_BUCKET_TAKE || call->script == REDIS_BUCKET_SETTLE) &&
+        redis_take_is_short(reading->at, reply->len - REDIS_ECHO_SIZE))
+        return single_frame_read(flight, call, reading);
     reading->now_us = number_read(reading);
     reading->charged = number_read(reading);
     return reading->now_us <= WEIR_MAX_TIME_US && (call->now_us == WEIR_OWN_CLOCK || call->now_us == reading->now_us);

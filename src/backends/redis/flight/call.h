@@ -1,4 +1,5 @@
-/* call.h - the parts of a flight: calls and their keys. flight.c fills and writes them, answer.c reads the replies. */
+/* call.h - the parts of a flight: calls and their keys. flight.c fills and writes them, items.c what they ask for,
+ * and answer.c reads the replies. */
 #ifndef BACKENDS_REDIS_FLIGHT_CALL_H
 #define BACKENDS_REDIS_FLIGHT_CALL_H
 
@@ -28,6 +29,17 @@ static inline uint32_t redis_call_echo(const struct redis_flight *flight, const 
 {
     return flight->first_echo + (uint32_t)(call - flight->calls);
 }
+
+/* True if the key's only request is a take of permits for itself. */
+bool redis_key_takes(const struct redis_flight_key *key);
+
+/* Put the keys of a call of one limit into the order in which its items are fewest: those that have one equal take each
+ * come first, and those that have one return each next. See redis_items_pack(). */
+void redis_call_order(const struct redis_flight *flight, struct redis_flight_call *call);
+
+/* Write the items of a call and its echo, packed unless it is all or nothing. */
+void redis_call_write_items(const struct redis_flight *flight, const struct redis_flight_call *call,
+                            struct redis_bytes *out);
 
 /* End a request, unless it has ended. */
 static inline void redis_flight_request_end(struct redis_flight_request *aboard, int status,

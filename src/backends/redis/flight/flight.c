@@ -192,59 +192,6 @@ bool redis_flight_add(struct redis_flight *flight, const struct weir_backend_req
 
 /* ---- Writing ---- */
 
-/* True if no later request joins this one's item. Equal consecutive requests are one item, except those with `ahead`:
- * each of these is one item for its cost, if it has one, and one for the rest or for the time. */
-static bool ends_item(const struct redis_flight_request *aboard)
-{
-    const struct redis_flight_request *next = aboard->next;
-    return !next || next->request.verb != aboard->request.verb || next->request.cost != aboard->request.cost ||
-           aboard->request.ahead > 0 || next->request.ahead > 0;
-}
-
-static size_t count_items(const struct redis_flight_key *key)
-{
-    size_t items = 0;
-    for (const struct redis_flight_request *aboard = key->first; aboard; aboard = aboard->next)
-        if (ends_item(aboard))
-            items += aboard->request.ahead > 0 && aboard->request.cost > 0 ? 2 : 1;
-    return items;
-}
-
-static void write_item(int verb, bool more, int64_t cost, int64_t times, struct redis_bytes *out)
-{
-    unsigned char item[REDIS_ITEM_SIZE];
-    redis_item_write(item, verb, more, cost, times);
-    redis_bytes_add(out, item, sizeof item);
-}
-
-static void write_ahead(const struct weir_backend_request *request, bool more, struct redis_bytes *out)
-{
-    if (request->verb != WEIR_TAKE) {
-        unsigned char items[2 * REDIS_ITEM_SIZE];
-        redis_back_write(items, request->verb, more, request->cost, request->ahead);
-        redis_bytes_add(out, items, sizeof items);
-        return;
-    }
-    if (request->cost > 0)
-        write_item(WEIR_TAKE, true, request->cost, 1, out);
-    write_item(request->cost > 0 ? REDIS_LEASE_IF_TAKEN : REDIS_LEASE, more, request->ahead, request->spread, out);
-}
-
-static void write_items(const struct redis_flight_key *key, struct redis_bytes *out)
-{
-    unsigned times = 0;
-    for (const struct redis_flight_request *aboard = key->first; aboard; aboard = aboard->next) {
-        times++;
-        if (!ends_item(aboard))
-            continue;
-        if (aboard->request.ahead > 0)
-            write_ahead(&aboard->request, aboard->next != NULL, out);
-        else
-            write_item((int)aboard->request.verb, aboard->next != NULL, aboard->request.cost, times, out);
-        times = 0;
-    }
-}
-
 /* Write the name of a key in place: it is too long for the caller's stack. */
 static void write_name(const char *prefix, const struct weir_backend_request *request, struct redis_bytes *out)
 {
@@ -257,40 +204,43 @@ static void write_name(const char *prefix, const struct weir_backend_request *re
     redis_bytes_add(out, "\r\n", 2);
 }
 
-/* The commonest call, one take of one key, has a shorter script, if the plan allows it. */
-static bool write_take(const struct redis_flight *flight, struct redis_flight_call *call, const char *prefix,
-                       struct redis_bytes *out)
+/* The commonest calls, one take or settlement of one key, have shorter scripts, if the plan allows it. */
+static bool write_single(const struct redis_flight *flight, struct redis_flight_call *call, const char *prefix,
+                         struct redis_bytes *out)
 {
-    unsigned char argument[REDIS_TAKE_SIZE];
+    unsigned char argument[REDIS_SETTLE_SIZE];
     const struct redis_flight_key *key = &flight->keys[call->keys[0]];
     const struct weir_backend_request *request = &key->first->request;
-    if (!call->limit || call->key_count > 1 || key->first->next || request->verb != WEIR_TAKE || request->ahead > 0 ||
-        call->now_us != WEIR_OWN_CLOCK)
+    const bool takes = redis_key_takes(key);
+    if (!call->limit || call->key_count > 1 || key->first->next || call->now_us != WEIR_OWN_CLOCK ||
+        !(takes || request->verb == WEIR_CHARGE || (request->verb == WEIR_REFUND && request->ahead > 0)))
         return false;
-    const size_t len = redis_take_write(&key->plan, request->cost, argument);
+    const size_t len = takes ? redis_take_write(&key->plan, request->cost, argument)
+                             : redis_settle_write(&key->plan, request->cost, request->ahead, argument);
     if (len == 0)
         return false;
     const uint32_t echo = redis_call_echo(flight, call);
-    call->script = REDIS_BUCKET_TAKE;
+    call->script = takes ? REDIS_BUCKET_TAKE : REDIS_BUCKET_SETTLE;
     redis_bytes_command(out, 5);
     redis_bytes_text(out, "EVALSHA");
     redis_bytes_string(out, redis_scripts[call->script].sha1, 40);
     redis_bytes_number(out, 1);
     write_name(prefix, request, out);
     memcpy(argument + len, &echo, REDIS_ECHO_SIZE);
-    redis_bytes_string(out, argument, REDIS_TAKE_SIZE);
+    redis_bytes_string(out, argument, len + REDIS_ECHO_SIZE);
     return true;
 }
 
 static void write_call(const struct redis_flight *flight, struct redis_flight_call *call, const char *prefix,
                        struct redis_bytes *out)
 {
-    if (write_take(flight, call, prefix, out))
+    if (write_single(flight, call, prefix, out))
         return;
+    if (call->limit && call->key_count > 1)
+        redis_call_order(flight, call);
     bool all = call->limit == NULL;
     bool timed = call->now_us != WEIR_OWN_CLOCK;
     size_t stamps = all ? call->key_count : 1;
-    size_t item_count = 0;
     redis_bytes_command(out, 3 + call->key_count + stamps + 1 + timed);
     redis_bytes_text(out, "EVALSHA");
     redis_bytes_string(out, redis_scripts[call->script].sha1, 40);
@@ -298,18 +248,12 @@ static void write_call(const struct redis_flight *flight, struct redis_flight_ca
     for (uint32_t i = 0; i < call->key_count; i++) {
         const struct redis_flight_key *key = &flight->keys[call->keys[i]];
         write_name(prefix, &key->first->request, out);
-        item_count += count_items(key);
     }
     for (size_t i = 0; i < stamps; i++) {
         unsigned char stamp[REDIS_STAMP_MAX];
         redis_bytes_string(out, stamp, redis_stamp_write(&flight->keys[call->keys[i]].plan, stamp));
     }
-    redis_bytes_string_head(out, item_count * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE);
-    for (uint32_t i = 0; i < call->key_count; i++)
-        write_items(&flight->keys[call->keys[i]], out);
-    const uint32_t echo = redis_call_echo(flight, call);
-    redis_bytes_add(out, &echo, REDIS_ECHO_SIZE);
-    redis_bytes_add(out, "\r\n", 2);
+    redis_call_write_items(flight, call, out);
     if (timed)
         redis_bytes_number(out, call->now_us);
 }

@@ -74,20 +74,28 @@ size_t redis_stamp_write(const struct weir_plan *plan, unsigned char out[REDIS_S
 
 void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, int64_t cost, int64_t times)
 {
-    unsigned char *at = put_number(out, 1, verb);
-    at = put_number(at, 1, more);
+    unsigned char *at = put_number(out, 1, verb + (more ? REDIS_MORE : 0));
     at = put_number(at, 5, cost);
-    put_number(at, 2, times);
+    put_number(at, 7, times);
 }
 
-void redis_back_write(unsigned char out[2 * REDIS_ITEM_SIZE], enum weir_verb verb, bool more, int64_t cost,
-                      int64_t since_us)
+/* An item that is its key's only one has the key's place among the items, if those before it are so, too. */
+size_t redis_items_pack(unsigned char *bytes, size_t n)
 {
-    redis_item_write(out, REDIS_SINCE, true, since_us & ((INT64_C(1) << 40) - 1), since_us >> 40);
-    redis_item_write(out + REDIS_ITEM_SIZE, (int)verb, more, cost, 1);
+    unsigned char *items = bytes + REDIS_COUNTS_SIZE;
+    size_t same = 0, returns = 0;
+    if (items[0] < REDIS_RETURN && items[0] != WEIR_RENEW)
+        for (same = 1; same < n && memcmp(items + same * REDIS_ITEM_SIZE, items, REDIS_ITEM_SIZE) == 0; same++)
+            ;
+    while (same + returns < n && items[(same + returns) * REDIS_ITEM_SIZE] == REDIS_RETURN)
+        returns++;
+    put_number(put_number(bytes, 2, (int64_t)same), 2, (int64_t)returns);
+    const size_t copies = same > 1 ? same - 1 : 0, kept = (n - copies) * REDIS_ITEM_SIZE;
+    memmove(items, items + copies * REDIS_ITEM_SIZE, kept);
+    return REDIS_COUNTS_SIZE + kept;
 }
 
-/* ---- One take from a bucket: lua/bucket_take.lua ---- */
+/* ---- One take from a bucket: lua/bucket_take.lua; one settlement: lua/bucket_settle.lua ---- */
 
 /* Write the plan in half units, which a state with room has, or return false if they would be inexact. */
 static bool plan_double(const struct weir_plan *plan, struct weir_plan *doubled)
@@ -100,18 +108,37 @@ static bool plan_double(const struct weir_plan *plan, struct weir_plan *doubled)
     return true;
 }
 
+/* Write what both arguments begin with. `full`: the half units of a full bucket. */
+static unsigned char *put_double(const struct weir_plan *doubled, int64_t full, unsigned char *out)
+{
+    unsigned char *at = out + redis_stamp_write(doubled, out);
+    at = put_number(at, 7, doubled->p);
+    at = put_number(at, 3, doubled->tick_us);
+    return put_number(at, 7, full);
+}
+
 size_t redis_take_write(const struct weir_plan *plan, int64_t cost, unsigned char out[REDIS_TAKE_SIZE])
 {
     struct weir_plan doubled;
     if (!plan_double(plan, &doubled))
         return 0;
-    const int64_t units = cost <= plan->size ? cost * doubled.q : 0;
-    unsigned char *at = out + redis_stamp_write(&doubled, out);
-    at = put_number(at, 7, doubled.p);
-    at = put_number(at, 3, doubled.tick_us);
-    at = put_number(at, 7, units > 0 ? plan->size * doubled.q - units + 1 : 0);
-    put_number(at, 7, units);
+    const int64_t full = plan->size * doubled.q;
+    unsigned char *at = put_double(&doubled, full, out);
+    put_number(at, 7, cost <= plan->size ? cost * doubled.q : full + 1);
     return REDIS_TAKE_SIZE - REDIS_ECHO_SIZE;
+}
+
+size_t redis_settle_write(const struct weir_plan *plan, int64_t cost, int64_t since_us,
+                          unsigned char out[REDIS_SETTLE_SIZE])
+{
+    struct weir_plan doubled;
+    if (cost > plan->size || !plan_double(plan, &doubled))
+        return 0;
+    unsigned char *at = put_double(&doubled, plan->size * doubled.q, out);
+    at = put_number(at, 7, doubled.q);
+    at = put_number(at, 4, cost);
+    put_number(at, 7, since_us);
+    return REDIS_SETTLE_SIZE - REDIS_ECHO_SIZE;
 }
 
 /* Return the number's digits; 0: there are none, or more than a time has. */
@@ -127,7 +154,7 @@ static size_t decimal_read(const unsigned char *bytes, size_t len, int64_t *numb
     return n;
 }
 
-bool redis_take_read(const unsigned char *text, size_t len, int64_t *now_us, bool *admitted)
+bool redis_take_read(const unsigned char *text, size_t len, int64_t *now_us, bool *charged)
 {
     int64_t seconds, micros;
     const size_t first = decimal_read(text, len, &seconds);
@@ -137,7 +164,7 @@ bool redis_take_read(const unsigned char *text, size_t len, int64_t *now_us, boo
     if (second == 0 || first + 1 + second != len || seconds > WEIR_MAX_TIME_US / WEIR_SECOND || micros >= WEIR_SECOND)
         return false;
     *now_us = seconds * WEIR_SECOND + micros;
-    *admitted = text[first] == '+';
+    *charged = text[first] == '+';
     return *now_us <= WEIR_MAX_TIME_US;
 }
 

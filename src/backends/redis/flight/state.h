@@ -29,7 +29,8 @@
 #define REDIS_STAMP_MAX 22
 #define REDIS_BUCKET_STATE_SIZE (REDIS_STAMP_MAX + 7 + 7)
 #define REDIS_STATE_MAX (14 + 9 + 4 * (WEIR_MAX_BLOCKS + 1))
-#define REDIS_ITEM_SIZE 9
+#define REDIS_COUNTS_SIZE 4 /* bytes before the first item: redis_items_pack() */
+#define REDIS_ITEM_SIZE 13
 #define REDIS_ECHO_SIZE 4  /* bytes after the last item, repeated at the end of the answer */
 #define REDIS_HEAD_SIZE 14 /* bytes of an answer: the time and the permits charged, I7 each */
 #define REDIS_MAX_TIMES 65535
@@ -44,19 +45,27 @@ size_t redis_stamp_write(const struct weir_plan *plan, unsigned char out[REDIS_S
 /* The argument of lua/bucket_take.lua: the plan, what follows from it and from the cost, and the echo. */
 #define REDIS_TAKE_SIZE (REDIS_STAMP_MAX + 7 + 3 + 7 + 7 + REDIS_ECHO_SIZE)
 
+/* The argument of lua/bucket_settle.lua, in the same way. */
+#define REDIS_SETTLE_SIZE (REDIS_STAMP_MAX + 7 + 3 + 7 + 7 + 4 + 7 + REDIS_ECHO_SIZE)
+
 /* Write the argument, without its echo, of one take of `cost` permits by the server's time. Return its length, or 0 if
  * that script does not decide under this plan: it is no bucket's, or its units are too large to have room. */
 size_t redis_take_write(const struct weir_plan *plan, int64_t cost, unsigned char out[REDIS_TAKE_SIZE]);
 
-/* True if bytes[0..len), an answer of that script without its echo, are its short one: REDIS_BUCKET_STATE_SIZE bytes of
- * the state, and text. Its other answer ends with a byte below any digit. */
+/* Do the same for the return of `cost` permits that were charged at `since_us` and not used or, if that is 0, for the
+ * charge of `cost`, which returns 0 for a cost beyond the size, too. */
+size_t redis_settle_write(const struct weir_plan *plan, int64_t cost, int64_t since_us,
+                          unsigned char out[REDIS_SETTLE_SIZE]);
+
+/* True if bytes[0..len), an answer of these scripts without its echo, are their short one: REDIS_BUCKET_STATE_SIZE bytes of
+ * the state, and text. Their other answer ends with a byte below any digit. */
 static inline bool redis_take_is_short(const unsigned char *bytes, size_t len)
 {
     return len > REDIS_BUCKET_STATE_SIZE && bytes[len - 1] >= '0';
 }
 
-/* Read that text: the time, and whether the script admitted the take. Return false if it is none. */
-bool redis_take_read(const unsigned char *text, size_t len, int64_t *now_us, bool *admitted);
+/* Read that text: the time, and whether the script charged the permits. Return false if it is none. */
+bool redis_take_read(const unsigned char *text, size_t len, int64_t *now_us, bool *charged);
 
 /* Read the plan of the stamp at the front of `bytes`, without its fingerprint; a limit on requests in flight has become
  * a sliding window. Return the stamp's length, or 0 if it is none that scripts accept. */
@@ -81,15 +90,18 @@ int redis_state_read(const struct weir_plan *plan, const unsigned char *bytes, s
 enum redis_verb {
     REDIS_LEASE = WEIR_RENEW + 1,
     REDIS_LEASE_IF_TAKEN, /* only if the key's last take in this call was admitted */
-    REDIS_SINCE           /* the next item refunds or renews what was charged at `cost` + `times` * 2^40 us */
+    REDIS_RETURN          /* give back `cost` permits that were charged at `times`, in us, and not used */
 };
+#define REDIS_MORE 128 /* added to the verb if the next item is for the same key */
 
-/* Write an item: `times` (1 to REDIS_MAX_TIMES) equal requests, one after the other. `more`: the next item is for the
+/* Write an item: `times` (1 to REDIS_MAX_TIMES) equal requests, one after the other; or WEIR_RENEW of permits that were
+ * charged at `times`, in us. `more`: the next item is for the
  * same key. Costs are below 2^40. */
 void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, int64_t cost, int64_t times);
 
-/* Write the two items of WEIR_REFUND or WEIR_RENEW of `cost` permits that were charged at `since_us`. */
-void redis_back_write(unsigned char out[2 * REDIS_ITEM_SIZE], enum weir_verb verb, bool more, int64_t cost,
-                      int64_t since_us);
+/* Put the two counts of lua/each.lua before `n` items, and drop the copies of the first: the keys that come first may
+ * have equal items, other than returns and renewals, and the next ones returns. `bytes` begin with REDIS_COUNTS_SIZE bytes of room. Return the length of
+ * all. */
+size_t redis_items_pack(unsigned char *bytes, size_t n);
 
 #endif

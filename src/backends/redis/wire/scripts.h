@@ -19,7 +19,8 @@ enum redis_script_id {
     REDIS_INTERVAL_BUCKET,
     REDIS_FIXED_WINDOW,
     REDIS_SLIDING_WINDOW,
-    REDIS_BUCKET_TAKE, /* one take from one token or leaky bucket */
+    REDIS_BUCKET_TAKE,   /* one take from one token or leaky bucket */
+    REDIS_BUCKET_SETTLE, /* one return to such a bucket, or one charge */
     REDIS_SCRIPT_COUNT
 };
 
