@@ -150,13 +150,16 @@ static bool decide_short(struct machine *machine, const struct weir_backend_requ
     visit.is_short = true;
     machine_fetch(machine, visit.stripe, visit.bucket);
     visit.number = book_number(&machine->book, request, &turn);
-    if (visit.number == 0 || (!lock_try(&machine->file, &latch->lock) && !lock_soon(&machine->file, &latch->lock)))
+    visit.plan = visit.number ? book_page(&machine->book, visit.number) : NULL;
+    if (__builtin_expect(!visit.plan, 0))
         return false;
-    if (__builtin_expect(book_file_turn(&machine->book) == turn, 1)) {
-        visit.plan = book_page(&machine->book, visit.number);
-        is_done = visit.plan && visit_find(&visit) == WEIR_OK && visit.first && visit.page == visit.plan &&
+    if (visit.plan->own_words > MACHINE_CELL_CONTENT)
+        machine_fetch_second(machine, visit.stripe, visit.bucket);
+    if (__builtin_expect(!lock_try(&machine->file, &latch->lock), 0) && !lock_soon(&machine->file, &latch->lock))
+        return false;
+    if (__builtin_expect(book_file_turn(&machine->book) == turn, 1))
+        is_done = visit_find(&visit) == WEIR_OK && visit.first && visit.page == visit.plan &&
                   visit_decide(&visit, out) == WEIR_OK;
-    }
     lock_leave(&latch->lock);
     return is_done;
 }

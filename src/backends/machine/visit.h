@@ -102,6 +102,15 @@ static inline void machine_fetch(const struct machine *machine, struct machine_s
         fetch_to_write((const uint64_t *)(const void *)stripe + cell_at(shape, cell));
 }
 
+/* Fetch the cell after a bucket's first one, which is mostly the second cell of the same key. */
+static inline void machine_fetch_second(const struct machine *machine, const struct machine_stripe *stripe,
+                                        uint32_t bucket)
+{
+    const uint32_t cell = bucket_first(stripe, &machine->shape, bucket);
+    if (cell < machine->shape.cells)
+        __builtin_prefetch((const uint64_t *)(const void *)stripe + cell_at(&machine->shape, cell + 1));
+}
+
 /* ---- repair.c ---- */
 
 /* True if every key of the stripe can be reached and read. */
