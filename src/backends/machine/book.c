@@ -82,9 +82,12 @@ void page_fill(struct page *page, const struct weir_limit *limit, const struct w
 
 bool state_is_sound(const struct weir_plan *plan, int64_t top, int64_t last_anchor, const int64_t *state)
 {
-    return plan->algorithm == WEIR_SLIDING_WINDOW
-               ? state_is_large(top, last_anchor, state, sliding_window_words(plan->blocks))
-               : state_is_small(top, last_anchor, state);
+    if (plan->algorithm != WEIR_SLIDING_WINDOW)
+        return state_is_small(top, last_anchor, state);
+    uint64_t sum = 0;
+    for (size_t i = 1; i < sliding_window_words(plan->blocks); i++)
+        sum += state_counts((uint64_t)state[i]);
+    return state_is_large(top, last_anchor, state[0], sum);
 }
 
 /* True if `number` has a rule whose text is as it was written. */

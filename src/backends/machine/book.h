@@ -96,13 +96,16 @@ static inline bool state_is_small(int64_t top, int64_t last_anchor, const int64_
     return (uint64_t)state[0] <= (uint64_t)top && (uint64_t)state[1] <= (uint64_t)last_anchor;
 }
 
-/* The same for a sliding window of `words` words. */
-static inline bool state_is_large(int64_t top, int64_t last_anchor, const int64_t *state, size_t words)
+/* Return the sum of the two counts in a word of a sliding window. */
+static inline uint64_t state_counts(uint64_t word)
 {
-    uint64_t sum = 0;
-    for (size_t i = 1; i < words; i++)
-        sum += ((uint64_t)state[i] >> 32) + (uint32_t)state[i];
-    return (uint64_t)state[0] <= (uint64_t)last_anchor && sum <= (uint64_t)top;
+    return (word >> 32) + (uint32_t)word;
+}
+
+/* The same for a sliding window, by its first word and the sum of its counts. */
+static inline bool state_is_large(int64_t top, int64_t last_anchor, int64_t anchor, uint64_t sum)
+{
+    return (uint64_t)anchor <= (uint64_t)last_anchor && sum <= (uint64_t)top;
 }
 
 /* The same for any plan: the algorithms may then read the state. */

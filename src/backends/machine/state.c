@@ -152,10 +152,17 @@ __attribute__((noinline)) static int decide_large(struct visit *visit, struct we
 #define PAIR_FIRST MACHINE_CELL_CONTENT      /* words of a state that fill its first cell */
 #define PAIR_MOST (2 * MACHINE_CELL_CONTENT) /* in both */
 
-/* Copy the words from a place on. They are under the stripe's lock, so they need not be atomic. */
-static inline void pair_copy(const struct machine_stripe *stripe, uint64_t at, int64_t *state, size_t words)
+/* Copy words of counts from a place on, and return the sum of these. Adding them up afterwards would be slow: wider loads
+ * than the stores of the copy have to wait until these are done. */
+static inline uint64_t pair_copy(const struct machine_stripe *stripe, uint64_t at, int64_t *state, size_t words)
 {
-    memcpy(state, (const int64_t *)(const void *)stripe + at, words * sizeof *state);
+    uint64_t sum = 0;
+    for (size_t i = 0; i < words; i++) {
+        const uint64_t word = stripe_load(stripe, at + i);
+        state[i] = (int64_t)word;
+        sum += state_counts(word);
+    }
+    return sum;
 }
 
 /* True if the words from a place on are those of a state. */
@@ -185,7 +192,7 @@ static inline int pair_write(struct visit *visit, uint64_t first_at, uint64_t se
 }
 
 /* Do what decide_large() does for a plain request and a key whose second cell is known: without walking. */
-static int decide_pair(struct visit *visit, struct weir_decision *out)
+__attribute__((noinline)) static int decide_pair(struct visit *visit, struct weir_decision *out)
 {
     const struct machine_shape *shape = &visit->machine->shape;
     const struct page *page = visit->page;
@@ -195,10 +202,10 @@ static int decide_pair(struct visit *visit, struct weir_decision *out)
     const uint64_t second_at = cell_at(shape, visit->second) + MACHINE_CELL_HEAD;
     int64_t state[PAIR_MOST];
     assert(words >= PAIR_FIRST && words <= PAIR_MOST);
-    pair_copy(visit->stripe, first_at, state, PAIR_FIRST);
-    for (size_t i = 0; i < rest; i++)
-        state[PAIR_FIRST + i] = (int64_t)stripe_load(visit->stripe, second_at + i);
-    if (!state_is_large(page->top, page->last_anchor, state, words))
+    state[0] = (int64_t)stripe_load(visit->stripe, first_at);
+    uint64_t sum = pair_copy(visit->stripe, first_at + 1, state + 1, PAIR_FIRST - 1);
+    sum += pair_copy(visit->stripe, second_at, state + PAIR_FIRST, rest);
+    if (!state_is_large(page->top, page->last_anchor, state[0], sum))
         return visit->is_short ? VISIT_LONG : decide_large(visit, out);
     if (!sliding_window_decide(&page->text.plan, state, request->now_us, request->cost, request->verb, out))
         return WEIR_OK;
