@@ -26,6 +26,7 @@ static const char usage[] =
     "  --until-broken    stop at the first broken promise\n"
     "  --matrix          print what is admitted against one ideal bucket, over rates, instances, lives and demands\n"
     "  --loads           print it for regular loads over periods of a second and an hour, for each algorithm\n"
+    "  --late            print what outages of some instances admit beyond the limit\n"
     "  --scale N         print it for 1, 2, 5, 10, ... N instances, with calls, tab-separated\n"
     "  --loads-all       the same with more periods, instances and demands\n"
     "\n"
@@ -127,6 +128,8 @@ int main(int argc, char **argv)
             return matrix();
         if (strcmp(argv[i], "--loads") == 0 || strcmp(argv[i], "--loads-all") == 0)
             return loads(strcmp(argv[i], "--loads-all") == 0);
+        if (strcmp(argv[i], "--late") == 0)
+            return late();
         if (strcmp(argv[i], "--scale") == 0) {
             const long most = strtol(value, NULL, 10);
             return most < 1 || most > SIM_INSTANCES ? refuse("--scale takes 1 to 1000 instances") : scale((int)most);

@@ -88,6 +88,7 @@ mutant H10 'H10: an instance in an outage' day src/core/outage/outage.c 's/ \* l
 mutant H10 'is denied limit' day src/core/outage/outage.c 's/if (left == 0)/if (left >= 0)/'
 mutant H10 ' used' flap src/backends/memory/debt.c 's/missing.cold_left = state.2.;/missing.cold_left = 0;/'
 mutant H11 'H10: an instance in an outage' partition src/core/limiter/targets.c 's/plan_for_fallback(policy, &limiter->share/plan_for_fallback(policy, \&share_whole/'
+mutant H11 'late ones included' late src/core/outage/failure.c 's/ || arrears_forbid(limiter, request)//'
 mutant H12 H12: calm $lease 's/const int64_t until_us = asked_us + min_of(wait_us,/const int64_t until_us = asked_us + min_of(2 * wait_us,/'
 mutant H12 H12: calm $lease 's/return lease->denied_cost > 0 \&\& now_us/return lease->denied_cost > WEIR_MAX_PERMITS \&\& now_us/'
 mutant H13 H10: elastic-outage src/core/outage/outage_span.c 's/if (!limiter->fallback)/if (true)/'

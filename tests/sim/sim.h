@@ -81,10 +81,12 @@ enum trouble {
     TROUBLE_FLAP = 2048,    /* many short outages for all instances */
     TROUBLE_DRIFT = 4096,   /* the instances' clocks run at different speeds */
     TROUBLE_CANARY = 8192,  /* every other instance has another policy: sliding windows of other blocks */
+    TROUBLE_LATE =
+        32768, /* some instances, or all, are cut off again and again, for longer than a bucket takes to fill */
     TROUBLE_RESERVE = 16384 /* most requests reserve permits, and settle soon, late or never */
 };
 #define TROUBLES_CUTTING \
-    (TROUBLE_LOSS | TROUBLE_OUTAGE | TROUBLE_PARTITION | TROUBLE_SLOW | TROUBLE_PAUSE | TROUBLE_FLAP)
+    (TROUBLE_LOSS | TROUBLE_OUTAGE | TROUBLE_PARTITION | TROUBLE_SLOW | TROUBLE_PAUSE | TROUBLE_FLAP | TROUBLE_LATE)
 #define TROUBLES_MINTING (TROUBLE_FAILOVER | TROUBLE_FLUSH | TROUBLE_STEP | TROUBLE_REDEFINE | TROUBLE_REFUND)
 
 enum load_kind {
@@ -92,6 +94,7 @@ enum load_kind {
     LOAD_STEADY, /* hot keys below their limits */
     LOAD_WEIGHTS,
     LOAD_LONG, /* limits of a minute to a day, with permits left all the time */
+    LOAD_LATE, /* one key at its limit; its bucket fills in a second or less */
     LOAD_HOARD /* instances build up leases and spend them together at the last moment, or at the end of windows */
 };
 
@@ -184,6 +187,7 @@ struct instance {
     int64_t resumes_us;                        /* true time at which its pause ends */
     int64_t count;                             /* the number of instances that it assumes */
     bool is_cold;                              /* its outages begin without permits */
+    bool is_once;                              /* what it admits in several outages does not add up */
     int64_t weight;                            /* of its part of the load */
     bool falls_back;                           /* the fallback gave its last answers */
     bool has_fallen_back;                      /* at any time */
@@ -223,6 +227,7 @@ struct sim {
     size_t trace_next;
 
     int limit_count, key_count;
+    bool all_once; /* all instances have outage_once */
     struct sim_limit limits[SIM_LIMITS];
     struct instance *instances[SIM_INSTANCES]; /* those alive */
     int count, made;
@@ -278,6 +283,8 @@ struct run_result sim_end(struct sim *sim);
 int matrix(void);
 /* Print it for regular loads over long and short periods, sim_loads.c; a part of it, or all. */
 int loads(bool all);
+/* Print what outages of some instances admit beyond the limit, sim_late.c. */
+int late(void);
 /* Print rows for 1, 2, 5, 10, ... and at last `most` instances, sim_scale.c; 1 to SIM_INSTANCES. */
 int scale(int most);
 

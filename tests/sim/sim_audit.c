@@ -87,6 +87,14 @@ static bool is_settlement(const struct asked *asked)
     return asked->verb == WEIR_TAKE && asked->cost == 0 && asked->spread == 1;
 }
 
+/* The same, for permits whose debt has drained in the fallback: core/outage/arrears.c. */
+static bool is_for_arrears(const struct asked *asked)
+{
+    const int64_t size = asked->plan.size;
+    return asked->verb == WEIR_TAKE && asked->cost == 0 &&
+           asked->spread == (size <= 2 ? size : min_of(15, (size - 1) | 1));
+}
+
 static int64_t granted_by(const struct asked *asked, const struct weir_decision *decision)
 {
     return (decision->allowed ? asked->cost : 0) + decision->ahead;
@@ -140,7 +148,8 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
     if (asked->verb != WEIR_TAKE)
         return;
     struct holding *holding = &instance->holdings[asked->limit][asked->key];
-    if (is_settlement(asked)) {
+    const bool settles = is_settlement(asked) || is_for_arrears(asked);
+    if (settles) {
         holding->left = decision->remaining;
         holding->leased = granted_left(holding);
         holding->unpaid = max_of(0, holding->unpaid - decision->ahead);
@@ -148,7 +157,7 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
     }
     const int64_t granted = granted_by(asked, decision);
     holding->flying -= granted;
-    if (granted > 0 && !is_settlement(asked))
+    if (granted > 0 && !settles)
         grant_add(sim, holding,
                   &(struct grant){ .asked_us = asked_us,
                                    .left = granted,

@@ -171,6 +171,6 @@ void load_start(struct sim *sim)
         else
             events_add(sim, sim->now_us + random_in(sim, 0, 1000), NULL, stream_asks, stream);
     }
-    if (sim->scenario->load == LOAD_MIXED || sim->scenario->load == LOAD_WEIGHTS)
+    if (sim->scenario->load == LOAD_MIXED || sim->scenario->load == LOAD_WEIGHTS || sim->scenario->load == LOAD_LATE)
         events_add(sim, sim->now_us, NULL, load_moves, NULL);
 }

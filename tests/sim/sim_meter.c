@@ -8,6 +8,9 @@
  *     fallback   each instance's uses without the store: its share; each outage starts cold           H10, H11
  *     total      all uses: size + over_max + what instances without the store have not settled yet    H10, H11, H13
  *
+ *     all        all uses, nothing forgiven: size + over_max + the most that each instance's share yields in one
+ *                outage, with outage_once                                                            H10, H11
+ *
  * `owed` is all that an instance's fallback admitted and has not settled. When the store decides for the instance
  * again, only two things are forgiven: what drained in the fallback since (`debt` is the rest), and what the store
  * had no room for. What the fallback admitted after a settlement had been sent stays owed.
@@ -59,6 +62,8 @@ void lone_outage(struct meter *meter, const struct record *record)
         lone->before = lone_debt(meter, lone);
     lone->count = record->count;
     const int64_t size = share_size(meter, record->count);
+    lone->since_us = record->at_us;
+    lone->left = (record->left / record->count + 1) * meter->period;
     lone->level = lone->cold = max_of(0, size - (record->left / record->count + 1) * meter->period);
     meter->stale += (record->stale / record->count + 1) * meter->period - lone->stale;
     lone->stale = (record->stale / record->count + 1) * meter->period;
@@ -99,6 +104,19 @@ int64_t lone_settle(struct meter *meter, const struct record *record)
     return forgiven;
 }
 
+/* ---- Outages that count as one ---- */
+
+/* Note what an instance's share yields in this outage, in units, if that is more than in any outage before. The outage
+ * may have begun a timeout before the audit knew, and permits are whole. */
+static void late_take(struct meter *meter, const struct record *record)
+{
+    struct lone *lone = &meter->lones[record->instance];
+    const int64_t lasted_us = record->at_us - lone->since_us + meter->sim->timeout_us;
+    const int64_t yields = lone->left + meter->rate * lasted_us / record->count + 2 * meter->period;
+    meter->late += max_of(0, yields - lone->most);
+    lone->most = max_of(lone->most, yields);
+}
+
 /* ---- Buckets ---- */
 
 /* A level drains down to 0. */
@@ -122,6 +140,7 @@ static void bucket_drain(struct meter *meter, const struct record *record)
     meter->store = drop(meter->store, drained);
     meter->total = drop(meter->total, drained);
     meter->beyond = drop(meter->beyond, drained);
+    meter->all = drop(meter->all, drained);
 }
 
 /* Forget what the store lost. Below 0: it is leased, and will be used. */
@@ -159,6 +178,7 @@ static void bucket_take(struct meter *meter, const struct record *record)
     case RECORD_USE:
         meter->store += record->amount * meter->period;
         meter->total += record->amount * meter->period;
+        meter->all += record->amount * meter->period;
         if (policy->algorithm == WEIR_TOKEN_BUCKET &&
             meter->store > bucket_size(meter) + over_max(meter) + meter->beyond)
             over(meter, policy->refill == WEIR_INTERVAL ? "H5" : "H1", record->at_us, meter->store,
@@ -171,7 +191,9 @@ static void bucket_take(struct meter *meter, const struct record *record)
         break;
     case RECORD_FALLBACK:
         meter->total += record->amount * meter->period;
+        meter->all += record->amount * meter->period;
         lone_take(meter, record);
+        late_take(meter, record);
         break;
     case RECORD_OUTAGE: lone_outage(meter, record); break;
     case RECORD_SETTLED:
@@ -198,6 +220,9 @@ static void bucket_take(struct meter *meter, const struct record *record)
                          meter->was_stale + meter->beyond;
     if (policy->algorithm == WEIR_TOKEN_BUCKET && policy->refill == WEIR_GREEDY && meter->total > most)
         over(meter, "H10: all together", record->at_us, meter->total, most);
+    const int64_t late_most = bucket_size(meter) + over_max(meter) + meter->late;
+    if (meter->sim->scenario->troubles & TROUBLE_LATE && meter->all > late_most)
+        over(meter, "H10: all together, late ones included", record->at_us, meter->all, late_most);
 }
 
 /* ---- Leaky buckets ---- */

@@ -11,6 +11,8 @@ struct lone {
     int64_t before;      /* of them, units from earlier outages that had not drained when the next began */
     int64_t stale;       /* units: of what it believes to be left, its part that is not */
     int64_t last_us, outage_us, count;
+    int64_t left, since_us, most; /* of the outage that lasts: its share of what was left, in units, and when it began;
+                                     the most that its share yielded in one outage */
 };
 
 struct meter {
@@ -20,6 +22,7 @@ struct meter {
     int64_t period, size, rate;
     int64_t last_us;
     int64_t store, total; /* units */
+    int64_t all, late;    /* a meter that forgets nothing; `most` of all instances; units */
     int64_t owed;         /* of all instances, permits */
     int64_t stale; /* of all instances in an outage, units; and of those that have settled, while it may matter */
     int64_t was_stale;

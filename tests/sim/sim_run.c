@@ -19,6 +19,7 @@ const struct scenario scenarios[] = {
     { "slow", TROUBLE_SLOW, LOAD_MIXED, "a store that stands still now and then" },
     { "outage", TROUBLE_OUTAGE, LOAD_MIXED, "a store that nobody reaches" },
     { "partition", TROUBLE_PARTITION, LOAD_MIXED, "a store that some do not reach" },
+    { "late", TROUBLE_LATE, LOAD_LATE, "a store that some do not reach, again and again; outages count as one" },
     { "day", TROUBLE_OUTAGE, LOAD_LONG, "outages that are short beside a limit's period" },
     { "flap", TROUBLE_FLAP, LOAD_MIXED, "many outages" },
     { "failover", TROUBLE_FAILOVER, LOAD_MIXED, "lost writes" },
@@ -94,18 +95,22 @@ static void limit_draw(struct sim *sim, struct sim_limit *limit, int number)
 {
     static const int64_t periods_us[] = { 100000, 500000, WEIR_SECOND, 2 * WEIR_SECOND };
     static const int64_t long_us[] = { WEIR_MINUTE, WEIR_HOUR, WEIR_DAY };
-    const bool is_long = sim->scenario->load == LOAD_LONG;
+    const bool is_long = sim->scenario->load == LOAD_LONG, is_late = sim->scenario->load == LOAD_LATE;
     struct weir_policy policy = { .period_us = is_long ? long_us[random_in(sim, 0, 2)]
                                                        : periods_us[random_in(sim, 0, 3)] };
     const int64_t rate_most = is_long ? RATE_MOST / 10 : RATE_MOST, second = policy.period_us / WEIR_SECOND;
     policy.limit = random_size(sim, is_long ? second : 4, policy.period_us * rate_most / WEIR_SECOND);
-    switch (sim->scenario->troubles & TROUBLE_CANARY ? 4 : random_in(sim, 0, 6)) {
+    switch (sim->scenario->troubles & TROUBLE_CANARY ? 4 : is_late ? 7 : random_in(sim, 0, 6)) {
     case 0:
     case 1: break;
     case 2: policy.refill = WEIR_INTERVAL; break;
     case 3: policy.algorithm = WEIR_FIXED_WINDOW; break;
     case 4: policy.algorithm = WEIR_SLIDING_WINDOW; break;
     case 5: policy.algorithm = WEIR_LEAKY_BUCKET; break;
+    case 7:
+        policy = (struct weir_policy){ .limit = random_in(sim, 10, 60), .period_us = WEIR_SECOND };
+        policy.burst = random_in(sim, 4, policy.limit);
+        break;
     default: policy.burst = random_size(sim, 4, 4000);
     }
     const bool can_align = policy.refill == WEIR_INTERVAL || policy.algorithm == WEIR_FIXED_WINDOW;
@@ -117,6 +122,8 @@ static void limit_draw(struct sim *sim, struct sim_limit *limit, int number)
     if (policy.algorithm == WEIR_TOKEN_BUCKET && random_chance(sim, 200))
         policy.debt = random_in(sim, 1, policy.limit);
     *limit = (struct sim_limit){ .policy = policy, .demand_permille = random_size(sim, 250, 8000) };
+    if (is_late)
+        limit->demand_permille = random_in(sim, 1000, 4000);
     if (sim->scenario->load == LOAD_STEADY)
         limit->demand_permille = random_in(sim, 200, 500);
     snprintf(limit->name, sizeof limit->name, "limit%d", number);
@@ -141,6 +148,7 @@ static void draw(struct sim *sim)
         .max = random_chance(sim, 200) ? random_in(sim, 1, 50) : WEIR_MAX_PERMITS,
         .strict = random_chance(sim, 200),
     };
+    sim->all_once = troubles & TROUBLE_LATE || sim->seed % 5 == 0;
     sim->drift_max_ppm = troubles & TROUBLE_DRIFT ? 200 : 0;
     sim->up_min_us = random_in(sim, 20, 1000);
     sim->down_min_us = random_in(sim, 20, 1000);
@@ -149,9 +157,11 @@ static void draw(struct sim *sim)
     sim->timeout_us = 8 * (sim->up_max_us + sim->down_max_us) + random_in(sim, 1000, 80000);
     sim->limit_count = (int)random_in(sim, 1, SIM_LIMITS);
     sim->key_count = (int)random_in(sim, 1, SIM_KEYS);
+    if (troubles & TROUBLE_LATE)
+        sim->limit_count = sim->key_count = 1;
     for (int i = 0; i < sim->limit_count; i++)
         limit_draw(sim, &sim->limits[i], i);
-    const int64_t count = random_size(sim, 1, troubles & TROUBLE_ELASTIC ? 12 : SIM_DRAWN);
+    const int64_t count = random_size(sim, 1, troubles & (TROUBLE_ELASTIC | TROUBLE_LATE) ? 12 : SIM_DRAWN);
     for (int64_t i = 0; i < count; i++)
         instance_make(sim);
     instances_recount(sim);

@@ -94,6 +94,21 @@ static void partition(struct sim *sim, void *what)
     events_add(sim, next_us(sim, 4), NULL, partition, what);
 }
 
+/* Cut some instances off, or all, for up to three seconds; soon after, do it again. */
+static void cut_again(struct sim *sim, void *what)
+{
+    if (is_healed(sim))
+        return;
+    const bool refuses = random_chance(sim, 500);
+    const int64_t cuts = random_in(sim, 1, sim->count);
+    for (int64_t i = 0; i < cuts; i++)
+        if (!sim->instances[i]->remote->is_cut)
+            remote_cut(sim, sim->instances[i]->remote, refuses);
+    const int64_t end_us = sim->now_us + random_in(sim, WEIR_SECOND / 10, 3 * WEIR_SECOND);
+    events_add(sim, end_us, NULL, mend_all, NULL);
+    events_add(sim, end_us + random_in(sim, WEIR_SECOND / 10, WEIR_SECOND), NULL, cut_again, what);
+}
+
 /* ---- A store that forgets, pauses, or has its clock set ---- */
 
 static void snapshot_lost(struct sim *sim, void *what)
@@ -230,10 +245,10 @@ void troubles_start(struct sim *sim)
         int times;
         void (*run)(struct sim *sim, void *what);
     } kinds[] = {
-        { TROUBLE_OUTAGE, 3, outage },     { TROUBLE_FLAP, 30, flap },        { TROUBLE_PARTITION, 4, partition },
-        { TROUBLE_FAILOVER, 3, failover }, { TROUBLE_FLUSH, 3, flush },       { TROUBLE_STEP, 4, step },
-        { TROUBLE_SLOW, 4, stand },        { TROUBLE_ELASTIC, 8, elastic },   { TROUBLE_PAUSE, 6, pause_one },
-        { TROUBLE_REDEFINE, 4, redefine }, { TROUBLE_REFUND, 10, give_back },
+        { TROUBLE_LATE, 20, cut_again },     { TROUBLE_OUTAGE, 3, outage },     { TROUBLE_FLAP, 30, flap },
+        { TROUBLE_PARTITION, 4, partition }, { TROUBLE_FAILOVER, 3, failover }, { TROUBLE_FLUSH, 3, flush },
+        { TROUBLE_STEP, 4, step },           { TROUBLE_SLOW, 4, stand },        { TROUBLE_ELASTIC, 8, elastic },
+        { TROUBLE_PAUSE, 6, pause_one },     { TROUBLE_REDEFINE, 4, redefine }, { TROUBLE_REFUND, 10, give_back },
     };
     const unsigned troubles = sim->scenario->troubles;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)

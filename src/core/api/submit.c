@@ -14,6 +14,7 @@
 #include "core/api/group.h"
 #include "core/api/reserve.h"
 #include "core/ground/cancel.h"
+#include "core/outage/arrears.h"
 #include "core/outage/returns_kept.h"
 #include "core/outage/settle.h"
 
@@ -127,7 +128,8 @@ static int submit(struct weir *limiter, struct weir_op *op)
         op->opaque[OP_LIMITER] = (uint64_t)(uintptr_t)limiter;
         op->done = op_answered;
         op->request.limit = request.limit; /* the key's override, if it has one: the backend reads the op */
-        if ((request.verb == WEIR_TAKE || request.verb == WEIR_RENEW) && settle_is_due(limiter))
+        const bool is_due = settle_is_due(limiter) || arrears_any(limiter, &request, 1);
+        if ((request.verb == WEIR_TAKE || request.verb == WEIR_RENEW) && is_due)
             result = settle_submit(limiter, &request, deadline, op_settled, op);
         if (result == SETTLE_BUSY && request.verb == WEIR_RENEW) /* it cannot be denied for that */
             result = WEIR_ETIME;

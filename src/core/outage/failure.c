@@ -10,6 +10,7 @@
 #include "core/ground/arith.h"
 #include "core/limiter/own_ops.h"
 #include "core/limiter/request.h"
+#include "core/outage/arrears.h"
 #include "core/outage/outage_span.h"
 #include "core/outage/returns_kept.h"
 #include "core/outage/settle.h"
@@ -30,8 +31,12 @@ int failure_init(struct weir *limiter, const struct weir_options *options)
     const bool knows = limiter->fallback && !options->outage_cold;
     if (knows)
         limiter->outage->known = calloc(1, sizeof *limiter->outage->known);
-    if ((!knows || limiter->outage->known) && settle_init(limiter) == WEIR_OK)
+    const bool once = limiter->fallback && limiter->backend->ops->shared && options->outage_once;
+    if (once)
+        limiter->outage->arrears = calloc(1, sizeof *limiter->outage->arrears);
+    if ((!knows || limiter->outage->known) && (!once || limiter->outage->arrears) && settle_init(limiter) == WEIR_OK)
         return WEIR_OK;
+    free(limiter->outage->arrears);
     free(limiter->outage->known);
     free(limiter->outage);
     return WEIR_ENOMEM;
@@ -41,6 +46,7 @@ void failure_free(struct weir *limiter)
 {
     returns_drop(limiter);
     settle_free(limiter);
+    free(limiter->outage->arrears);
     free(limiter->outage->known);
     free(limiter->outage);
 }
@@ -100,7 +106,8 @@ static int decide_local(struct weir *limiter, int failure, struct weir_backend_r
         const uint64_t word = outage_enter(limiter, &request->key, request->now_us, failure);
         request->cold_since_us = outage_since_us(word);
         request->cold_left = outage_left(limiter, request);
-        owes = owes || (request->verb != WEIR_CHARGE && settle_owes(limiter, request));
+        owes = owes ||
+               (request->verb != WEIR_CHARGE && (settle_owes(limiter, request) || arrears_forbid(limiter, request)));
         request->limit_id = request->limit->id | outage_number(word) << OUTAGE_TAG_BIT;
         request->plan_version = plan_cell_version(&request->limit->local_plan);
     }
@@ -230,7 +237,7 @@ static int decide_one_by_one(struct weir *limiter, struct weir_backend_request *
 int failure_decide(struct weir *limiter, struct weir_backend_request *requests, size_t n, bool all, int64_t deadline_us,
                    struct weir_decision *out)
 {
-    const bool is_due = settle_is_due(limiter);
+    const bool is_due = settle_is_due(limiter) || arrears_any(limiter, requests, n);
     const bool is_calm = !is_due &&
                          !(atomic_load_explicit(&limiter->outage->word, memory_order_relaxed) & OUTAGE_LASTS);
     int error = WEIR_OK;
@@ -255,7 +262,7 @@ int failure_decide(struct weir *limiter, struct weir_backend_request *requests, 
             outage_note_left(limiter, requests, n, out);
         return WEIR_OK;
     }
-    if (!error && requests[0].verb == WEIR_RESET && settle_is_due(limiter))
+    if (!error && requests[0].verb == WEIR_RESET && (is_due || settle_is_due(limiter)))
         settle_forgive(limiter, &requests[0]);
     return failure_answer(limiter, error, requests, n, all, out);
 }

@@ -16,20 +16,21 @@ struct kept_returns {
 
 /* (a) atomic, (s) settle.mutex, (c) constant */
 struct outage {
-    _Atomic uint64_t word;         /* (a) readers, (s) writers: outage.c */
-    _Atomic int64_t failed_us;     /* (a) the last failure, on CLOCK_MONOTONIC */
-    _Atomic int64_t begun_us;      /* (a) when the last outage began, on CLOCK_MONOTONIC */
-    _Atomic int64_t logged_us;     /* (a) when an outage was last logged, on CLOCK_MONOTONIC */
-    int64_t open_for_us;           /* (c) with WEIR_FAIL_OPEN: how long all outages may admit; 0: no end */
-    int64_t retry_us;              /* (c) longest retry_after_us of a denial during an outage */
-    _Atomic int64_t open_spent_us; /* (a) readers, (s) writers: how much of that was spent when the outage began */
-    int64_t over_us;               /* (s) when the last outage ended */
-    uint32_t answered;             /* (s) count of outages that an answer has ended; it wraps */
-    uint32_t begun_answered;       /* (s) that count when the last outage began */
-    atomic_bool is_split;          /* (a) the last outage continues one that no answer has ended */
-    struct known *known;           /* (c) what was left of keys; NULL: outages begin without permits */
-    struct settle settle;          /* what is owed */
-    struct kept_returns kept;      /* what is to be given back */
+    _Atomic uint64_t word;           /* (a) readers, (s) writers: outage.c */
+    _Atomic int64_t failed_us;       /* (a) the last failure, on CLOCK_MONOTONIC */
+    _Atomic int64_t begun_us;        /* (a) when the last outage began, on CLOCK_MONOTONIC */
+    _Atomic int64_t logged_us;       /* (a) when an outage was last logged, on CLOCK_MONOTONIC */
+    int64_t open_for_us;             /* (c) with WEIR_FAIL_OPEN: how long all outages may admit; 0: no end */
+    int64_t retry_us;                /* (c) longest retry_after_us of a denial during an outage */
+    _Atomic int64_t open_spent_us;   /* (a) readers, (s) writers: how much of that was spent when the outage began */
+    int64_t over_us;                 /* (s) when the last outage ended */
+    uint32_t answered;               /* (s) count of outages that an answer has ended; it wraps */
+    _Atomic uint32_t begun_answered; /* (a) readers, (s) writers: that count when the last outage began */
+    atomic_bool is_split;            /* (a) the last outage continues one that no answer has ended */
+    struct known *known;             /* (c) what was left of keys; NULL: outages begin without permits */
+    struct arrears *arrears;         /* (c) what no charge has paid; NULL: not options.outage_once */
+    struct settle settle;            /* what is owed */
+    struct kept_returns kept;        /* what is to be given back */
 };
 
 /* An outage, as its requests to the fallback and its record name it. */

@@ -17,6 +17,7 @@
 #include "core/algorithm/algorithm.h"
 #include "core/ground/arith.h"
 #include "core/limiter/own_ops.h"
+#include "core/outage/arrears.h"
 
 #include <stdlib.h>
 
@@ -67,6 +68,7 @@ void settle_begin_in_child(struct weir *limiter) UNCHECKED
         }
     }
     settle_chain_drop(&settle->chain);
+    arrears_clear(limiter);
     atomic_store(&settle->count, 0);
     atomic_store(&settle->given_up_count, 0);
     atomic_store(&settle->admitted, 0);
@@ -203,6 +205,7 @@ bool settle_admitted(struct weir *limiter, const struct weir_backend_request *re
     const bool by_own_time = ahead_us > WEIR_CLOCK_SLACK_US || ahead_us < -WEIR_CLOCK_SLACK_US;
     if (by_own_time)
         atomic_store(&settle->own_time_us, request->now_us);
+    arrears_note(limiter, request);
     atomic_fetch_add(&settle->admitted, record.admitted);
     if (!atomic_load(&settle->owes))
         atomic_store(&settle->owes, true);
@@ -370,4 +373,5 @@ void settle_forgive(struct weir *limiter, const struct weir_backend_request *of)
     const struct settle_debt debt = settle_assess(limiter, of);
     for (size_t i = 0; i < debt.count; i++)
         settle_pay(limiter, of, &debt.parts[i], debt.parts[i].permits);
+    arrears_pay(limiter, of, arrears_of(limiter, of));
 }

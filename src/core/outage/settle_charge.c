@@ -10,6 +10,7 @@
 #include "core/ground/cancel.h"
 #include "core/limiter/request.h"
 #include "core/limiter/same_key.h"
+#include "core/outage/arrears.h"
 #include "core/outage/outage_span.h"
 
 #include <errno.h>
@@ -82,7 +83,8 @@ enum settle_claim settle_claim(struct weir *limiter, const struct weir_backend_r
                                bool wakes_chain, uint64_t since, struct settlement **out)
 {
     struct weir_plan plan;
-    if (settle_assess(limiter, of).permits == 0)
+    const bool owes = settle_assess(limiter, of).permits > 0;
+    if (!owes && arrears_of(limiter, of) == 0)
         return SETTLE_NOTHING;
     if (key_is_out_of_reach(limiter, &of->key))
         return SETTLE_OUT_OF_REACH;
@@ -92,7 +94,9 @@ enum settle_claim settle_claim(struct weir *limiter, const struct weir_backend_r
     enum settle_claim claim = SETTLE_CLAIMED;
     lock_take(&limiter->outage->settle.mutex);
     struct settlement **link = settlement_find(limiter, of);
-    if (*link) {
+    if (*link && !owes) {
+        claim = SETTLE_NOTHING; /* arrears hold up no request */
+    } else if (*link) {
         claim = (*link)->owner == owner ? SETTLE_MINE : SETTLE_BY_OTHERS;
         (*link)->wakes_chain = (*link)->wakes_chain || wakes_chain;
     } else if (found_no_room(limiter, of, since)) {
@@ -105,7 +109,8 @@ enum settle_claim settle_claim(struct weir *limiter, const struct weir_backend_r
         settlement->debt = settle_assess(limiter, of);
         plan_cell_read(&of->limit->plan, &plan);
         settlement->charge.ahead = min_of(settlement->debt.permits, plan.size);
-        if (settlement->debt.permits == 0) { /* another thread was faster */
+        if (settlement->debt.permits == 0 && !arrears_charge(limiter, &settlement->charge)) {
+            /* another thread was faster, or arrears must wait */
             settlement_release(limiter, settlement, true, false);
             claim = SETTLE_NOTHING;
         }
@@ -123,6 +128,7 @@ static void settlement_end(struct weir *limiter, struct settlement *settlement, 
     const bool is_refused = error == WEIR_ESTATE; /* the store has no state to charge */
     struct settle_debt *debt = &settlement->debt;
     int64_t paid = error == WEIR_OK ? decision->ahead : is_refused ? debt->permits : 0;
+    arrears_pay(limiter, &settlement->charge, is_refused ? arrears_of(limiter, &settlement->charge) : paid);
     const bool has_paid = paid > 0, is_settled = has_paid && paid >= settlement->charge.ahead;
     stats_add(&limiter->stats, is_refused ? STATS_UNSETTLED : STATS_SETTLED, (uint64_t)paid);
     if (error == WEIR_OK)

@@ -1,0 +1,124 @@
+/* arrears.c - permits that a fallback admitted and that Redis has not been charged for: see arrears.h. */
+#include "core/outage/arrears.h"
+
+#include "core/ground/arith.h"
+
+#define PERMITS_BITS 31
+#define OUTAGE_BITS 15
+#define OTHER_BITS (PERMITS_BITS + OUTAGE_BITS)
+#define PERMITS_MOST ((INT64_C(1) << PERMITS_BITS) - 1)
+
+#define TRY_EVERY_US 100000
+#define SPREAD_MOST 15 /* odd: no lease has such a spread but 1, which eases tests */
+
+struct noted {
+    uint32_t outage; /* outage->begun_answered, its lower bits */
+    int64_t permits;
+};
+
+static _Atomic uint64_t *slot_of(const struct weir *limiter, uint64_t hash)
+{
+    return &limiter->outage->arrears->slots[hash % ARREARS_SLOTS];
+}
+
+static struct noted noted_in(uint64_t word, uint64_t hash)
+{
+    if (word >> OTHER_BITS != hash >> OTHER_BITS)
+        return (struct noted){ 0, 0 };
+    return (struct noted){ (uint32_t)(word >> PERMITS_BITS) & ((1 << OUTAGE_BITS) - 1),
+                           (int64_t)(word & PERMITS_MOST) };
+}
+
+static uint64_t word_of(struct noted noted, uint64_t hash)
+{
+    if (noted.permits == 0)
+        return 0;
+    return hash >> OTHER_BITS << OTHER_BITS | (uint64_t)noted.outage << PERMITS_BITS | (uint64_t)noted.permits;
+}
+
+static struct noted noted_read(const struct weir *limiter, uint64_t hash)
+{
+    return noted_in(atomic_load_explicit(slot_of(limiter, hash), memory_order_relaxed), hash);
+}
+
+static uint32_t outage_now(const struct weir *limiter)
+{
+    return atomic_load_explicit(&limiter->outage->begun_answered, memory_order_relaxed) & ((1 << OUTAGE_BITS) - 1);
+}
+
+int64_t arrears_of(const struct weir *limiter, const struct weir_backend_request *request)
+{
+    return limiter->outage->arrears ? noted_read(limiter, request->hash).permits : 0;
+}
+
+/* Change what is noted of a key. Permits that it already has keep their outage. */
+static void arrears_add(struct weir *limiter, uint64_t hash, int64_t permits)
+{
+    _Atomic uint64_t *slot = slot_of(limiter, hash);
+    uint64_t word = atomic_load_explicit(slot, memory_order_relaxed), changed;
+    do {
+        struct noted noted = noted_in(word, hash);
+        if (noted.permits == 0 && permits < 0)
+            return;
+        if (noted.permits == 0)
+            noted.outage = outage_now(limiter);
+        noted.permits = max_of(0, min_of(noted.permits + permits, PERMITS_MOST));
+        changed = word_of(noted, hash);
+    } while (!atomic_compare_exchange_weak_explicit(slot, &word, changed, memory_order_relaxed, memory_order_relaxed));
+}
+
+void arrears_note(struct weir *limiter, const struct weir_backend_request *request)
+{
+    struct weir_plan plan;
+    if (!limiter->outage->arrears)
+        return;
+    plan_cell_read(&request->limit->plan, &plan);
+    if (plan.algorithm != WEIR_FIXED_WINDOW && plan.algorithm != WEIR_SLIDING_WINDOW)
+        arrears_add(limiter, request->hash, request->cost);
+}
+
+bool arrears_forbid(const struct weir *limiter, const struct weir_backend_request *request)
+{
+    struct weir_plan plan;
+    if (!limiter->outage->arrears)
+        return false;
+    const struct noted noted = noted_read(limiter, request->hash);
+    if (noted.permits == 0 || noted.outage == outage_now(limiter))
+        return false;
+    plan_cell_read(&request->limit->local_plan, &plan);
+    const int64_t lasted_us = max_of(0, request->now_us - request->cold_since_us);
+    const int64_t made = mul_capped(lasted_us / plan.tick_us, plan.p) / plan.q;
+    return noted.permits + request->cost > made;
+}
+
+void arrears_pay(struct weir *limiter, const struct weir_backend_request *of, int64_t permits)
+{
+    if (limiter->outage->arrears && permits > 0)
+        arrears_add(limiter, of->hash, -permits);
+}
+
+void arrears_clear(struct weir *limiter)
+{
+    struct arrears *arrears = limiter->outage->arrears;
+    for (size_t i = 0; arrears && i < ARREARS_SLOTS; i++)
+        atomic_store_explicit(&arrears->slots[i], 0, memory_order_relaxed);
+}
+
+bool arrears_charge(struct weir *limiter, struct weir_backend_request *charge)
+{
+    struct weir_plan plan;
+    const int64_t permits = arrears_of(limiter, charge);
+    if (permits == 0)
+        return false;
+    _Atomic int64_t *tried_us = &limiter->outage->arrears->tried_us[charge->hash / ARREARS_SLOTS % ARREARS_TRIES];
+    int64_t last_us = atomic_load_explicit(tried_us, memory_order_relaxed);
+    const int64_t now_us = clock_monotonic_us();
+    if ((last_us > 0 && now_us - last_us < TRY_EVERY_US) ||
+        !atomic_compare_exchange_strong_explicit(tried_us, &last_us, now_us, memory_order_relaxed,
+                                                 memory_order_relaxed))
+        return false;
+    plan_cell_read(&charge->limit->plan, &plan);
+    charge->ahead = min_of(permits, plan.size);
+    charge->spread = (uint16_t)(plan.size <= 2 ? plan.size : min_of(SPREAD_MOST, (plan.size - 1) | 1));
+    return true;
+}

@@ -1,0 +1,56 @@
+/* arrears.h - remembers of which keys the fallback admitted permits that Redis has not been charged for, with
+ * options.outage_once. docs/design/outages.md has the rule and its bound.
+ *
+ * A debt (settle.h) shrinks while the key's bucket drains in the fallback. If other instances kept the key in use in
+ * Redis all that time, nothing drained there for it. So all permits that a bucket's fallback admitted are noted here,
+ * and only a charge removes them. Until they are charged, the outages of a key count as one: in the next outage it gets
+ * no more than what that one makes beyond them.
+ *
+ * Keys share slots by their hash. A slot is one word, so it needs no lock: 18 other bits of the hash, 15 of the
+ * outage, 31 of permits. A key that takes another one's slot ends what was noted of that one.
+ */
+#ifndef CORE_OUTAGE_ARREARS_H
+#define CORE_OUTAGE_ARREARS_H
+
+#include "core/outage/outage.h"
+
+#define ARREARS_SLOTS 16384 /* 128 KiB */
+#define ARREARS_TRIES 64    /* a power of two */
+
+/* All (a) */
+struct arrears {
+    _Atomic uint64_t slots[ARREARS_SLOTS];
+    _Atomic int64_t tried_us[ARREARS_TRIES]; /* the last charge, on CLOCK_MONOTONIC, by the hash of the key */
+};
+
+/* Return the permits noted of a request's key; 0 without outage_once. Never blocks. */
+int64_t arrears_of(const struct weir *limiter, const struct weir_backend_request *request);
+
+/* True if any of the requests' keys has some. */
+static inline bool arrears_any(const struct weir *limiter, const struct weir_backend_request *requests, size_t n)
+{
+    for (size_t i = 0; limiter->outage->arrears && i < n; i++)
+        if (arrears_of(limiter, &requests[i]) > 0)
+            return true;
+    return false;
+}
+
+/* Note what the fallback has admitted with a request. Windows forget their permits by themselves: nothing is noted. */
+void arrears_note(struct weir *limiter, const struct weir_backend_request *request);
+
+/* True if the fallback must deny a request, because of what is noted of its key from an outage that an answer has
+ * ended. The request's cold_since_us is that of the outage that lasts. */
+bool arrears_forbid(const struct weir *limiter, const struct weir_backend_request *request);
+
+/* `permits` of a key have been charged, or are given up. */
+void arrears_pay(struct weir *limiter, const struct weir_backend_request *of, int64_t permits);
+
+/* Forget all. No other thread uses them. */
+void arrears_clear(struct weir *limiter);
+
+/* Make a charge for a key without debts one for its arrears, unless a charge for them was made a moment ago or, by
+ * chance, of another key. It takes only a small part of what Redis has left, so that it denies the key nothing. Return
+ * false, with `charge` untouched, if it is not to be made. */
+bool arrears_charge(struct weir *limiter, struct weir_backend_request *charge);
+
+#endif

@@ -1,0 +1,135 @@
+/* test_arrears.c - with outage_once, permits of several outages do not add up, though they drain in the fallback. */
+#include "settle_place.h"
+
+#include "core/limiter/request.h"
+#include "core/outage/arrears.h"
+
+#include <time.h>
+
+/* A bucket that fills in two seconds. */
+static const char *const two = "token_bucket limit=1 period=1s burst=2";
+
+/* Return what is noted of a key. */
+static int64_t noted(struct place *place, const char *key)
+{
+    const struct weir_backend_request of = backend_request(place->limit, weir_key_text(key), 1, now_us, WEIR_TAKE);
+    return arrears_of(place->limiter, &of);
+}
+
+/* End the last outage, cut the cable, take a permit a second for as long, and mend it. Return how many permits there
+ * were. */
+static int64_t outage_of(struct place *place, const char *key, int seconds)
+{
+    int64_t admitted = 0;
+    must(try_in(place, "c", 1).source == WEIR_BY_BACKEND, "the last outage is over");
+    cable_set(&place->cable, CABLE_CUT);
+    must(!try_in(place, key, 1).allowed, "it begins cold");
+    for (int i = 0; i < seconds; i++) {
+        now_us += WEIR_SECOND;
+        admitted += try_in(place, key, 1).allowed;
+    }
+    cable_set(&place->cable, CABLE_WELL);
+    return admitted;
+}
+
+/* Ask once more, after the pause between two charges of arrears. */
+static struct weir_decision try_later(struct place *place, const char *key)
+{
+    nanosleep(&(struct timespec){ .tv_nsec = 110000000 }, NULL);
+    return try_in(place, key, 1);
+}
+
+TEST(a_key_in_use_elsewhere_gets_nothing_in_outages_no_longer_than_the_first, 30)
+{
+    PLACE(place, LAZY, OPTIONS(.outage_once = true), two);
+    OTHER(other);
+    place_join(&other, &place->remote, OPTIONS(.rank = 0), two);
+    must(try_in(&other, "a", 2).allowed, "it is in use");
+    ck_assert_int_eq(outage_of(place, "a", 10), 10);
+    for (int flap = 0; flap < 20; flap++) {
+        for (int i = 0; i < 5; i++) {
+            now_us += WEIR_SECOND;
+            try_in(&other, "a", 1);
+            try_in(place, "b", 1);
+        }
+        ck_assert_int_eq(outage_of(place, "a", 10), 0);
+    }
+    ck_assert_int_ge(outage_of(place, "b", 10), 9); /* a key without arrears */
+    ck_assert_int_le(outage_of(place, "a", 14), 14 - 10 + 1);
+}
+
+TEST(without_the_option_each_outage_admits_anew, 30)
+{
+    PLACE(place, LAZY, NULL, two);
+    ck_assert_int_eq(outage_of(place, "a", 10), 10);
+    now_us += 10 * WEIR_SECOND;
+    ck_assert_int_ge(outage_of(place, "a", 10), 9);
+    ck_assert_int_eq(noted(place, "a"), 0);
+}
+
+TEST(arrears_are_paid_from_room_and_deny_nothing, 30)
+{
+    PLACE(place, LAZY, OPTIONS(.outage_once = true), "token_bucket limit=10 period=1s burst=30");
+    ck_assert_int_eq(outage_of(place, "a", 8), 8);
+    must(noted(place, "a") == 8, "all of it is noted");
+    now_us += WEIR_HOUR;
+    for (int64_t left = 8; left > 0; left -= 2) { /* a fifteenth of 30 */
+        const struct weir_decision decision = try_later(place, "a");
+        ck_assert(decision.allowed && decision.source == WEIR_BY_BACKEND);
+        ck_assert_int_eq(decision.remaining, 30 - 2 - 1);
+        ck_assert_int_eq(noted(place, "a"), left - 2);
+        now_us += WEIR_HOUR;
+    }
+    ck_assert_int_eq(try_later(place, "a").remaining, 29);
+    ck_assert_int_eq(place->remote.charged, 8);
+    ck_assert_int_eq(outage_of(place, "a", 8), 8);
+}
+
+TEST(a_key_at_its_limit_pays_nothing, 30)
+{
+    PLACE(place, LAZY, OPTIONS(.outage_once = true), "token_bucket limit=10 period=1s burst=30");
+    ck_assert_int_eq(outage_of(place, "a", 8), 8);
+    now_us += WEIR_HOUR;
+    must(try_in(place, "a", 20).allowed, "it leaves fewer than 15");
+    const int64_t before = noted(place, "a");
+    ck_assert(try_later(place, "a").allowed);
+    ck_assert_int_eq(noted(place, "a"), before);
+}
+
+TEST(debts_are_paid_first_and_count_once, 30)
+{
+    PLACE(place, LAZY, OPTIONS(.outage_once = true), ten);
+    outage_admits(place, "a", 4 * WEIR_SECOND, 4);
+    ck_assert_int_eq(noted(place, "a"), 4);
+    cable_set(&place->cable, CABLE_WELL);
+    ck_assert_int_eq(try_in(place, "a", 1).remaining, 10 - 4 - 1);
+    ck_assert_int_eq(noted(place, "a"), 0);
+}
+
+TEST(windows_have_no_arrears_and_a_reset_ends_them, 30)
+{
+    static const char *const policies[] = { "fixed_window limit=2 period=1s", "sliding_window limit=2 period=1s" };
+    for (int i = 0; i < 2; i++) {
+        PLACE(place, LAZY, OPTIONS(.outage_once = true), policies[i]);
+        ck_assert_int_gt(outage_of(place, "a", 10), 0);
+        ck_assert_int_eq(noted(place, "a"), 0);
+    }
+    PLACE(place, LAZY, OPTIONS(.outage_once = true), two);
+    ck_assert_int_eq(outage_of(place, "a", 10), 10);
+    must(noted(place, "a") == 10, "all of it is noted");
+    must_succeed(weir_reset(place->limit, weir_key_text("a")));
+    ck_assert_int_eq(noted(place, "a"), 0);
+}
+
+TEST(a_submitted_request_pays_too, 30)
+{
+    PLACE(place, EAGER, OPTIONS(.outage_once = true), "token_bucket limit=10 period=1s burst=30");
+    struct asked asked = { .done = 0 };
+    ck_assert_int_eq(outage_of(place, "a", 8), 8);
+    now_us += WEIR_HOUR;
+    const int64_t before = noted(place, "a");
+    nanosleep(&(struct timespec){ .tv_nsec = 110000000 }, NULL);
+    submit_in(place, "a", &asked);
+    ck_assert(asked.op.decision.allowed);
+    ck_assert_int_lt(noted(place, "a"), before);
+}

@@ -1,0 +1,157 @@
+/* test_faults_late.c - processes that are cut off from Redis again and again, while others are not: fault H11 of
+ * tests/tools/faults.conf.
+ *
+ * Four processes ask for far more than the limit. Two of them reach Redis through a proxy that closes its door. With
+ * outage_once, these two add their share of one outage, however many outages there are. An outage lasts until both
+ * have had enough answers without Redis, and ends when both have had one from Redis: the test measures how long that
+ * took. The excess is taken from the times of the calls alone, so it is real.
+ */
+#include "redis_place.h"
+
+#include "core/ground/clock.h"
+#include "envelope.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    PROCESSES = 4,
+    LATE = 2,
+    RATE = 50,
+    BURST = 10, /* refills in a fifth of a second */
+    CUTS = 4,
+    DENIALS = 150, /* without Redis, before a cut ends: about three quarters of a second */
+    FIRST = 6,     /* permits that each process takes without Redis in the first cut */
+    ADMITS_MOST = 100000,
+    FILES_MOST = 256,
+    PATIENT_US = 10 * 1000 * 1000 /* so that a busy machine causes no fault */
+};
+
+struct seat {
+    _Atomic int by_redis, denied_alone, admitted_alone, count;
+    struct admit admits[ADMITS_MOST];
+};
+
+struct table {
+    atomic_bool stop;
+    struct seat seats[PROCESSES];
+};
+
+static void sit(const struct weir_options *options, struct table *table, struct seat *seat)
+{
+    char policy[64];
+    LIMITER(limiter, options);
+    snprintf(policy, sizeof policy, "token_bucket limit=%d period=1s burst=%d", RATE, BURST);
+    weir_limit *limit = limit_of(limiter, "late", policy);
+    while (!atomic_load(&table->stop) && atomic_load(&seat->count) < ADMITS_MOST) {
+        const int64_t start_us = clock_monotonic_us();
+        const struct weir_decision decision = taken(limit, "key", 1);
+        const int place = atomic_load(&seat->count);
+        if (decision.allowed) {
+            seat->admits[place] = (struct admit){ start_us, clock_monotonic_us(), 1 };
+            atomic_store(&seat->count, place + 1);
+        }
+        if (decision.source == WEIR_BY_FALLBACK)
+            atomic_fetch_add(decision.allowed ? &seat->admitted_alone : &seat->denied_alone, 1);
+        else
+            atomic_fetch_add(&seat->by_redis, 1);
+        sleep_us(5000);
+    }
+}
+
+static pid_t seat_start(struct place *place, struct table *table, int rank)
+{
+    struct weir_options options = place_options(place, PATIENT_US);
+    fflush(NULL);
+    const pid_t pid = fork();
+    must(pid >= 0, "a process");
+    if (pid > 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (int fd = STDERR_FILENO + 1; fd < FILES_MOST; fd++)
+        close(fd); /* while a copy of the proxy's listener is open, its door cannot close */
+    options.redis_url = rank < LATE ? place->proxy_url : place->server.url;
+    options.on_failure = WEIR_FAIL_LOCAL;
+    options.outage_cold = options.outage_once = true;
+    options.instances = PROCESSES;
+    options.rank = rank;
+    options.log = NULL;
+    options.quiet = true;
+    sit(&options, table, &table->seats[rank]);
+    _exit(0);
+}
+
+/* Wait until a counter of each late process has grown by `by`. */
+static void await_each(struct table *table, size_t counter, int by)
+{
+    int before[LATE];
+    for (int i = 0; i < LATE; i++)
+        before[i] = atomic_load((_Atomic int *)(void *)((char *)&table->seats[i] + counter));
+    for (int i = 0; i < LATE; i++)
+        while (atomic_load((_Atomic int *)(void *)((char *)&table->seats[i] + counter)) < before[i] + by)
+            sleep_us(1000);
+}
+
+/* Cut the late processes off and let them return. Return how long that took. */
+static int64_t cut(struct place *place, struct table *table, bool is_first)
+{
+    const int64_t began_us = clock_monotonic_us();
+    fproxy_door(place->proxy, FPROXY_REFUSE);
+    fproxy_cut(place->proxy, true);
+    if (is_first)
+        await_each(table, offsetof(struct seat, admitted_alone), FIRST);
+    await_each(table, offsetof(struct seat, denied_alone), DENIALS);
+    fproxy_door(place->proxy, FPROXY_OPEN);
+    await_each(table, offsetof(struct seat, by_redis), 20);
+    return clock_monotonic_us() - began_us;
+}
+
+/* Return the highest level of an unlimited meter over all that was admitted. */
+static double burst_of(const struct table *table)
+{
+    size_t n = 0;
+    struct admit *admits = calloc((size_t)PROCESSES * ADMITS_MOST, sizeof *admits);
+    must(admits != NULL, "memory");
+    for (int i = 0; i < PROCESSES; i++)
+        for (int k = 0; k < atomic_load(&table->seats[i].count); k++)
+            admits[n++] = table->seats[i].admits[k];
+    const double burst = envelope_burst(admits, n, RATE, WEIR_SECOND);
+    free(admits);
+    return burst;
+}
+
+TEST(instances_that_are_cut_off_again_and_again_add_their_share_of_one_outage, 120)
+{
+    PLACE(place, true, NULL);
+    struct table *table = mmap(NULL, sizeof *table, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t pids[PROCESSES];
+    int64_t longest_us = 0;
+    int status;
+    must(table != MAP_FAILED, "memory");
+    for (int i = 0; i < PROCESSES; i++)
+        pids[i] = seat_start(&place, table, i);
+    await_each(table, offsetof(struct seat, by_redis), 20);
+    for (int i = 0; i < CUTS; i++) {
+        const int64_t lasted_us = cut(&place, table, i == 0);
+        longest_us = lasted_us > longest_us ? lasted_us : longest_us;
+    }
+    atomic_store(&table->stop, true);
+    for (int i = 0; i < PROCESSES; i++)
+        must(waitpid(pids[i], &status, 0) == pids[i] && status == 0, "a process that ends well");
+
+    const double burst = burst_of(table);
+    const double one = (double)longest_us / WEIR_SECOND * RATE * LATE / PROCESSES;
+    printf("%d cuts of %.2f s at most: %.1f permits at once, of %d and %.1f in one outage\n", CUTS,
+           (double)longest_us / WEIR_SECOND, burst, BURST, one);
+    ck_assert_int_ge(atomic_load(&table->seats[0].admitted_alone), FIRST);
+    ck_assert(burst >= BURST);
+    ck_assert(burst <= BURST + one + 1);
+    munmap(table, sizeof *table);
+    asker_close(&place.asker);
+}

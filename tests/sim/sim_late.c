@@ -1,0 +1,114 @@
+/* sim_late.c - what outages of some instances, one after the other, admit beyond the limit: the figures of
+ * docs/design/outages.md. 20 permits a second, bursts of 20, four instances that ask for twice the rate together. */
+#include "core/policy/plan.h"
+#include "sim.h"
+
+#include <stdlib.h>
+
+enum { RATE = 20, INSTANCES = 4, BETWEEN_US = 1500000, ASK_EVERY_US = 25000, ONE_MORE = 2 };
+
+static const struct scenario late_scenario = { "late", 0, LOAD_LATE, "" };
+
+static const struct late_case {
+    int cut, times; /* instances that are cut off */
+    int64_t for_us;
+} late_cases[] = { { 2, 8, 2 * WEIR_SECOND }, { 2, 20, 10 * WEIR_SECOND }, { INSTANCES, 20, 10 * WEIR_SECOND } };
+
+struct cutting {
+    const struct late_case *made;
+    int left, next;
+};
+
+static void late_asks(struct sim *sim, void *what)
+{
+    struct cutting *cutting = what;
+    if (sim->now_us >= sim->heal_us)
+        return;
+    instance_ask(sim, sim->instances[cutting->next], 0, 0, 1, false);
+    cutting->next = (cutting->next + 1) % INSTANCES;
+    events_add(sim, sim->now_us + ASK_EVERY_US, NULL, late_asks, what);
+}
+
+static void late_cuts(struct sim *sim, void *what);
+
+static void late_mends(struct sim *sim, void *what)
+{
+    struct cutting *cutting = what;
+    for (int i = 0; i < cutting->made->cut; i++)
+        remote_mend(sim, sim->instances[i]->remote);
+    events_add(sim, sim->now_us + BETWEEN_US, NULL, late_cuts, what);
+}
+
+static void late_cuts(struct sim *sim, void *what)
+{
+    struct cutting *cutting = what;
+    if (cutting->left-- == 0)
+        return;
+    for (int i = 0; i < cutting->made->cut; i++)
+        remote_cut(sim, sim->instances[i]->remote, true);
+    events_add(sim, sim->now_us + cutting->made->for_us, NULL, late_mends, what);
+}
+
+/* Return the most that was admitted in any stretch beyond the burst and the rate, in permits, rounded up. */
+static int64_t late_excess(const struct sim *sim)
+{
+    const struct audit_track *track = sim->tracks[0][0];
+    int64_t level = 0, highest = 0, last_us = SIM_EPOCH_US;
+    for (size_t i = 0; i < track->count; i++) { /* in the order of the answers, some of which are a trip late */
+        const struct record *record = &track->records[i];
+        if (record->kind != RECORD_USE && record->kind != RECORD_FALLBACK)
+            continue;
+        level = max_of(0, level - max_of(0, record->at_us - last_us) * RATE) + record->amount * WEIR_SECOND;
+        last_us = max_of(last_us, record->at_us);
+        highest = max_of(highest, level);
+    }
+    return max_of(0, div_up(highest, WEIR_SECOND) - RATE);
+}
+
+/* Print one row. True if a promise was broken. */
+static bool late_run(const struct late_case *made, bool once)
+{
+    const struct run_settings settings = { .tells = true, .asks = 1 };
+    struct sim *sim = sim_make(&late_scenario, 1, &settings);
+    struct cutting cutting = { .made = made, .left = made->times };
+    const struct weir_policy policy = { .limit = RATE, .period_us = WEIR_SECOND };
+    sim->leases = (struct lease_rules){
+        .life_us = WEIR_MAX_PERIOD_US, .excess = 5, .denial_us = 2 * WEIR_SECOND, .max = WEIR_MAX_PERMITS
+    };
+    sim->timeout_us = 50000;
+    sim->up_min_us = sim->down_min_us = 150;
+    sim->up_max_us = sim->down_max_us = 400;
+    sim->limit_count = sim->key_count = 1;
+    sim->limits[0] = (struct sim_limit){ .policy = policy, .name = "limit0", .rate_limit = RATE };
+    if (plan_make(&policy, &share_whole, &sim->limits[0].plan, (struct message){ NULL, 0 }) != WEIR_OK)
+        abort();
+    sim->limits[0].size = sim->limits[0].plan.size;
+    sim->all_once = once;
+    for (int i = 0; i < INSTANCES; i++)
+        instance_make(sim);
+    instances_recount(sim);
+    audit_start(sim);
+    sim->heal_us = sim->now_us + made->times * (made->for_us + BETWEEN_US);
+    events_add(sim, sim->now_us, NULL, late_asks, &cutting);
+    events_add(sim, sim->now_us + BETWEEN_US, NULL, late_cuts, &cutting);
+    while (!sim->failed && events_step(sim, sim->heal_us + WEIR_SECOND))
+        ;
+    const int64_t over = late_excess(sim), one = RATE * made->for_us / WEIR_SECOND * made->cut / INSTANCES;
+    const int64_t most = made->cut == INSTANCES ? sim->limits[0].over_max : one + sim->limits[0].over_max + ONE_MORE;
+    const struct run_result result = sim_end(sim);
+    const bool is_kept = over <= most && (made->cut == INSTANCES || result.used >= result.ideal);
+    printf("%d of %d cut off %2d times for %2d s, outage_once %-3s: %4lld over, of %lld; %lld admitted, ideally %lld\n",
+           made->cut, INSTANCES, made->times, (int)(made->for_us / WEIR_SECOND), once ? "on" : "off", (long long)over,
+           (long long)most, (long long)result.used, (long long)result.ideal);
+    return !result.good || (once && !is_kept);
+}
+
+int late(void)
+{
+    bool is_broken = false;
+    for (size_t i = 0; i < sizeof late_cases / sizeof *late_cases; i++) {
+        is_broken = late_run(&late_cases[i], false) || is_broken;
+        is_broken = late_run(&late_cases[i], true) || is_broken;
+    }
+    return is_broken;
+}
