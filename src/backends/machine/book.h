@@ -7,12 +7,14 @@
  * A process decides by its own copy of a rule, which it makes once and checks: what is damaged in the file later does
  * no harm. For each limit and override it remembers the number of the rule in force, by the version of the plan.
  *
- * Rules are forgotten when the table is full: with all stripes locked, those that no key names. The file's rules_turn
- * then rises. A thread that has a stripe's lock compares it with the turn at which it looked up its rule's number.
+ * Rules are forgotten when the table is full: with all stripes and latches locked, those that no key names. The file's rules_turn
+ * then rises. A thread that has a stripe's lock or a latch compares it with the turn at which it looked up its rule's
+ * number.
  *
  * Locks, outer first:
  *
  *     stripes, in the order of their numbers
+ *     latches of these stripes, in any order; or one latch, see latch.h
  *     book->mutex           this process's copies
  *     header->rules_lock    which rules the file has
  */
@@ -71,10 +73,11 @@ const struct page *book_greedy(struct book *book, struct weir_limit *limit, uint
 uint32_t book_number_of(struct book *book, const struct weir_backend_request *request, const struct weir_plan *plan,
                         const struct weir_plan *former);
 
-/* Return the copy of a rule, or NULL: there is no such rule. The caller holds a stripe's lock. */
+/* Return the copy of a rule, or NULL: there is no such rule. The caller holds a stripe's lock; or it compares the turn with
+ * that of the number, once it has a latch. */
 const struct page *book_page(struct book *book, uint32_t number);
 
-/* Return the file's turn; the caller holds a stripe's lock. */
+/* Return the file's turn; the caller holds a stripe's lock or a latch. */
 static inline uint64_t book_file_turn(const struct book *book)
 {
     return atomic_load_explicit(&file_header(book->file)->rules_turn, memory_order_relaxed);

@@ -4,7 +4,7 @@
  * longer than there are cells, and a further cell must name the first one of its key. So a damaged stripe is noticed
  * and repaired (repair.c), never followed out of its bounds.
  *
- * The caller holds the stripe's lock.
+ * The caller holds the latch of the key's bucket, and the stripe's lock for a change.
  */
 #ifndef BACKENDS_MACHINE_CELLS_H
 #define BACKENDS_MACHINE_CELLS_H

@@ -1,5 +1,5 @@
-/* decide.c - decides for one key: under its latch if it is there, otherwise under its stripe's lock, and by on_full if it
- * finds no room.
+/* decide.c - decides for one key: the short way (short.c), or else under its stripe's lock; and by on_full if the key finds
+ * no room.
  *
  * The first admitted request of a key adds it; a denied one leaves no trace. The key goes when nothing in it is used
  * any more. */
@@ -127,43 +127,6 @@ int machine_lost(struct machine *machine)
     return WEIR_EIO;
 }
 
-static inline struct visit decide_begin(struct machine *machine, const struct weir_backend_request *request)
-{
-    const uint32_t bucket = bucket_of(&machine->shape, request->hash);
-    return (struct visit){ .machine = machine,
-                           .stripe = machine_stripe_of(machine, request->hash),
-                           .limit = &request->limit->secret,
-                           .request = request,
-                           .now_us = request->now_us,
-                           .len = request->key.len,
-                           .bucket = bucket,
-                           .latches = latch_set(bucket) };
-}
-
-/* Decide under a latch alone. False: that is not enough, or not to be had soon; nothing changed then. */
-static bool decide_short(struct machine *machine, const struct weir_backend_request *request, struct weir_decision *out)
-{
-    struct visit visit = decide_begin(machine, request);
-    struct machine_latch *latch = latch_of(visit.stripe, visit.bucket);
-    uint64_t turn;
-    bool is_done = false;
-    visit.is_short = true;
-    machine_fetch(machine, visit.stripe, visit.bucket);
-    visit.number = book_number(&machine->book, request, &turn);
-    visit.plan = visit.number ? book_page(&machine->book, visit.number) : NULL;
-    if (__builtin_expect(!visit.plan, 0))
-        return false;
-    if (visit.plan->own_words > MACHINE_CELL_CONTENT)
-        machine_fetch_second(machine, visit.stripe, visit.bucket);
-    if (__builtin_expect(!lock_try(&machine->file, &latch->lock), 0) && !lock_soon(&machine->file, &latch->lock))
-        return false;
-    if (__builtin_expect(book_file_turn(&machine->book) == turn, 1))
-        is_done = visit_find(&visit) == WEIR_OK && visit.first && visit.page == visit.plan &&
-                  visit_decide(&visit, out) == WEIR_OK;
-    lock_leave(&latch->lock);
-    return is_done;
-}
-
 /* Decide under the stripe's lock, which the caller has. */
 static int decide_inside(struct visit *visit, struct weir_decision *out, struct end *end)
 {
@@ -178,9 +141,15 @@ static int decide_inside(struct visit *visit, struct weir_decision *out, struct 
 static int decide_locked(struct machine *machine, const struct weir_backend_request *request, bool is_overflow,
                          struct weir_decision *out, struct end *end)
 {
-    struct visit visit = decide_begin(machine, request);
-    struct machine_stripe *stripe = visit.stripe;
-    visit.is_overflow = is_overflow;
+    struct machine_stripe *stripe = machine_stripe_of(machine, request->hash);
+    struct visit visit = { .machine = machine,
+                           .stripe = stripe,
+                           .limit = &request->limit->secret,
+                           .request = request,
+                           .now_us = request->now_us,
+                           .len = request->key.len,
+                           .is_overflow = is_overflow,
+                           .latches = latch_set(bucket_of(&machine->shape, request->hash)) };
     for (int repairs = 0;;) {
         uint64_t turn;
         visit.number = book_number(&machine->book, request, &turn);
@@ -286,7 +255,7 @@ __attribute__((noinline)) static int decide_without_rule(struct machine *machine
 int machine_decide_one(struct machine *machine, const struct weir_backend_request *request, struct weir_decision *out)
 {
     struct end end = { .soonest_us = 0 };
-    if (request->verb != WEIR_RESET && decide_short(machine, request, out))
+    if (__builtin_expect(machine_decide_short(machine, request, out), 1))
         return WEIR_OK;
     int error = decide_locked(machine, request, false, out, &end);
     if (__builtin_expect(error || end.room == ROOM_OK, 1))

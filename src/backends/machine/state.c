@@ -132,110 +132,14 @@ __attribute__((noinline)) static int decide_with_former(struct visit *visit, str
     return visit_write(visit, state, former);
 }
 
-/* True if a request asks for nothing but what state_decide() does. */
-static inline bool is_plain(const struct weir_backend_request *request)
-{
-    return request->verb <= WEIR_PEEK && request->ahead == 0 && !request->reservation;
-}
-
-/* Decide by any state that takes more than MACHINE_SMALL_WORDS. */
-__attribute__((noinline)) static int decide_large(struct visit *visit, struct weir_decision *out)
+int visit_decide(struct visit *visit, struct weir_decision *out)
 {
     int64_t state[STATE_MAX_WORDS];
     const struct weir_backend_request *request = visit->request;
+    if (visit->page->former)
+        return decide_with_former(visit, out);
     const int error = visit_read(visit, state);
     if (error || !state_decide_request(&visit->page->text.plan, state, request->now_us, request->verb, request, out))
         return error;
     return out->reset_after_us == 0 ? visit_remove(visit) : visit_write(visit, state, NULL);
-}
-
-#define PAIR_FIRST MACHINE_CELL_CONTENT      /* words of a state that fill its first cell */
-#define PAIR_MOST (2 * MACHINE_CELL_CONTENT) /* in both */
-
-/* Copy words of counts from a place on, and return the sum of these. Adding them up afterwards would be slow: wider loads
- * than the stores of the copy have to wait until these are done. */
-static inline uint64_t pair_copy(const struct machine_stripe *stripe, uint64_t at, int64_t *state, size_t words)
-{
-    uint64_t sum = 0;
-    for (size_t i = 0; i < words; i++) {
-        const uint64_t word = stripe_load(stripe, at + i);
-        state[i] = (int64_t)word;
-        sum += state_counts(word);
-    }
-    return sum;
-}
-
-/* True if the words from a place on are those of a state. */
-static inline bool pair_is(const struct machine_stripe *stripe, uint64_t at, const int64_t *state, size_t words)
-{
-    uint64_t differs = 0;
-    for (size_t i = 0; i < words; i++)
-        differs |= stripe_load(stripe, at + i) ^ (uint64_t)state[i];
-    return differs == 0;
-}
-
-/* Write a state that may have changed. Most changes are in the first cell alone, and the latch's journal holds them. */
-static inline int pair_write(struct visit *visit, uint64_t first_at, uint64_t second_at, const int64_t *state,
-                             size_t words)
-{
-    struct machine_stripe *stripe = visit->stripe;
-    size_t from = 0, to = PAIR_FIRST;
-    if (!pair_is(stripe, second_at, state + PAIR_FIRST, words - PAIR_FIRST))
-        return visit->is_short ? VISIT_LONG : visit_write(visit, state, NULL);
-    while (from < to && pair_is(stripe, first_at + from, state + from, 1))
-        from++;
-    while (from < to && pair_is(stripe, first_at + to - 1, state + to - 1, 1))
-        to--;
-    if (from < to)
-        latch_write(stripe, latch_of(stripe, visit->bucket), first_at + from, state + from, to - from);
-    return WEIR_OK;
-}
-
-/* Do what decide_large() does for a plain request and a key whose second cell is known: without walking. */
-__attribute__((noinline)) static int decide_pair(struct visit *visit, struct weir_decision *out)
-{
-    const struct machine_shape *shape = &visit->machine->shape;
-    const struct page *page = visit->page;
-    const struct weir_backend_request *request = visit->request;
-    const size_t words = page->own_words, rest = words - PAIR_FIRST;
-    const uint64_t first_at = cell_at(shape, visit->first) + MACHINE_CELL_HEAD;
-    const uint64_t second_at = cell_at(shape, visit->second) + MACHINE_CELL_HEAD;
-    int64_t state[PAIR_MOST];
-    assert(words >= PAIR_FIRST && words <= PAIR_MOST);
-    state[0] = (int64_t)stripe_load(visit->stripe, first_at);
-    uint64_t sum = pair_copy(visit->stripe, first_at + 1, state + 1, PAIR_FIRST - 1);
-    sum += pair_copy(visit->stripe, second_at, state + PAIR_FIRST, rest);
-    if (!state_is_large(page->top, page->last_anchor, state[0], sum))
-        return visit->is_short ? VISIT_LONG : decide_large(visit, out);
-    if (!sliding_window_decide(&page->text.plan, state, request->now_us, request->cost, request->verb, out))
-        return WEIR_OK;
-    if (out->reset_after_us == 0)
-        return visit->is_short ? VISIT_LONG : visit_remove(visit);
-    return pair_write(visit, first_at, second_at, state, words);
-}
-
-int visit_decide(struct visit *visit, struct weir_decision *out)
-{
-    const struct page *page = visit->page;
-    const struct weir_backend_request *request = visit->request;
-    if (page->former)
-        return visit->is_short ? VISIT_LONG : decide_with_former(visit, out);
-    if (page->own_words != MACHINE_SMALL_WORDS && visit->second != 0 && is_plain(request))
-        return decide_pair(visit, out);
-    if (page->own_words != MACHINE_SMALL_WORDS)
-        return visit->is_short ? VISIT_LONG : decide_large(visit, out);
-    const uint64_t at = cell_at(&visit->machine->shape, visit->first) + MACHINE_CELL_HEAD;
-    int64_t state[MACHINE_SMALL_WORDS] = { (int64_t)stripe_load(visit->stripe, at),
-                                           (int64_t)stripe_load(visit->stripe, at + 1) };
-    const int error = __builtin_expect(state_is_small(page->top, page->last_anchor, state), 1) ? WEIR_OK
-                      : visit->is_short                                                        ? VISIT_LONG
-                                        : visit_read(visit, state);
-    if (error || !(__builtin_expect(is_plain(request), 1)
-                       ? state_decide(&page->text.plan, state, request->now_us, request->cost, request->verb, out)
-                       : state_decide_request(&page->text.plan, state, request->now_us, request->verb, request, out)))
-        return error;
-    if (out->reset_after_us == 0)
-        return visit->is_short ? VISIT_LONG : visit_remove(visit);
-    latch_write(visit->stripe, latch_of(visit->stripe, visit->bucket), at, state, MACHINE_SMALL_WORDS);
-    return WEIR_OK;
 }

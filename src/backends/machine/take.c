@@ -5,9 +5,7 @@
  * it meets it leaves to machine_decide_one(), which begins again.
  */
 #include "core/limiter/take.h"
-#include "backends/machine/visit.h"
-
-#define TAKE_STEPS 8 /* keys of a bucket to look at */
+#include "backends/machine/short.h"
 
 /* Decide as machine_decide() does. */
 __attribute__((noinline)) static int take_otherwise(struct weir_limit *limit, struct weir_key key, uint64_t hash,
@@ -18,22 +16,6 @@ __attribute__((noinline)) static int take_otherwise(struct weir_limit *limit, st
     fill_request(&request, limit, key, hash, cost, now_us, WEIR_TAKE);
     const int error = backend->ops->decide(backend, &request, 1, false, INT64_MAX, out);
     return error ? error : own_taken(out);
-}
-
-/* Find the state of a key in one cell, whose second word is `same`. 0: it is not there, or not in one cell, or what leads
- * there is damaged. The caller has the bucket's latch. */
-static inline uint64_t take_find(const struct machine_stripe *stripe, const struct machine_shape *shape,
-                                 struct weir_key key, uint32_t bucket, uint64_t same)
-{
-    uint32_t cell = bucket_first(stripe, shape, bucket);
-    for (int steps = 0; steps < TAKE_STEPS && cell_exists(shape, cell); steps++) {
-        const uint64_t at = cell_at(shape, cell);
-        if (stripe_load(stripe, at + 1) == same &&
-            cell_has_key(stripe, at + MACHINE_CELL_HEAD + MACHINE_SMALL_WORDS, key))
-            return at + MACHINE_CELL_HEAD;
-        cell = word_low(stripe_load(stripe, at));
-    }
-    return 0;
 }
 
 /* Take from the state at a place. False: it is damaged, or the key would be idle; nothing changed then. */
@@ -70,15 +52,15 @@ static inline int machine_take(struct weir_limit *limit, struct weir_key key, ui
     const struct page *page = book_greedy(&machine->book, limit, &number, &turn);
     if (__builtin_expect(!page || cells_for(MACHINE_SMALL_WORDS, key.len) != 1 || machine->file.fd < 0, 0))
         return take_otherwise(limit, key, hash, cost, now_us, out);
-    if (__builtin_expect(!lock_try(&machine->file, &latch->lock), 0) && !lock_soon(&machine->file, &latch->lock))
+    if (__builtin_expect(!short_enter(&machine->file, latch), 0))
         return take_otherwise(limit, key, hash, cost, now_us, out);
     struct level level;
     bool allowed = false, is_done = false;
     if (__builtin_expect(book_file_turn(&machine->book) == turn, 1)) {
-        const uint64_t at = take_find(stripe, &machine->shape, key, bucket, cell_of_key(hash, number, key.len));
+        const uint64_t at = short_find(stripe, &machine->shape, key, bucket, cell_of_key(hash, number, key.len));
         is_done = at != 0 && take_change(stripe, latch, at, page, now_us, cost, &level, &allowed);
     }
-    lock_leave(&latch->lock);
+    short_leave(latch);
     if (__builtin_expect(!is_done, 0))
         return take_otherwise(limit, key, hash, cost, now_us, out);
     if (__builtin_expect(guard_is_lost(machine->file.guard), 0))

@@ -16,20 +16,6 @@ __attribute__((noinline)) static bool visit_has_long_key(const struct visit *vis
     return !*error && walk_has_key(&walk, visit->request->key);
 }
 
-/* The same for a key of two cells, of which the first one holds nothing but states: most sliding windows. */
-static inline bool visit_has_key_in_second(struct visit *visit, uint32_t first, const struct page *page, int *error)
-{
-    const struct machine_shape *shape = &visit->machine->shape;
-    const uint32_t second = cell_after(visit->stripe, shape, first, first);
-    if (second == 0) {
-        *error = WEIR_ESTATE;
-        return false;
-    }
-    const uint64_t at = cell_at(shape, second) + MACHINE_CELL_HEAD + page->words - MACHINE_CELL_CONTENT;
-    visit->second = second;
-    return cell_has_key(visit->stripe, at, visit->request->key);
-}
-
 /* True if the key in `first` is the request's; the rule that its cell names is then in *visit. */
 static inline bool visit_is_at(struct visit *visit, uint32_t first, uint64_t what, int *error)
 {
@@ -45,11 +31,8 @@ static inline bool visit_is_at(struct visit *visit, uint32_t first, uint64_t wha
         return false;
     const uint64_t at = cell_at(&visit->machine->shape, first) + MACHINE_CELL_HEAD + page->words;
     const uint32_t cells = cells_for(page->words, visit->len);
-    visit->second = 0;
     const bool is_here = cells == 1 ? cell_has_key(visit->stripe, at, request->key)
-                         : cells == 2 && page->words >= MACHINE_CELL_CONTENT
-                             ? visit_has_key_in_second(visit, first, page, error)
-                             : visit_has_long_key(visit, first, page, error);
+                                    : visit_has_long_key(visit, first, page, error);
     if (!is_here)
         return false;
     visit->first = first;
@@ -182,7 +165,7 @@ static uint32_t visit_make(struct visit *visit, struct change *change, const str
 static void visit_begins(struct visit *visit, uint32_t first, uint32_t number, const struct page *page)
 {
     visit->first = first;
-    visit->second = visit->before = 0;
+    visit->before = 0;
     visit->rule = number;
     visit->page = page;
 }

@@ -1,4 +1,4 @@
-/* visit.h - the machine backend, and a request's visit to its key under the stripe's lock or a latch.
+/* visit.h - the machine backend, and a request's visit to its key under the stripe's lock.
  *
  * The files build on one another in this order, each on those above it:
  *
@@ -13,6 +13,8 @@
  *     visit.c     finds, reads, writes, adds and removes a key
  *     room.c      drops idle keys, and rules that no key names
  *     state.c     what a key's states decide; another plan of its limit
+ *     short.c     decides for a key that is there, under its latch alone
+ *     take.c      the same for the commonest request
  *     decide.c    decides for one key
  *     all.c       decides for a group: all or nothing
  *     machine.c   the vtable
@@ -65,7 +67,6 @@ struct visit {
     size_t len; /* of the key */
     uint32_t bucket;
     uint32_t first, before; /* the key's first cell, and that of the key before it in the bucket; 0: none */
-    uint32_t second;        /* of a key with two cells, if the first one holds nothing but states. 0: not known */
     uint32_t rule;          /* the key's */
     const struct page *page;
     const struct hash_secret *limit; /* of the limit's hashes. NULL: a sweep, which has no use for these */
@@ -73,12 +74,8 @@ struct visit {
     uint32_t number;         /* the request's rule */
     const struct page *plan; /* its page */
     bool is_overflow;        /* the request is for the key that keys without room share */
-    bool is_short;           /* the caller has the key's latch, but not the stripe's lock */
-    uint32_t latches;        /* of the stripe, that the caller has */
+    uint32_t latches;        /* of the stripe, that the caller has: that of the key is one */
 };
-
-/* What a visit with is_short set returns, instead of WEIR_OK or an error, if it needs the stripe's lock: nothing changed. */
-#define VISIT_LONG 1
 
 static inline struct machine_stripe *machine_stripe(const struct machine *machine, uint64_t number)
 {
@@ -184,8 +181,7 @@ int visit_carry(struct visit *visit, enum room *room);
 /* Peek at a key that may be under another plan, as if it had been carried over. */
 int visit_peek(struct visit *visit, struct weir_decision *out);
 
-/* Decide by the plan that the key is under. The key may be gone then. Returns VISIT_LONG if the key must go, or more
- * changes than a latch's journal holds. */
+/* Decide by the plan that the key is under. The key may be gone then. */
 int visit_decide(struct visit *visit, struct weir_decision *out);
 
 /* Decide for a key that is not there; leaves its state in `state`. */
@@ -198,6 +194,12 @@ struct weir_backend_request machine_overflow_request(const struct weir_backend_r
                                                      uint64_t key[MACHINE_SHARED_KEY_WORDS]);
 void machine_deny_full(const struct weir_backend_request *request, int64_t soonest_us, struct weir_decision *out);
 int machine_decide_one(struct machine *machine, const struct weir_backend_request *request, struct weir_decision *out);
+
+/* ---- short.c ---- */
+
+/* Decide the short way, see short.h. False: it is not for this request, or its latch is taken; nothing changed then. */
+bool machine_decide_short(struct machine *machine, const struct weir_backend_request *request,
+                          struct weir_decision *out);
 
 /* Return how often damage was found so far; log it if that has risen. The caller holds no lock. */
 uint64_t machine_damages(const struct machine *machine);
