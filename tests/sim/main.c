@@ -10,7 +10,7 @@
 
 static const char usage[] =
     "usage: sim [--seeds A..B | --seed N] [--scenario NAME] [--asks N] [--lua] [--trace] [--until-broken]\n"
-    "       sim --matrix | --loads | --loads-all\n"
+    "       sim --matrix | --loads | --loads-all | --late | --calls\n"
     "       sim --scale N\n"
     "       sim --list\n"
     "\n"
@@ -26,6 +26,7 @@ static const char usage[] =
     "  --until-broken    stop at the first broken promise\n"
     "  --matrix          print what is admitted against one ideal bucket, over rates, instances, lives and demands\n"
     "  --loads           print it for regular loads over periods of a second and an hour, for each algorithm\n"
+    "  --calls           print how often the store is asked for 100,000 users of very different demand\n"
     "  --late            print what outages of some instances admit beyond the limit\n"
     "  --scale N         print it for 1, 2, 5, 10, ... N instances, with calls, tab-separated\n"
     "  --loads-all       the same with more periods, instances and demands\n"
@@ -128,6 +129,8 @@ int main(int argc, char **argv)
             return matrix();
         if (strcmp(argv[i], "--loads") == 0 || strcmp(argv[i], "--loads-all") == 0)
             return loads(strcmp(argv[i], "--loads-all") == 0);
+        if (strcmp(argv[i], "--calls") == 0)
+            return calls();
         if (strcmp(argv[i], "--late") == 0)
             return late();
         if (strcmp(argv[i], "--scale") == 0) {

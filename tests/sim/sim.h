@@ -149,10 +149,11 @@ struct remote {
 /* Permits granted to an instance for a key: the audit lets it use these. */
 struct grant {
     int64_t asked_us, left; /* true time */
-    int64_t shift_us;       /* from the store's decision to its arrival */
-    int64_t life_us;        /* after which a greedy bucket's lease shrinks by what the bucket refills */
-    int64_t shrunk;         /* by so much */
-    bool shrinks;           /* after its life, by this plan: a greedy bucket's */
+    int64_t arrived_us;
+    int64_t shift_us; /* from the store's decision to its arrival */
+    int64_t life_us;  /* after which a greedy bucket's lease shrinks by what the bucket refills */
+    int64_t shrunk;   /* by so much */
+    bool shrinks;     /* after its life, by this plan: a greedy bucket's */
     struct weir_plan plan;
     bool is_lease; /* part of it was charged in advance */
 };
@@ -283,6 +284,8 @@ struct run_result sim_end(struct sim *sim);
 int matrix(void);
 /* Print it for regular loads over long and short periods, sim_loads.c; a part of it, or all. */
 int loads(bool all);
+/* Print how often the store is asked for users of different demand, sim_calls.c. */
+int calls(void);
 /* Print what outages of some instances admit beyond the limit, sim_late.c. */
 int late(void);
 /* Print rows for 1, 2, 5, 10, ... and at last `most` instances, sim_scale.c; 1 to SIM_INSTANCES. */

@@ -160,6 +160,7 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
     if (granted > 0 && !settles)
         grant_add(sim, holding,
                   &(struct grant){ .asked_us = asked_us,
+                                   .arrived_us = sim->now_us,
                                    .left = granted,
                                    .shift_us = sim->now_us - sim->executed_us,
                                    .life_us = sim->limits[asked->limit].life_us,
@@ -186,6 +187,10 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
                                                         ? div_up(asked->plan.q, asked->plan.p) * asked->plan.tick_us
                                                         : 0);
     }
+    if (!decision->allowed && asked->cost > 1 && sim->now_us < holding->emptied_until_us) /* it may still count */
+        holding->emptied_until_us = max_of(
+            holding->emptied_until_us,
+            asked_us + max_of(PACE_US, min_of(decision->retry_after_us, sim->leases.denial_us)));
     if (!decision->allowed && decision->retry_after_us != WEIR_NEVER && !is_denied && asked_us > holding->returned_us &&
         (asked->cost == 1 || sim->now_us >= holding->emptied_until_us)) {
         holding->denied_cost = asked->cost;

@@ -26,7 +26,9 @@ static int64_t grant_refilled(const struct sim *sim, struct grant *grant)
     return more;
 }
 
-/* A bucket refills once, however many grants are old. So all of them together shrink by as much as the oldest would
+/* Nothing that has just arrived is tidied away, because its waiter is about to be served with it.
+ *
+ * A bucket refills once, however many grants are old. So all of them together shrink by as much as the oldest would
  * alone. (The holder rounds up, and asked for an older grant that it spends first.) */
 static void grants_tidy(const struct sim *sim, struct holding *holding)
 {
@@ -41,7 +43,8 @@ static void grants_tidy(const struct sim *sim, struct holding *holding)
         const int64_t shrinks = min_of(min_of(refilled[i], most), grant->left);
         grant->left -= shrinks;
         most -= shrinks;
-        if (is_alive(sim, grant) ? grant->is_lease || grant->left > 0 : grant->shrinks && grant->left > 0)
+        if (grant->arrived_us == sim->now_us || is_alive(sim, grant) ? grant->is_lease || grant->left > 0
+                                                                     : grant->shrinks && grant->left > 0)
             holding->grants[kept++] = *grant;
     }
     holding->count = kept;
