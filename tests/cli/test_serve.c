@@ -46,13 +46,22 @@ TEST(limits_answer_as_through_the_api, 10)
     assert_answers(&session, "WEIR.TRY login a\r\n",
                    "*8\r\n:0\r\n:3\r\n:0\r\n:3600000000\r\n:3600000000\r\n:0\r\n:0\r\n:0\r\n");
     assert_answers(&session, "WEIR.RESET login a\r\n", "+OK\r\n");
-    char settle[128], reserved[128];
+    char settle[128], renew[128], reserved[128];
     snprintf(reserved, sizeof reserved,
              "*10\r\n:1\r\n:3\r\n:0\r\n:0\r\n:3600000000\r\n:0\r\n:0\r\n:0\r\n:3\r\n:%" PRId64 "\r\n",
              session.scene.now_us);
     assert_answers(&session, "WEIR.RESERVE login a 3\r\n", reserved);
     snprintf(settle, sizeof settle, "WEIR.SETTLE login a 3 %" PRId64 " 0\r\n", session.scene.now_us);
+    snprintf(renew, sizeof renew, "WEIR.RENEW login a 3 %" PRId64 "\r\n", session.scene.now_us);
+    assert_answers(&session, renew, reserved);
     assert_answers(&session, settle, "+OK\r\n");
+    snprintf(reserved, sizeof reserved,
+             "*10\r\n:1\r\n:3\r\n:2\r\n:0\r\n:3600000000\r\n:0\r\n:0\r\n:0\r\n:1\r\n:%" PRId64 "\r\n",
+             session.scene.now_us);
+    assert_answers(&session, "WEIR.RENEW login r -1 0\r\n", reserved);
+    assert_answers(&session, "WEIR.RENEW login r 4 1\r\n",
+                   "*10\r\n:0\r\n:3\r\n:2\r\n:-1\r\n:3600000000\r\n:0\r\n:0\r\n:0\r\n:-1\r\n:0\r\n");
+    assert_answers(&session, "WEIR.RENEW login r 1 -1\r\n", "-ERR no reservation has these numbers\r\n");
     assert_answers(&session, "WEIR.SETTLE login a 3 x 0\r\n", "-ERR Couldn't parse as integer: x\r\n");
     assert_answers(&session, "WEIR.SETTLE login a -2 1 0\r\n", "-ERR no reservation has these numbers\r\n");
     assert_answers(&session, "WEIR.SETTLE login a 3 1 -1\r\n", "-ERR the cost must be 0 to 1000000000, not -1\r\n");

@@ -112,6 +112,7 @@ void run_reset(struct client *client, const struct resp_command *command);
 void run_charge(struct client *client, const struct resp_command *command);
 void run_reserve(struct client *client, const struct resp_command *command);
 void run_settle(struct client *client, const struct resp_command *command);
+void run_renew(struct client *client, const struct resp_command *command);
 void run_throttle(struct client *client, const struct resp_command *command);
 
 /* Move replies that are ready to the output. */

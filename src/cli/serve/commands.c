@@ -181,6 +181,7 @@ static const struct command commands[] = {
     { "WEIR.CHARGE", 3, 4, false, run_charge, NULL },
     { "WEIR.RESERVE", 3, 4, false, run_reserve, NULL },
     { "WEIR.SETTLE", 6, 6, false, run_settle, NULL },
+    { "WEIR.RENEW", 5, 5, false, run_renew, NULL },
     { "WEIR.STATS", 1, 1, false, run_stats, NULL },
     { "WEIR.TOP", 1, 2, false, run_top, NULL },
     { "PING", 1, 2, false, run_ping, NULL },

@@ -48,7 +48,7 @@ static void put_op(struct output *output, int status, const struct weir_op *op, 
 {
     if (status != WEIR_OK) {
         output_error(output, "%s %s", status == WEIR_ETIME ? "TIMEOUT" : "ERR", weir_strerror(status));
-    } else if (op->verb == WEIR_OP_RESERVE) {
+    } else if (op->verb == WEIR_OP_RESERVE || op->verb == WEIR_OP_RENEW) {
         output_array(output, DECISION_INTEGERS + 2);
         put_integers(output, &op->decision);
         output_integer(output, op->reservation.permits);
@@ -279,7 +279,7 @@ void run_charge(struct client *client, const struct resp_command *command)
         request_make(client, &(struct weir_op){ .request = request, .verb = WEIR_OP_CHARGE }, ANSWER_TRY, NULL);
 }
 
-/* A reservation is two integers more than a decision; WEIR.SETTLE brings them back. */
+/* A reservation is two integers more than a decision; WEIR.SETTLE and WEIR.RENEW bring them back. */
 void run_reserve(struct client *client, const struct resp_command *command)
 {
     struct weir_request request;
@@ -287,32 +287,47 @@ void run_reserve(struct client *client, const struct resp_command *command)
         request_make(client, &(struct weir_op){ .request = request, .verb = WEIR_OP_RESERVE }, ANSWER_TRY, NULL);
 }
 
-/* WEIR.SETTLE limit key permits at actual */
-void run_settle(struct client *client, const struct resp_command *command)
+/* Read "limit key permits at", which WEIR.SETTLE and WEIR.RENEW begin with. False after an error. */
+static bool read_reservation(struct client *client, const struct resp_command *command, struct weir_op *op)
 {
-    struct weir_op op = { .verb = WEIR_OP_SETTLE };
-    struct weir_reservation *reservation = &op.reservation;
-    int64_t actual;
+    struct weir_reservation *reservation = &op->reservation;
     const struct span key = command->words[2];
     if (!word_number(client, command->words[3], &reservation->permits) ||
-        !word_number(client, command->words[4], &reservation->at_us) ||
-        !word_number(client, command->words[5], &actual) || !request_is_good(client, key, 1))
-        return;
+        !word_number(client, command->words[4], &reservation->at_us) || !request_is_good(client, key, 1))
+        return false;
     const bool is_one = reservation->permits >= -1 && reservation->permits <= WEIR_MAX_PERMITS &&
                         reservation->at_us >= 0 && reservation->at_us <= WEIR_MAX_TIME_US;
     if (!is_one) {
         output_error(client_reply(client), "ERR no reservation has these numbers");
-        return;
+        return false;
     }
-    if (actual < 0 || actual > WEIR_MAX_PERMITS) {
+    op->request.key = weir_key(key.data, key.len);
+    op->request.limit = word_limit(client, command->words[1]);
+    return op->request.limit != NULL;
+}
+
+/* WEIR.SETTLE limit key permits at actual */
+void run_settle(struct client *client, const struct resp_command *command)
+{
+    struct weir_op op = { .verb = WEIR_OP_SETTLE };
+    int64_t *actual = &op.request.cost;
+    if (!word_number(client, command->words[5], actual) || !read_reservation(client, command, &op))
+        return;
+    if (*actual < 0 || *actual > WEIR_MAX_PERMITS)
         output_error(client_reply(client), "ERR the cost must be 0 to %lld, not %lld", (long long)WEIR_MAX_PERMITS,
-                     (long long)actual);
-        return;
-    }
-    op.request = (struct weir_request){ .key = weir_key(key.data, key.len), .cost = actual };
-    op.request.limit = word_limit(client, command->words[1]);
-    if (op.request.limit)
+                     (long long)*actual);
+    else
         request_make(client, &op, ANSWER_TRY, NULL);
+}
+
+/* WEIR.RENEW limit key permits at; one without permits takes 1. */
+void run_renew(struct client *client, const struct resp_command *command)
+{
+    struct weir_op op = { .verb = WEIR_OP_RENEW };
+    if (!read_reservation(client, command, &op))
+        return;
+    op.request.cost = op.reservation.permits > 0 ? op.reservation.permits : 1;
+    request_make(client, &op, ANSWER_TRY, NULL);
 }
 
 /* redis-cell's command: CL.THROTTLE key max_burst count period [quantity]; a quantity of 0 only looks. */

@@ -31,6 +31,7 @@ const char SERVE_HELP[] =
     "  WEIR.CHARGE limit key [cost]    charge what has been used already\n"
     "  WEIR.RESERVE limit key [cost]   take permits that WEIR.SETTLE corrects\n"
     "  WEIR.SETTLE limit key permits at actual\n"
+    "  WEIR.RENEW limit key permits at begin the hold of a request in flight anew\n"
     "  WEIR.STATS                      counters in the Prometheus text format\n"
     "  WEIR.TOP [count]                the keys that are denied most\n"
     "\n"
