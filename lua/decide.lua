@@ -110,6 +110,7 @@ for i = 1, keys do
         local again, held = times * cost, used
         if since then
           local added = charged - before
+          if cost > size then cost = size end -- more were never charged to a state of this plan
           --@paste ALGORITHM back
         end
         used = verb == RESET and 0 or math.max(0, used - times * cost * unit)

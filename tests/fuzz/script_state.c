@@ -199,8 +199,8 @@ static int64_t item_by_feed(struct tail *tail, struct subject *subject, bool mor
                                               story.now_us, &decision);
         return decision.allowed ? cost + decision.ahead : 0;
     }
-    if (verb == WEIR_REFUND && choice & 32) /* more than the size was never leased */
-        return return_by_feed(tail, subject, more, choice & 64, min_of(cost, subject->plan->size));
+    if (verb == WEIR_REFUND && choice & 32)
+        return return_by_feed(tail, subject, more, choice & 64, cost);
     if (verb == WEIR_RESET)
         cost = 1;
     const int64_t times = choice >= 160 ? feed_byte(&story.feed) + 1 : 1;

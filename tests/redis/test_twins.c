@@ -125,7 +125,7 @@ static struct item return_by_chance(struct chance *chance, const struct weir_pla
 {
     const int64_t cost = cost_by_chance(chance, plan, WEIR_MAX_PERMITS);
     return (struct item){ .verb = WEIR_REFUND,
-                          .cost = min_of(cost, plan->size), /* more was never charged */
+                          .cost = cost,
                           .times = 1,
                           .since_us = max_of(1, now_us - chance_magnitude(chance, 2 * plan_fill_us(plan, 0))) };
 }

@@ -658,6 +658,21 @@ CONTRACT_TEST(CONTRACT_TIME, settling_gives_back_no_permit_that_has_come_back, 2
     }
 }
 
+CONTRACT_TEST(CONTRACT_TIME, settling_a_reservation_larger_than_the_new_limit_gives_back_no_later_permit, 20)
+{
+    CLOSED_BY(scene_close) struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=1000 period=1000s");
+    scene.now_us = 1700000000 * WEIR_SECOND;
+    const struct weir_reservation large = reserved(limit, "a", 1000, true);
+    scene_define_text(&scene, "limit", "token_bucket limit=10 period=10s");
+    ck_assert(!taken(limit, "a", 1).allowed);
+    scene.now_us += 20 * WEIR_SECOND;
+    ck_assert(taken(limit, "a", 10).allowed);
+    settle(limit, "a", large, 0);
+    ck_assert(!taken(limit, "a", 1).allowed);
+}
+
 CONTRACT_TEST(CONTRACT_TIME, what_was_charged_beyond_the_limit_comes_back_at_its_rate, 20)
 {
     static const struct {

@@ -178,7 +178,7 @@ static void refresh(struct mirror *mirror, const struct weir_plan *plan, int64_t
 static bool refund(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t since_us, int64_t cost,
                    struct weir_decision *out)
 {
-    return since_us > 0 ? state_return(plan, state, now_us, since_us, min_of(cost, plan->size), out)
+    return since_us > 0 ? state_return(plan, state, now_us, since_us, cost, out)
                         : state_decide(plan, state, now_us, cost, WEIR_REFUND, out);
 }
 

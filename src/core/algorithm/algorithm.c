@@ -154,6 +154,7 @@ static int64_t last_edge_us(const struct weir_plan *plan, const int64_t *state, 
 bool state_return(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t since_us, int64_t cost,
                   struct weir_decision *out)
 {
+    cost = min_of(cost, plan->size);
     if (plan->algorithm == WEIR_SLIDING_WINDOW) {
         sliding_window_return(plan, state, now_us, since_us, cost, out);
         return true;

@@ -96,7 +96,7 @@ static void former_give_back(const struct weir_plan *plan, int64_t *former, int6
 {
     struct weir_decision decision;
     if (since_us > 0)
-        state_return(plan, former, now_us, since_us, min_of(permits, plan->size), &decision);
+        state_return(plan, former, now_us, since_us, permits, &decision);
     else
         state_decide(plan, former, now_us, permits, WEIR_REFUND, &decision);
     if (decision.reset_after_us == 0)
