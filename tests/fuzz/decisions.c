@@ -2,7 +2,7 @@
  *
  * The input is a story. It chooses the instance's share, then steps of a few bytes each: define or redefine a limit,
  * perhaps with a former policy, also at the moment when the former use equals the present one; change the share; move
- * the clock, also back; take, peek, refund and reset; groups and batches. Each decision must equal the model's to the
+ * the clock, also back; take, peek, refund, reserve, settle, renew and reset; groups and batches. Each decision must equal the model's to the
  * last byte, and a policy must be refused exactly when the model refuses it.
  */
 #include "fuzz.h"
@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LIMITS = 3, KEYS = 3, EARLIER = 3, REQUESTS = 6, INSTANCES = 6 };
+enum { LIMITS = 3, KEYS = 3, EARLIER = 3, REQUESTS = 6, INSTANCES = 6, HELD = 3 };
 static const char *const key_names[KEYS] = { "a", "another", "{third}" };
 
 struct subject {
@@ -25,6 +25,7 @@ struct subject {
     size_t earlier_count;
     struct model_rule rule;
     struct model_state states[KEYS];
+    struct weir_reservation held[KEYS][HELD]; /* permits above 0: not settled yet */
 };
 
 static struct story {
@@ -184,8 +185,41 @@ static void compare(const struct subject *subject, const char *verb, const struc
     story.last = *actual;
 }
 
+/* Settle a reservation for less, renew it, or make one in its place. */
+static void reservation_verb(struct subject *subject, int key, uint8_t choice)
+{
+    struct weir_reservation *held = &subject->held[key][choice % HELD];
+    struct model_state *state = &subject->states[key];
+    const struct weir_key name = weir_key_text(key_names[key]);
+    const bool has_some = held->permits > 0 && held->at_us > 0, settles = choice & 8 && has_some;
+    const int64_t since_us = held->at_us, cost = has_some ? held->permits : cost_for(subject);
+    struct weir_decision actual, expected;
+    memset(&actual, 0xa5, sizeof actual);
+    if (settles) {
+        const int64_t used = feed_between(&story.feed, 0, cost - 1);
+        fuzz_must(weir_settle(subject->limit, name, held, used) == WEIR_OK, "a reservation is settled");
+        held->permits = 0;
+        model_return(state, &subject->rule, cost - used, since_us, story.now_us, &expected);
+        model_decide(state, &subject->rule, MODEL_PEEK, 1, story.now_us, &expected);
+        fuzz_must(weir_peek(subject->limit, name, 1, &actual) == WEIR_OK, "a peek is decided");
+    } else {
+        if (has_some)
+            model_renew(state, &subject->rule, cost, since_us, story.now_us, &expected);
+        else
+            model_decide(state, &subject->rule, MODEL_TAKE, cost, story.now_us, &expected);
+        fuzz_must(weir_renew(subject->limit, name, cost, &actual, held) == WEIR_OK, "a reservation is made or renewed");
+        fuzz_must(held->permits == (expected.allowed ? cost : -1), "it has what it took");
+        fuzz_must(!expected.allowed || held->at_us == model_noted_us(state, story.now_us), "it knows when");
+    }
+    compare(subject, settles ? "settle" : has_some ? "renew" : "reserve", &actual, &expected);
+}
+
 static void one_verb(struct subject *subject, int key, uint8_t choice)
 {
+    if (choice >= 192) {
+        reservation_verb(subject, key, choice);
+        return;
+    }
     static const enum model_verb verbs[] = { MODEL_TAKE,   MODEL_TAKE,  MODEL_TAKE,  MODEL_PEEK,
                                              MODEL_REFUND, MODEL_RESET, MODEL_CHARGE };
     const enum model_verb verb = verbs[choice % 7];
@@ -308,6 +342,7 @@ static void story_open(const uint8_t *data, size_t size)
         story.subjects[i].earlier_count = 0;
         for (int key = 0; key < KEYS; key++)
             model_state_init(&story.subjects[i].states[key]);
+        memset(story.subjects[i].held, 0, sizeof story.subjects[i].held);
     }
     const uint8_t choice = feed_byte(&story.feed);
     story.steps_back = choice & 1;

@@ -5,6 +5,9 @@
  * limit may overlap. Redis charges after the call begins and by a clock that advances like this one's, so a permit
  * counts in Redis at least until its call's beginning plus the hold.
  *
+ * Some holders renew. Each renewal ends an interval and begins another one. It must be allowed if its answer arrives
+ * within the hold, however many processes wait for the permit.
+ *
  * Each process also notes when it was denied. A denial means that at some time during its call no permit was left. So the
  * permits that may have been out at that time must be as many: those of the living from before their reservation until
  * after their release, and those of the dead for the hold and a block. If the dead kept a permit for longer, after any of
@@ -59,6 +62,7 @@ struct life {
 
 struct shared {
     atomic_bool stop;
+    _Atomic int renewed;
     struct size size;
     struct life lives[LIVES][THREADS_MOST]; /* of each process and thread */
 };
@@ -87,31 +91,52 @@ static void note_denial(struct life *life, int64_t call_us)
     atomic_store_explicit(&life->denied_count, n + 1, memory_order_release);
 }
 
+/* Reserve or, if `before` is the interval of a permit, renew, which ends that. NULL if it is denied, otherwise the interval
+ * that begins. A process that is killed has never noted both. */
+static struct held *hold(struct holder *holder, struct held *before, struct weir_reservation *reservation)
+{
+    struct life *life = holder->life;
+    struct weir_decision decision;
+    const int64_t call_us = clock_monotonic_us();
+    const int n = atomic_load_explicit(&life->count, memory_order_relaxed);
+    atomic_store(&life->call_us, call_us);
+    must_succeed((before ? weir_renew : weir_reserve)(holder->limit, weir_key_text("a"), holder->shared->size.permits,
+                                                      &decision, reservation));
+    atomic_fetch_add(&life->calls, 1);
+    const int64_t now_us = clock_monotonic_us();
+    if (before)
+        before->end_us = before->back_us = now_us;
+    if (!decision.allowed) {
+        must(!before || now_us >= before->call_us + HOLD_US - CLOCKS_US, "a renewal within the hold is allowed");
+        note_denial(life, call_us);
+        return NULL;
+    }
+    life->held[n] = (struct held){ call_us, now_us, INT64_MAX, INT64_MAX };
+    atomic_store_explicit(&life->count, n + 1, memory_order_release);
+    atomic_fetch_add(&holder->shared->renewed, before != NULL);
+    return &life->held[n];
+}
+
 static void *hold_permits(void *argument)
 {
     struct holder *holder = argument;
     struct life *life = holder->life;
     struct chance chance = chance_make((uint64_t)holder->seed);
-    const struct weir_key key = weir_key_text("a");
-    for (int n = 0; n < HELD_MOST && !atomic_load(&holder->shared->stop);) {
-        struct weir_decision decision;
+    while (atomic_load(&life->count) < HELD_MOST && !atomic_load(&holder->shared->stop)) {
         struct weir_reservation reservation;
-        struct held *held = &life->held[n];
-        held->call_us = clock_monotonic_us();
-        atomic_store(&life->call_us, held->call_us);
-        must_succeed(weir_reserve(holder->limit, key, holder->shared->size.permits, &decision, &reservation));
-        atomic_fetch_add(&life->calls, 1);
-        if (decision.allowed) {
-            held->begin_us = clock_monotonic_us();
-            held->end_us = held->back_us = INT64_MAX;
-            atomic_store_explicit(&life->count, ++n, memory_order_release);
-            sleep_us(chance_between(&chance, 0, 3000));
-            held->end_us = clock_monotonic_us();
-            must_succeed(weir_release(holder->limit, key, &reservation));
-            held->back_us = clock_monotonic_us();
-        } else {
-            note_denial(life, held->call_us);
+        struct held *held = hold(holder, NULL, &reservation);
+        if (!held)
             sleep_us(chance_between(&chance, 0, 500));
+        while (held) {
+            sleep_us(chance_between(&chance, 0, 3000));
+            if (chance_one_in(&chance, 3) && atomic_load(&life->count) < HELD_MOST) {
+                held = hold(holder, held, &reservation);
+                continue;
+            }
+            held->end_us = clock_monotonic_us();
+            must_succeed(weir_release(holder->limit, weir_key_text("a"), &reservation));
+            held->back_us = clock_monotonic_us();
+            held = NULL;
         }
     }
     return NULL;
@@ -358,8 +383,10 @@ TEST(no_more_are_in_flight_than_allowed_while_processes_are_killed, 300)
     }
     const int most = most_in_flight(shared, killed_us);
     const int denials = check_that_denials_are_explained(shared, read_us);
-    printf("%d kills, %d times held, at most %d at a time of %d; %d denials are explained\n", shared->size.kills,
-           held_by_all(shared), most, shared->size.limit, denials);
+    const int renewed = atomic_load(&shared->renewed);
+    printf("%d kills, %d times held, %d of these by renewals, at most %d at a time of %d; %d denials are explained\n",
+           shared->size.kills, held_by_all(shared), renewed, most, shared->size.limit, denials);
+    ck_assert_int_gt(renewed, 0);
     ck_assert_int_ge(most, 1);
     ck_assert_int_le(most, shared->size.limit);
 

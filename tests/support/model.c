@@ -381,6 +381,42 @@ static void refund(struct model_use *use, int64_t cost, int64_t time_us)
         use_init(use);
 }
 
+/* Return the last time up to `time_us` at which permits came back together. */
+static wide last_edge(const struct model_use *use, int64_t time_us)
+{
+    const wide first = first_end(use);
+    return time_us < first ? use->anchor_us : time_us - (time_us - first) % use->rule.period_us;
+}
+
+/* Give back those of `cost` permits, charged at `since_us`, that have not come back by themselves. */
+static void give_back(struct model_use *use, int64_t cost, int64_t since_us, int64_t time_us)
+{
+    const struct model_rule *rule = &use->rule;
+    cost = cost < rule->size ? cost : rule->size;
+    if (use->fresh)
+        return;
+    if (rule->algorithm == WEIR_SLIDING_WINDOW) {
+        const int64_t current = (int64_t)(time_us / rule->period_us), of = (int64_t)(since_us / rule->period_us);
+        const bool counts = of >= current - rule->blocks && of * rule->period_us <= use->anchor_us;
+        for (int i = use->block_count - 1; counts && i >= 0; i--) {
+            struct model_block *block = &use->blocks[i];
+            const int64_t back = block->id > of || block->id < current - rule->blocks ? 0
+                                 : block->used < cost                                 ? block->used
+                                                                                      : cost;
+            block->used -= back;
+            cost -= back;
+        }
+        refund(use, 0, time_us); /* drops empty blocks */
+    } else if (is_greedy(rule)) {
+        wide ticks = time_us / rule->tick_us - since_us / rule->tick_us;
+        ticks = ticks > 0 ? ticks : 0;
+        const wide back = cost - (ticks * rule->tick_us * rule->permits + rule->period_us - 1) / rule->period_us;
+        refund(use, back > 0 ? (int64_t)back : 0, time_us);
+    } else {
+        refund(use, since_us < last_edge(use, time_us) ? 0 : cost, time_us);
+    }
+}
+
 /* ---- Another rule ---- */
 
 static void copy_use(struct model_use *to, const struct model_use *from)
@@ -510,8 +546,9 @@ static void carry_over(struct model_state *state, const struct model_rule *rule,
 }
 
 /* Charge admitted permits to the former use, up to its size: of a sliding window's the oldest go. Or give permits back,
- * if there are less than 0. `time_us`: the own use's. */
-static void change_former(struct model_use *former, int64_t permits, int64_t now_us, int64_t time_us)
+ * if there are less than 0: those charged at `since_us`, or any if that is 0. `time_us`: the own use's. */
+static void change_former_since(struct model_use *former, int64_t permits, int64_t since_us, int64_t now_us,
+                                int64_t time_us)
 {
     if (former->fresh || used_at(former, now_us) == 0) {
         use_init(former);
@@ -522,7 +559,9 @@ static void change_former(struct model_use *former, int64_t permits, int64_t now
     rebase(former, time_us);
     time_us = held_at(former, time_us);
     const struct model_rule rule = former->rule;
-    if (permits < 0) {
+    if (permits < 0 && since_us > 0) {
+        give_back(former, -permits, since_us, time_us);
+    } else if (permits < 0) {
         refund(former, -permits, time_us);
     } else if (rule.algorithm == WEIR_SLIDING_WINDOW) {
         const int64_t used = (int64_t)used_at(former, time_us), full = used > rule.size ? used : rule.size;
@@ -535,6 +574,11 @@ static void change_former(struct model_use *former, int64_t permits, int64_t now
         if (former->used > (used > full ? used : full))
             former->used = used > full ? used : full;
     }
+}
+
+static void change_former(struct model_use *former, int64_t permits, int64_t now_us, int64_t time_us)
+{
+    change_former_since(former, permits, 0, now_us, time_us);
 }
 
 /* ---- Decisions ---- */
@@ -618,6 +662,57 @@ void model_decide(struct model_state *state, const struct model_rule *rule, enum
     }
     if (verb != MODEL_PEEK)
         copy_state(state, &next);
+}
+
+/* Forget a former use of which nothing is left, and tell what is in use. */
+static void end_return(struct model_state *next, const struct model_rule *rule, int64_t now_us,
+                       struct weir_decision *out)
+{
+    if (next->own.fresh && used_at(&next->former, now_us) == 0)
+        use_init(&next->former);
+    if (next->own.fresh)
+        next->own.rule = *rule;
+    describe(&next->own, now_us, out);
+}
+
+int64_t model_noted_us(const struct model_state *state, int64_t now_us)
+{
+    const int64_t noted_us = state->own.anchor_us > now_us ? state->own.anchor_us : now_us;
+    return noted_us > 1 ? noted_us : 1;
+}
+
+void model_return(struct model_state *state, const struct model_rule *rule, int64_t cost, int64_t since_us,
+                  int64_t now_us, struct weir_decision *out)
+{
+    memset(out, 0, sizeof *out);
+    const int64_t time_us = settle(state, rule, now_us);
+    give_back(&state->own, cost, since_us, time_us);
+    change_former_since(&state->former, -cost, since_us, now_us, now_us);
+    out->allowed = true;
+    end_return(state, rule, now_us, out);
+}
+
+void model_renew(struct model_state *state, const struct model_rule *rule, int64_t cost, int64_t since_us,
+                 int64_t now_us, struct weir_decision *out)
+{
+    memset(out, 0, sizeof *out);
+    const struct model_rule own = (settle(state, rule, now_us), state->own.rule);
+    const wide unit = units_of_a_permit(&own), size = own.size * unit;
+    const wide before = used_at(&state->own, held_at(&state->own, now_us));
+    give_back(&state->own, cost, since_us, held_at(&state->own, now_us));
+    if (state->own.fresh)
+        state->own.rule = own;
+    const int64_t time_us = held_at(&state->own, now_us);
+    const wide after = used_at(&state->own, time_us), most = before > size ? before : size;
+    out->allowed = cost <= own.size && after + cost * unit <= most;
+    if (!out->allowed)
+        out->retry_after_us = cost > own.size ? WEIR_NEVER : least_wait_us(is_admitted_at, &state->own, cost, now_us);
+    else
+        charge(&state->own, &own, cost, time_us);
+    change_former_since(&state->former, -cost, since_us, now_us, now_us);
+    if (out->allowed)
+        change_former(&state->former, cost, now_us, time_us);
+    end_return(state, &own, now_us, out);
 }
 
 /* Return the summed cost of all requests for the state of requests[i]; 0 if an earlier request has counted them. */

@@ -76,6 +76,15 @@ int64_t model_state_even_us(const struct model_state *state, int64_t now_us);
 void model_decide(struct model_state *state, const struct model_rule *rule, enum model_verb verb, int64_t cost,
                   int64_t now_us, struct weir_decision *out);
 
+/* Give back permits that were charged at `since_us`, above 0, and not used; or give them back and take them again. */
+void model_return(struct model_state *state, const struct model_rule *rule, int64_t cost, int64_t since_us,
+                  int64_t now_us, struct weir_decision *out);
+void model_renew(struct model_state *state, const struct model_rule *rule, int64_t cost, int64_t since_us,
+                 int64_t now_us, struct weir_decision *out);
+
+/* Return when the permits that the state was charged with just now count as charged. */
+int64_t model_noted_us(const struct model_state *state, int64_t now_us);
+
 struct model_request {
     struct model_state *state;
     const struct model_rule *rule;
