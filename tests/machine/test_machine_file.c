@@ -332,6 +332,39 @@ TEST(a_damaged_state_counts_as_used_up_and_damaged_keys_begin_anew, 60)
     folder_remove();
 }
 
+/* Give all latches of a file with one stripe to a process that does not live, with a journal. */
+static void latches_leave(const struct machine_facts *facts, uint64_t run, uint64_t value)
+{
+    const off_t at = (off_t)(machine_stripes_at(facts) + offsetof(struct machine_stripe, latches));
+    const struct machine_latch latch = { .lock = 7 << 16 | 9, .run = run, .values = { value } };
+    for (int i = 0; i < MACHINE_LATCHES; i++)
+        file_write(at + i * (off_t)sizeof latch, &latch, sizeof latch);
+}
+
+TEST(a_latch_of_a_dead_process_is_taken_over_with_what_that_had_decided, 60)
+{
+    folder_make();
+    OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .shared = path, .max_keys = 1, .timeout_us = WEIR_HOUR));
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
+    ck_assert(taken(limit, "a", 3).allowed);
+    const struct machine_facts facts = file_facts();
+    const uint64_t state_at = machine_cells_at(&facts) / sizeof(uint64_t) + MACHINE_CELL_HEAD;
+    latches_leave(&facts, state_at << 3 | 1, 5);
+    ck_assert_int_eq(taken(limit, "a", 1).remaining, 4);
+    latches_leave(&facts, 0, 0); /* it had decided nothing */
+    ck_assert_int_eq(taken(limit, "a", 1).remaining, 3);
+    scene.log_allowed = true;
+    latches_leave(&facts, UINT64_MAX, 9); /* damaged: nothing is written */
+    ck_assert_int_eq(taken(limit, "a", 1).remaining, 2);
+    stats_of(scene.limiter);
+    scene_heard(&scene);
+    ck_assert_msg(strstr(scene.last_line, "damaged") != NULL, "%s", scene.last_line);
+    latches_leave(&facts, state_at << 3 | 1, 6);
+    ck_assert_int_eq(taken(limit, "b", 1).remaining, 9); /* a key that is added takes latches over, too */
+    ck_assert_int_eq(left(limit, "a"), 4);
+    folder_remove();
+}
+
 /* ---- Threads ---- */
 
 static _Atomic int64_t crew_admitted;
