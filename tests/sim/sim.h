@@ -209,6 +209,7 @@ struct cell {
 struct store {
     struct cell cells[SIM_LIMITS][SIM_KEYS];
     struct cell before[SIM_LIMITS][SIM_KEYS]; /* a snapshot, for failovers */
+    int64_t charged[SIM_LIMITS][SIM_KEYS];    /* permits since then */
     int64_t offset_us;                        /* the store's clock minus true time */
     int64_t stands_until_us;
 };

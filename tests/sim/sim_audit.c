@@ -187,7 +187,8 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
                                                         ? div_up(asked->plan.q, asked->plan.p) * asked->plan.tick_us
                                                         : 0);
     }
-    if (!decision->allowed && asked->cost > 1 && sim->now_us < holding->emptied_until_us) /* it may still count */
+    if (!decision->allowed && asked->cost > 1 &&
+        (is_denied || sim->now_us < holding->emptied_until_us)) /* it may count */
         holding->emptied_until_us = max_of(
             holding->emptied_until_us,
             asked_us + max_of(PACE_US, min_of(decision->retry_after_us, sim->leases.denial_us)));
@@ -210,7 +211,7 @@ void audit_landed(struct sim *sim, struct instance *instance, const struct asked
     struct holding *holding = &instance->holdings[asked->limit][asked->key];
     const int64_t ahead = grants_young(sim, holding);
     /* A lease that shrinks rounds up. What the holder then spends of a younger one, the audit takes from the older. */
-    const int64_t rounding = 2 * holding->count + 1;
+    const int64_t rounding = 3 * holding->count + 1;
     if (ahead > limit->lease_max + rounding)
         violation(sim, "H7: instance %d has %lld permits of limit%d key%d ahead of use, of %lld", instance->number,
                   (long long)ahead, asked->limit, asked->key, (long long)(limit->lease_max + rounding));

@@ -138,11 +138,14 @@ void store_decide(struct sim *sim, const struct asked *asked, struct weir_decisi
         return;
     }
     decide(sim, cell, asked, out);
+    if (asked->verb == WEIR_TAKE)
+        sim->store.charged[asked->limit][asked->key] += (out->allowed ? asked->cost : 0) + out->ahead;
 }
 
 void store_snapshot(struct sim *sim)
 {
     memcpy(sim->store.before, sim->store.cells, sizeof sim->store.before);
+    memset(sim->store.charged, 0, sizeof sim->store.charged);
     if (sim->twin)
         sim->twin->snapshot(sim);
 }
@@ -159,7 +162,10 @@ void store_fail_over(struct sim *sim, bool loses_all)
                 cell->is_there = false;
             else
                 *cell = sim->store.before[limit][key];
-            const int64_t lost = max_of(used - cell_used(cell, now_us), most - cell_most_used(cell, now_us));
+            int64_t lost = max_of(used - cell_used(cell, now_us), most - cell_most_used(cell, now_us));
+            /* Permits that were given back since then hide some that were charged, and their block may end sooner. */
+            if (!loses_all && sim->limits[limit].policy.algorithm == WEIR_SLIDING_WINDOW)
+                lost = max_of(lost, sim->store.charged[limit][key]);
             if (lost > 0)
                 audit_credit(sim, limit, key, lost);
             audit_void_denials(sim, limit, key);
