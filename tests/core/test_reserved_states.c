@@ -77,6 +77,22 @@ TEST(settled_for_less_it_is_as_if_less_had_been_taken, 60)
     must(admitted > steps_or(200000) / 10, "hardly anything was in use: the test says little");
 }
 
+/* Its limit was larger when it was reserved. Since then a full bucket has refilled: what is in use now came later. */
+TEST(a_reservation_larger_than_the_bucket_gives_back_no_later_permit, 20)
+{
+    struct chance chance = chance_make(103);
+    for (int step = 0; step < 2000; step++) {
+        const struct weir_plan plan = plan_by_chance(&chance, step % KIND_COUNT);
+        if (plan.p == 0)
+            continue;
+        const int64_t now_us = WEIR_MAX_TIME_US, full = plan.size * plan.q;
+        const int64_t since_us = now_us - plan_fill_us(&plan, 0) - plan.tick_us;
+        struct level level = { .used = full, .tick = now_us / plan.tick_us };
+        level_return(&plan, &level, since_us, chance_between(&chance, plan.size, WEIR_MAX_PERMITS));
+        ck_assert_int_eq(level.used, full);
+    }
+}
+
 /* What a key did: `used` permits at a time, which a reservation not yet settled counts in full. */
 struct event {
     int64_t at_us, reserved, used;

@@ -664,11 +664,13 @@ CONTRACT_TEST(CONTRACT_TIME, settling_a_reservation_larger_than_the_new_limit_gi
     open_backend(&scene, _i);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=1000 period=1000s");
     scene.now_us = 1700000000 * WEIR_SECOND;
-    const struct weir_reservation large = reserved(limit, "a", 1000, true);
+    const struct weir_reservation larger = reserved(limit, "a", 25, true), large = reserved(limit, "a", 900, true);
     scene_define_text(&scene, "limit", "token_bucket limit=10 period=10s");
     ck_assert(!taken(limit, "a", 1).allowed);
     scene.now_us += 20 * WEIR_SECOND;
     ck_assert(taken(limit, "a", 10).allowed);
+    settle(limit, "a", larger, 0);
+    ck_assert(!taken(limit, "a", 1).allowed);
     settle(limit, "a", large, 0);
     ck_assert(!taken(limit, "a", 1).allowed);
 }

@@ -80,9 +80,10 @@ static inline bool level_ask(const struct weir_plan *plan, struct level *level, 
     return allowed;
 }
 
-/* Refund those of `cost` permits, charged at `since_us` and not used, that have not refilled since. */
+/* Refund those of `cost` permits, charged at `since_us` and not used, that have not refilled since: at most the size. */
 static inline void level_return(const struct weir_plan *plan, struct level *level, int64_t since_us, int64_t cost)
 {
+    cost = min_of(cost, plan->size);
     const int64_t ticks = max_of(0, level->tick - div_down(since_us, plan->tick_us)), units = mul_capped(cost, plan->q);
     int64_t gone = cost;
     if (ticks <= div_down(units, plan->p))
