@@ -20,17 +20,21 @@ local now, state = seconds * 1000000 + micros, redis.pcall('GET', key)
 local double, drain, tick, full, unit, cost, since, echo = parse('<c22I7I3I7I7I4I7c4', args)
 if state and #state == 36 then
   local own, used, anchor = parse('<c22I7I7', state)
-  local fresh, sign = (now - now % tick) / tick, '+'
+  local fresh, sign = tick == 1 and now or (now - now % tick) / tick, '+'
   if own == double and anchor <= fresh then
-    local level, units = used - (fresh - anchor) * drain, cost
-    if since > 0 then
-      sign, units = ' ', fresh - (since - since % tick) / tick
-      units = units > 0 and units * drain / unit or 0
-      units = units + -units % 1 - cost
-      if units > 0 then units = 0 end
-    end
+    local level = used - (fresh - anchor) * drain
     if level < 0 then level = 0 end
-    level = level + units * unit
+    if since == 0 then
+      level = level + cost * unit
+    else
+      sign = ' '
+      local ticks, back = fresh - (tick == 1 and since or (since - since % tick) / tick), cost
+      if ticks > 0 then
+        ticks = ticks * drain / unit
+        back = cost - (ticks + -ticks % 1)
+      end
+      if back > 0 then level = level - back * unit end
+    end
     if level > 0 and level <= full then
       local pack, grace, room, met = struct.pack, 2000
       --@paste level admit

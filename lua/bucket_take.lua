@@ -25,7 +25,7 @@ local now, state = seconds * 1000000 + micros, redis.pcall('GET', key)
 local double, drain, tick, full, units, echo = parse('<c22I7I3I7I7c4', args)
 if state and #state == 36 then
   local own, used, anchor = parse('<c22I7I7', state)
-  local fresh = (now - now % tick) / tick
+  local fresh = tick == 1 and now or (now - now % tick) / tick
   if own == double and anchor <= fresh then
     local level = used - (fresh - anchor) * drain
     if level < 0 then level = 0 end

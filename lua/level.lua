@@ -54,9 +54,12 @@ if state and roomy and #state == 36 then
   elseif more or cost > size then
     units = nil
   elseif verb == RETURN then
-    units = fresh - (times - times % tick) / tick
-    units = units > 0 and units * p / q or 0
-    units = cost - (units + -units % 1)
+    local ticks = fresh - (tick == 1 and times or (times - times % tick) / tick)
+    units = cost
+    if ticks > 0 then
+      ticks = ticks * p / q
+      units = cost - (ticks + -ticks % 1)
+    end
     units = units > 0 and -2 * units * unit or 0
   else
     units = verb == TAKE and times == 1 and 2 * cost * unit
