@@ -7,6 +7,9 @@
 -- Returns  the same as each.lua. If any key denies, nothing is charged, but changes that the clock or a new plan demands
 --          are written. If any value is foreign, nothing is written.
 -- Errors   'WEIR ...' if KEYS or ARGV are invalid; then nothing was written.
+--
+-- A bucket's state with room (level.lua) keeps it, so that takes of its key alone remain cheap. Other states get none here,
+-- because it would make a key of most groups dearer.
 --@include prologue.lua
 
 local n = #KEYS
@@ -19,6 +22,7 @@ end
 local function meet(stored, stamp, now)
   --@include meet.lua
 end
+--@include plain.lua
 local deciders, costs = {}, {}
 for i = 1, n do
   local stamp = ARGV[i]
@@ -33,13 +37,17 @@ end
 
 local got, lone = redis.pcall('MGET', unpack(KEYS)), nil
 if got.err then return got end
-local found, states, must, after, lives, besides, helds = {}, {}, {}, {}, {}, {}, {}
+local found, states, must, after, lives, besides, helds, rooms = {}, {}, {}, {}, {}, {}, {}, {}
 local all_ours, all_allowed, charged = true, true, 0
 for i = 1, n do
   local key, stamp = KEYS[i], ARGV[i]
   --@include find.lua
   if state and sub(state, 1, #stamp) ~= stamp then
-    state, moved, besides[i] = meet(stored, stamp, now)
+    state = plain(stored)
+    rooms[i] = sub(state, 1, #stamp) == stamp -- weir_try() uses the key, too
+    if not rooms[i] then
+      state, moved, besides[i] = meet(stored, stamp, now)
+    end
   end
   local permits, allowed
   if state ~= nil then
@@ -60,6 +68,12 @@ if all_ours then
     end
     if all_allowed or must[i] then -- denials leave the key untouched
       local bytes, left = after[i], lives[i]
+      if bytes and rooms[i] then -- of a bucket
+        local tag, p, q, tick, size, used, anchor = parse('<BI7I7I3I4I7I7', bytes)
+        local most, stamp, moved, beside, spare, spent, offset = size * q, ARGV[i]
+        --@paste level room
+        --@paste level store
+      end
       if besides[i] then bytes, left = besides[i](helds[i], all_allowed and costs[i] or 0, 0, nil, bytes, left) end
       if bytes then
         call('PSETEX', KEYS[i], string.format('%d', (left + -left % 1000) / 1000 + grace), bytes)

@@ -328,6 +328,39 @@ TEST(an_unknown_verb_or_an_empty_lease_is_refused_before_any_write, 30)
     scripts_close(&scripts);
 }
 
+/* Check the stamp of what is stored at "odd0". */
+static void assert_stamp(struct scripts *scripts, const unsigned char *stamp)
+{
+    redisReply *stored = ASK(scripts, "GET", "odd0");
+    ck_assert_uint_eq(stored->len, REDIS_BUCKET_STATE_SIZE);
+    ck_assert_mem_eq(stored->str, stamp, REDIS_STAMP_MAX);
+    freeReplyObject(stored);
+}
+
+TEST(a_group_leaves_a_bucket_its_room_if_a_take_has_given_it, 30)
+{
+    static struct scripts scripts;
+    const struct weir_plan plan = { .algorithm = WEIR_TOKEN_BUCKET, .p = 1, .q = 100000, .tick_us = 1, .size = 10 };
+    unsigned char stamp[REDIS_STAMP_MAX], roomy[REDIS_TAKE_SIZE];
+    redis_stamp_write(&plan, stamp);
+    redis_take_write(&plan, 1, roomy);
+    scripts_open(&scripts);
+    for (int i = 0; i < 2; i++) {
+        freeReplyObject(decide_with(&scripts, &plan, true, 1, -1, 0, 1));
+        assert_stamp(&scripts, stamp);
+    }
+    freeReplyObject(decide(&scripts, &plan, "odd", 1, WEIR_TAKE, 1, 0));
+    assert_stamp(&scripts, roomy);
+    redisReply *reply = decide_with(&scripts, &plan, true, 1, -1, 0, 1);
+    ck_assert(is_answer(reply) && charged_of(reply) == 1);
+    freeReplyObject(reply);
+    assert_stamp(&scripts, roomy);
+    redisReply *life = ASK(&scripts, "PTTL", "odd0");
+    ck_assert_int_gt(life->integer, 0);
+    freeReplyObject(life);
+    scripts_close(&scripts);
+}
+
 TEST(a_lease_that_hangs_on_a_take_is_nothing_without_one, 30)
 {
     static struct scripts scripts;
