@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define GREETING_ROOM (1 << 17) /* more than all scripts and secrets take */
+#define GREETING_ROOM (8 * REDIS_SECRET_MAX) /* more than a greeting without its scripts takes */
+#define SCRIPT_ROOM 64                       /* more than the command that loads a script takes besides its text */
 
 void redis_script_load(const struct redis_script *script, struct redis_bytes *out)
 {
@@ -37,6 +38,14 @@ static bool hear_role(void *user, const struct redis_wire_scalar *scalar)
     return true;
 }
 
+static size_t greeting_room(void)
+{
+    size_t room = GREETING_ROOM;
+    for (unsigned i = 0; i < REDIS_SCRIPT_COUNT; i++)
+        room += SCRIPT_ROOM + redis_scripts[i].len;
+    return room;
+}
+
 bool redis_greet_write(struct redis_greeting *greeting, const struct redis_target *target, enum redis_guest guest,
                        struct redis_wire *wire, struct redis_bytes *out)
 {
@@ -46,7 +55,7 @@ bool redis_greet_write(struct redis_greeting *greeting, const struct redis_targe
     if (guest == REDIS_GREET_SENTINEL) /* it has no db, and the question that follows serves as a PING */
         return write_auth(greeting, target->sentinel_user, target->sentinel_password, wire, out);
     if (guest == REDIS_GREET_WITH_SCRIPTS)
-        redis_bytes_room(out, GREETING_ROOM); /* the buffer must not move: it would leave a copy of the password */
+        redis_bytes_room(out, greeting_room()); /* the buffer must not move: it would leave a copy of the password */
     const bool secret = write_auth(greeting, target->user, target->password, wire, out);
     if (target->db != 0) {
         redis_bytes_words(out, 1, "SELECT", NULL);
