@@ -7,9 +7,9 @@
  * A process decides by its own copy of a rule, which it makes once and checks: what is damaged in the file later does
  * no harm. For each limit and override it remembers the number of the rule in force, by the version of the plan.
  *
- * Rules are forgotten when the table is full: with all stripes and latches locked, those that no key names. The file's rules_turn
- * then rises. A thread that has a stripe's lock or a latch compares it with the turn at which it looked up its rule's
- * number.
+ * Rules are forgotten when the table is full: with all stripes and latches locked, those that no key names. The file's
+ * rules_turn then rises. A thread that has a stripe's lock or a latch compares it with the turn at which it looked up its
+ * rule's number.
  *
  * Locks, outer first:
  *
@@ -73,8 +73,8 @@ const struct page *book_greedy(struct book *book, struct weir_limit *limit, uint
 uint32_t book_number_of(struct book *book, const struct weir_backend_request *request, const struct weir_plan *plan,
                         const struct weir_plan *former);
 
-/* Return the copy of a rule, or NULL: there is no such rule. The caller holds a stripe's lock; or it compares the turn with
- * that of the number, once it has a latch. */
+/* Return the copy of a rule, or NULL: there is no such rule. The caller holds a stripe's lock; or it compares the turn
+ * with that of the number, once it has a latch. */
 const struct page *book_page(struct book *book, uint32_t number);
 
 /* Return the file's turn; the caller holds a stripe's lock or a latch. */
@@ -86,7 +86,8 @@ static inline uint64_t book_file_turn(const struct book *book)
 /* Drop all copies if the turns differ. The caller holds a stripe's lock. */
 void book_renew(struct book *book);
 
-/* Forget the rules in the file that are not marked: marks[number - 1]. Return how many. The caller holds all stripes. */
+/* Forget the rules in the file that are not marked: marks[number - 1]. Return how many. The caller holds all stripes
+ * and latches. */
 uint64_t book_forget(struct book *book, const uint8_t *marks);
 
 /* Fill a copy from a text that book_page() has not seen: of a plan that found no room. */

@@ -1,5 +1,5 @@
-/* decide.c - decides for one key: the short way (short.c), or else under its stripe's lock; and by on_full if the key finds
- * no room.
+/* decide.c - decides for one key: the short way (short.c), or else under its stripe's lock; and by on_full if the key
+ * finds no room.
  *
  * The first admitted request of a key adds it; a denied one leaves no trace. The key goes when nothing in it is used
  * any more. */

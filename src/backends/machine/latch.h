@@ -1,14 +1,15 @@
 /* latch.h - the latches of a stripe: a lock for some of its buckets, with a journal of its own.
  *
- * Bucket b belongs to latch b % MACHINE_LATCHES. Whoever reads or writes the chain of a bucket or the states of its keys
- * has its latch. Whoever changes which keys or free cells there are has the stripe's lock as well, and takes it first.
+ * Bucket b belongs to latch b % MACHINE_LATCHES. A thread that reads or writes the chain of a bucket, or the states of its
+ * keys, has its latch. A thread that changes which keys or free cells there are has the stripe's lock as well, and takes
+ * that first.
  *
- *     a decision for a known key      the latch alone: no other thread of any process waits, except for keys that share it
+ *     a decision for a known key      the latch alone; threads wait for it that want a key of the same latch
  *     anything else                   the stripe's lock, then the latches of all buckets that it looks at
  *
- * A thread with nothing but a latch waits for no stripe and no other latch, so there are no circles. It does not take a
- * latch over from a dead process either: that process may have died in the middle of a change to the stripe. Only a thread
- * that has the stripe's lock does, because it has finished such a change.
+ * A thread with nothing but a latch waits for no other lock, so threads cannot wait for each other in a circle. Nor does
+ * it take over the latch of a dead process, which may have died in the middle of a change to the stripe. Only a thread
+ * with the stripe's lock does, because it has finished such a change.
  *
  * The journal is that of journal.h, for one run of words in a row: collect the values, commit by writing the run, write
  * the words, forget. It is in the same cache line as the lock, which moves to the owner as a whole.

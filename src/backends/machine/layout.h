@@ -100,16 +100,16 @@ struct machine_write {
 #define MACHINE_LATCHES 32    /* of a stripe; a set of them is a uint32_t */
 #define MACHINE_LATCH_WORDS 6 /* the longest run that a latch's journal holds: what one cell can hold of a state */
 
-/* A lock of every 32nd bucket of a stripe and of the keys in it, with a journal for a run of words; see latch.h. It fills
- * a cache line. */
+/* A lock of every 32nd bucket of a stripe and of the keys in it, with a journal for a run of words; see latch.h. It
+ * fills a cache line. */
 struct machine_latch {
     alignas(64) _Atomic uint64_t lock; /* lock.h */
     _Atomic uint64_t run; /* words that are decided: their number, and the first one's place times 8; 0: none */
     _Atomic uint64_t values[MACHINE_LATCH_WORDS];
 };
 
-/* All is guarded by the lock, except what latches guard. Words are atomic because a process may die between any two, and
- * because stats are read without the lock. */
+/* All is guarded by the lock, except what latches guard. Words are atomic because a process may die between any two,
+ * and because stats are read without the lock. */
 struct machine_stripe {
     alignas(64) _Atomic uint64_t lock; /* lock.h */
     _Atomic uint64_t journal_len;      /* writes of a change that is decided; 0: none. See journal.h */
