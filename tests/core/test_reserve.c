@@ -315,6 +315,10 @@ TEST(a_shadow_limit_that_would_have_denied_has_nothing_to_settle, 10)
     must_succeed(weir_reserve(limit, weir_key_text("a"), 6, &decision, &reservation[1]));
     ck_assert(decision.allowed && decision.would_deny && reservation[1].permits == -1);
     must_succeed(weir_settle(limit, weir_key_text("a"), &reservation[1], 9));
+    must_succeed(weir_renew(limit, weir_key_text("a"), 6, &decision, &reservation[0]));
+    ck_assert(decision.allowed && !decision.would_deny && reservation[0].permits == 6);
+    must_succeed(weir_renew(limit, weir_key_text("a"), 6, &decision, &reservation[1]));
+    ck_assert(decision.allowed && decision.would_deny && reservation[1].permits == -1);
     must_succeed(weir_settle(limit, weir_key_text("a"), &reservation[0], 1));
     ck_assert_int_eq(peeked(limit, "a", 1).remaining, 9);
     const struct weir_request group[] = { { limit, weir_key_text("a"), 9, 0 }, { limit, weir_key_text("b"), 11, 0 } };

@@ -394,3 +394,73 @@ TEST(no_more_are_in_flight_than_allowed_while_processes_are_killed, 300)
     check_that_all_come_back(define_limit(limiter, shared), shared->size.limit);
     munmap(shared, sizeof *shared);
 }
+
+/* ---- Renewals while Redis is away ---- */
+
+struct renewal {
+    struct weir_op op;
+    int status;
+    atomic_bool done;
+};
+
+static void renewal_done(struct weir_op *op, int status)
+{
+    struct renewal *renewal = op->user;
+    renewal->status = status;
+    atomic_store(&renewal->done, true);
+}
+
+/* Renew by weir_submit(), and wait for the answer. */
+static int renewed_by_op(weir *limiter, weir_limit *limit, struct weir_decision *out,
+                         struct weir_reservation *reservation)
+{
+    struct renewal renewal = { .op = { .request = { limit, weir_key_text("a"), 1, 0 },
+                                       .verb = WEIR_OP_RENEW,
+                                       .reservation = *reservation,
+                                       .done = renewal_done,
+                                       .user = &renewal } };
+    int status = weir_submit(limiter, &renewal.op);
+    while (status == 1 && !atomic_load(&renewal.done))
+        sleep_us(100);
+    status = status == 1 ? renewal.status : status;
+    *reservation = renewal.op.reservation;
+    if (status == WEIR_OK)
+        *out = renewal.op.decision;
+    return status;
+}
+
+/* The block is so long that the test is in one, so that a renewal whose answer was lost does not matter. */
+TEST_EACH(a_renewal_fails_while_redis_is_away_and_keeps_the_permit, 4, 120)
+{
+    const bool submits = _i % 2 == 1;
+    PLACE(place, true, NULL);
+    struct weir_options options = place_options(&place, 20 * WEIR_SECOND);
+    options.mode = _i < 2 ? WEIR_DISTRIBUTED : WEIR_HYBRID;
+    options.on_failure = WEIR_FAIL_LOCAL;
+    LIMITER(limiter, &options);
+    weir_limit *limit = limit_of(limiter, "in_flight", "concurrency limit=1 hold=366d");
+    const struct weir_key key = weir_key_text("a");
+    struct weir_decision decision;
+    struct weir_reservation reservation, before;
+    must_succeed(weir_reserve(limit, key, 1, &decision, &reservation));
+    ck_assert(decision.allowed && decision.source == WEIR_BY_REDIS);
+
+    fproxy_door(place.proxy, FPROXY_REFUSE);
+    fproxy_cut(place.proxy, true);
+    int status = submits ? renewed_by_op(limiter, limit, &decision, &reservation)
+                         : weir_renew(limit, key, 1, &decision, &reservation);
+    ck_assert(status == WEIR_EIO || status == WEIR_ETIME);
+    before = reservation;
+    ck_assert(before.permits == 1 && before.at_us > 0);
+
+    fproxy_door(place.proxy, FPROXY_OPEN);
+    do {
+        sleep_us(1000);
+        status = submits ? renewed_by_op(limiter, limit, &decision, &reservation)
+                         : weir_renew(limit, key, 1, &decision, &reservation);
+        ck_assert(status != WEIR_OK || decision.allowed);
+    } while (status != WEIR_OK);
+    ck_assert(reservation.permits == 1 && reservation.at_us >= before.at_us);
+    must_succeed(weir_release(limit, key, &reservation));
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 1);
+}
