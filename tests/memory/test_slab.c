@@ -58,7 +58,7 @@ static enum slab_error take(struct bench *bench, size_t size, unsigned char fill
         must(!memory, "nothing is written on an error");
         return error;
     }
-    must((uintptr_t)memory % 16 == 0, "an entry is aligned to 16 bytes");
+    must((uintptr_t)memory % SLAB_STEP == 0, "an entry is aligned");
     must(bench->count < HELD_MOST, "the test holds that many");
     memset(memory, fill, size);
     bench->held[bench->count++] = (struct held){ memory, size, fill };

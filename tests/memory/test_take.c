@@ -18,7 +18,7 @@ struct stand {
     struct scene scene;
     struct table *table;
     weir_limit *limit;
-    struct weir_backend_hint hint;
+    const char *key;
 };
 
 static struct memory *stand_memory(const struct stand *stand)
@@ -26,13 +26,18 @@ static struct memory *stand_memory(const struct stand *stand)
     return (struct memory *)stand->scene.limiter->backend;
 }
 
-static void stand_open(struct stand *stand, const char *policy)
+/* One whose record is in a cell, and one whose record lies behind its entry. */
+static const char *const keys[] = { KEY, "key-one of a length that no cell has room for" };
+enum { STAND_KEYS = sizeof keys / sizeof keys[0] };
+
+static void stand_open(struct stand *stand, const char *policy, const char *key)
 {
     memset(stand, 0, sizeof *stand);
     scene_open(&stand->scene, OPTIONS(.max_keys = 1000));
     stand->table = &stand_memory(stand)->table;
     stand->limit = scene_define_text(&stand->scene, "own", policy);
-    must(taken(stand->limit, KEY, 1).allowed, "a fresh key has all permits");
+    stand->key = key;
+    must(taken(stand->limit, key, 1).allowed, "a fresh key has all permits");
 }
 
 static void stand_close(struct stand *stand)
@@ -47,64 +52,82 @@ static bool sees(struct stand *stand, weir_limit *limit, const char *key, const 
     return look_for_take(stand->table, limit, bytes, key_hash(limit, bytes), hint, look);
 }
 
-static struct entry *entry_of(struct stand *stand)
+static struct record *record_of(struct stand *stand)
 {
     struct look look;
-    must(sees(stand, stand->limit, KEY, NULL, &look), "it is there");
-    return look.entry;
+    must(sees(stand, stand->limit, stand->key, NULL, &look), "it is there");
+    must(cells_has(&stand->table->cells, look.record) == cells_fit(GREEDY_WORDS, strlen(stand->key)),
+         "a short one is in a cell");
+    return look.record;
 }
 
-static struct weir_backend_hint hint_to(const struct stand *stand, const struct entry *entry)
+static struct weir_backend_hint hint_to(const struct stand *stand, struct record *record)
 {
-    const uint64_t place = slab_place(&stand->table->slab, entry, entry_bytes(GREEDY_WORDS, strlen(KEY)));
-    return (struct weir_backend_hint){ { (uint64_t)slab_recast(&stand->table->slab) << 32 | place, 0 } };
+    struct weir_backend_hint hint = { { 0, 0 } };
+    const void *entry = (const char *)record - offsetof(struct entry, own);
+    const bool in_cell = cells_has(&stand->table->cells, record);
+    const size_t bytes = entry_bytes(GREEDY_WORDS, strlen(stand->key));
+    look_hint(stand->table, &hint, record, in_cell ? 0 : slab_place(&stand->table->slab, entry, bytes),
+              slab_recast(&stand->table->slab));
+    return hint;
 }
 
-TEST(a_take_sees_only_the_entry_of_its_key, 10)
+TEST(a_take_sees_only_the_record_of_its_key, 10)
 {
-    CLOSED_BY(stand_close) struct stand stand;
-    stand_open(&stand, "token_bucket limit=10 period=365d");
-    weir_limit *other = scene_define_text(&stand.scene, "other", "token_bucket limit=10 period=365d");
-    must(taken(other, "others", 1).allowed, "a fresh key has all permits");
-    struct entry *entry = entry_of(&stand);
-    const struct weir_backend_hint hint = hint_to(&stand, entry), none = { { 0, 0 } };
-    struct look look;
-    static const char *const differ[] = { "key-onf", "ley-one", "key-on", "key-one2", "k", "" };
-    for (int i = 0; *differ[i]; i++) {
-        ck_assert(!sees(&stand, stand.limit, differ[i], NULL, &look));
-        ck_assert_msg(!sees(&stand, stand.limit, differ[i], &hint, &look), "%s", differ[i]);
+    for (int k = 0; k < STAND_KEYS; k++) {
+        CLOSED_BY(stand_close) struct stand stand;
+        stand_open(&stand, "token_bucket limit=10 period=365d", keys[k]);
+        weir_limit *other = scene_define_text(&stand.scene, "other", "token_bucket limit=10 period=365d");
+        must(taken(other, "others", 1).allowed, "a fresh key has all permits");
+        struct record *record = record_of(&stand);
+        const struct weir_backend_hint hint = hint_to(&stand, record), none = { { 0, 0 } };
+        struct look look;
+        for (size_t i = 0; i < strlen(keys[k]); i++) {
+            char differs[64];
+            snprintf(differs, sizeof differs, "%s", keys[k]);
+            differs[i]++;
+            ck_assert(!sees(&stand, stand.limit, differs, NULL, &look));
+            ck_assert_msg(!sees(&stand, stand.limit, differs, &hint, &look), "%s", differs);
+            differs[i] = 0;
+            ck_assert_msg(!sees(&stand, stand.limit, differs, &hint, &look), "%s", differs);
+            snprintf(differs, sizeof differs, "%s2", keys[k]);
+            ck_assert_msg(!sees(&stand, stand.limit, differs, &hint, &look), "%s", differs);
+        }
+        ck_assert(sees(&stand, stand.limit, keys[k], &hint, &look) && look.record == record);
+        ck_assert(!sees(&stand, stand.limit, keys[k], &none, &look));
+        ck_assert(!sees(&stand, other, keys[k], &hint, &look));
     }
-    ck_assert(sees(&stand, stand.limit, KEY, &hint, &look) && look.entry == entry);
-    ck_assert(!sees(&stand, stand.limit, KEY, &none, &look));
-    ck_assert(!sees(&stand, other, KEY, &hint, &look));
 }
 
-TEST(a_take_leaves_entries_alone_that_are_not_as_it_expects, 10)
+TEST(a_take_leaves_records_alone_that_are_not_as_it_expects, 10)
 {
-    CLOSED_BY(stand_close) struct stand stand;
-    stand_open(&stand, "token_bucket limit=10 period=365d");
-    struct entry *entry = entry_of(&stand);
-    struct weir_backend_hint hint = hint_to(&stand, entry);
-    struct look look;
+    for (int k = 0; k < STAND_KEYS; k++) {
+        CLOSED_BY(stand_close) struct stand stand;
+        const char *key = keys[k];
+        stand_open(&stand, "token_bucket limit=10 period=365d", key);
+        struct record *record = record_of(&stand);
+        struct weir_backend_hint hint = hint_to(&stand, record);
+        struct look look;
 
-    uint64_t word = entry_word(entry);
-    must(entry_claim(entry, &word), "nobody has claimed it");
-    ck_assert(!sees(&stand, stand.limit, KEY, NULL, &look) && !sees(&stand, stand.limit, KEY, &hint, &look));
-    entry_let_go(entry);
-    ck_assert(sees(&stand, stand.limit, KEY, NULL, &look) && sees(&stand, stand.limit, KEY, &hint, &look));
+        uint64_t word = record_word(record);
+        must(record_claim(record, &word), "nobody has claimed it");
+        ck_assert(!sees(&stand, stand.limit, key, NULL, &look) && !sees(&stand, stand.limit, key, &hint, &look));
+        record_release(record, word_next(word));
+        ck_assert(sees(&stand, stand.limit, key, NULL, &look) && sees(&stand, stand.limit, key, &hint, &look));
 
-    atomic_fetch_add(&stand.table->slab.recast, 1); /* its page may serve another size */
-    ck_assert(!sees(&stand, stand.limit, KEY, &hint, &look));
-    hint = hint_to(&stand, entry);
-    ck_assert(sees(&stand, stand.limit, KEY, &hint, &look));
+        atomic_fetch_add(&stand.table->slab.recast, 1); /* its page may serve another size; a cell stays a cell */
+        ck_assert(sees(&stand, stand.limit, key, &hint, &look) == cells_has(&stand.table->cells, record));
+        hint = hint_to(&stand, record);
+        ck_assert(sees(&stand, stand.limit, key, &hint, &look));
 
-    scene_define_text(&stand.scene, "own", "token_bucket limit=9 period=365d");
-    ck_assert(!sees(&stand, stand.limit, KEY, NULL, &look) && !sees(&stand, stand.limit, KEY, &hint, &look));
-    ck_assert_int_eq(taken(stand.limit, KEY, 1).limit, 9);
-    ck_assert(sees(&stand, stand.limit, KEY, NULL, &look));
+        scene_define_text(&stand.scene, "own", "token_bucket limit=9 period=365d");
+        ck_assert(!sees(&stand, stand.limit, key, NULL, &look) && !sees(&stand, stand.limit, key, &hint, &look));
+        ck_assert_int_eq(taken(stand.limit, key, 1).limit, 9);
+        ck_assert(sees(&stand, stand.limit, key, NULL, &look));
 
-    must_succeed(weir_reset(stand.limit, weir_key_text(KEY)));
-    ck_assert(!sees(&stand, stand.limit, KEY, NULL, &look) && !sees(&stand, stand.limit, KEY, &hint, &look));
+        must_succeed(weir_reset(stand.limit, weir_key_text(key)));
+        ck_assert(!sees(&stand, stand.limit, key, NULL, &look) && !sees(&stand, stand.limit, key, &hint, &look));
+    }
 }
 
 /* Behind the only entry of a table, memory is zero, as the rest of this key is.
@@ -112,10 +135,10 @@ TEST(a_take_leaves_entries_alone_that_are_not_as_it_expects, 10)
 TEST(a_take_sees_no_key_of_a_length_that_no_word_holds, 10)
 {
     CLOSED_BY(stand_close) struct stand stand;
-    stand_open(&stand, "token_bucket limit=10 period=365d");
+    stand_open(&stand, "token_bucket limit=10 period=365d", KEY);
     static const char longest[SLAB_MAX_ENTRY + sizeof KEY] = KEY;
     const struct weir_key key = weir_key(longest, SLAB_MAX_ENTRY + strlen(KEY));
-    const struct weir_backend_hint hint = hint_to(&stand, entry_of(&stand));
+    const struct weir_backend_hint hint = hint_to(&stand, record_of(&stand));
     struct look look;
     ck_assert(!look_for_take(stand.table, stand.limit, key, key_hash(stand.limit, key), &hint, &look));
 }
@@ -127,7 +150,7 @@ TEST(a_take_is_for_greedy_buckets_alone, 10)
                                             "sliding_window limit=10 period=365d blocks=7" };
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
         CLOSED_BY(stand_close) struct stand stand;
-        stand_open(&stand, policies[i]);
+        stand_open(&stand, policies[i], KEY);
         struct look look;
         ck_assert(!sees(&stand, stand.limit, KEY, NULL, &look));
         ck_assert_int_eq(taken(stand.limit, KEY, 1).remaining, 8);

@@ -29,8 +29,8 @@ static bool carry_is_under(const struct rule *rule, const struct weir_backend_re
 static void carry_put_under(struct table *table, struct entry *entry, const struct rule *rule)
 {
     struct rule *old_rule = entry_rule(table, entry);
-    const uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
-    entry_release(entry, word_of(word, rule->number, word_len(word)) | WORD_BUSY);
+    const uint64_t word = record_held_word(entry->record);
+    record_release(entry->record, word_of(word, rule->number, word_len(word)) | WORD_BUSY);
     rule_drop(&table->rules, old_rule);
 }
 
@@ -146,7 +146,7 @@ enum table_error peek_carried(struct memory *memory, struct shard *shard, const 
     const struct key_states states = carry_states(memory, entry);
     const struct carried carried = carry_over(plan, &states, request->now_us);
     const size_t words = written_words(plan, &carried.former);
-    const bool has_room = words <= rule->words || shard_has_bytes(&memory->table, shard, words, request->key.len);
+    const bool has_room = words <= rule->words || shard_has_bytes(&memory->table, shard, request, words);
     if (carried.from.plan)
         carry_write(plan, &carried, request->now_us, state);
     else

@@ -89,7 +89,8 @@ static bool debt_walk_bucket(struct walk *walk, const UT_hash_bucket *bucket)
         const struct rule *rule = entry_rule(walk->table, entry);
         const uint32_t limit_id = (uint32_t)rule->key.limit_id;
         if (limit_id >> OUTAGE_TAG_BIT == walk->tag &&
-            !walk->visit(walk->user, limit_id, weir_key((const void *)&entry->cells[rule->words], handle->keylen)))
+            !walk->visit(walk->user, limit_id,
+                         weir_key((const void *)&entry->record->words[rule->words], entry_key_len(entry))))
             return false;
     }
     return true;

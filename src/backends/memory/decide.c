@@ -32,7 +32,7 @@ memory_decide_rarely(struct memory *memory, const struct weir_backend_request *r
     const struct table *table = &memory->table;
     _Atomic uint64_t *turn = look_may_rarely(request) ? readers_enter(&memory->table.readers) : NULL;
     if (turn) {
-        const bool decided = look_and_decide(table, request, 0, false, out);
+        const bool decided = look_and_decide(table, request, NULL, false, out);
         if (decide_sweeps_now(readers_leave(turn), 1))
             decide_sweep_for(memory, request);
         if (decided)
@@ -49,8 +49,8 @@ memory_decide_one(struct memory *memory, const struct weir_backend_request *requ
         return memory_decide_rarely(memory, request, out);
     _Atomic uint64_t *turn = readers_enter(&memory->table.readers);
     if (__builtin_expect(turn != NULL, 1)) {
-        const uint32_t place = request->hint ? look_hinted(table, request->hint) : 0;
-        const bool decided = look_and_decide(table, request, place, true, out);
+        struct record *noted = request->hint ? look_hinted(table, request->hint) : NULL;
+        const bool decided = look_and_decide(table, request, noted, true, out);
         const uint64_t looks = readers_leave(turn);
         if (__builtin_expect(decide_sweeps_now(looks, 1), 0))
             decide_sweep_for(memory, request);
@@ -62,25 +62,33 @@ memory_decide_one(struct memory *memory, const struct weir_backend_request *requ
 
 /* ---- A batch ---- */
 
-/* Fetch the memory of a batch. Deciding key by key would wait for two cache misses in a row for each, the index
- * line and the entry. Prefetching all lines and then all entries lets these misses overlap. Fills `places` with
- * probable places; 0: unknown. */
+/* Fetch the memory of a batch. Deciding key by key would wait for the cache misses of each. Prefetching the first
+ * groups of all keys, and then what those lead to, lets these misses overlap. Fills `records` with probable ones in
+ * cells, which stay cells whatever happens; NULL: unknown. */
 static inline void decide_fetch(const struct table *table, const struct weir_backend_request *requests, size_t n,
-                                uint32_t *places)
+                                struct record **records)
 {
-    const struct index_line *lines[FETCH_GROUP];
+    const struct cell_group *groups[FETCH_GROUP];
     for (size_t i = 0; i < n; i++) {
-        lines[i] = look_line(table, requests[i].hash);
-        __builtin_prefetch(lines[i]);
+        groups[i] = look_group(table, requests[i].hash, false);
+        __builtin_prefetch(&groups[i]->head, 1);
     }
     for (size_t i = 0; i < n; i++) {
-        const uint64_t matches = index_matches(lines[i], index_tag(requests[i].hash));
-        places[i] = matches ? index_place(lines[i], index_first(matches)) : 0;
-        if (places[i] != 0) {
-            const struct entry *entry = slab_entry(&table->slab, places[i]);
-            __builtin_prefetch(&entry->word, 1);
-            __builtin_prefetch(&entry->cells[3], 1); /* where a key of 16 bytes ends */
+        const uint64_t matches = cells_matches(groups[i], cells_tag(requests[i].hash));
+        records[i] = NULL;
+        if (matches == 0) {
+            const struct cell_group *second = look_group(table, requests[i].hash, true);
+            __builtin_prefetch(&second->head, 1);
+            continue;
         }
+        uint32_t place;
+        struct record *record = look_in_cell(table, cells_record(groups[i], cells_slot(matches)), &place);
+        if (place == 0) {
+            records[i] = record;
+            continue;
+        }
+        __builtin_prefetch(&record->word, 1);
+        __builtin_prefetch(&record->words[3], 1); /* where a key of 16 bytes ends */
     }
 }
 
@@ -90,12 +98,11 @@ static int memory_decide_group(struct memory *memory, const struct weir_backend_
                                struct weir_decision *out)
 {
     struct table *table = &memory->table;
-    uint32_t places[FETCH_GROUP];
-    const uint32_t recast = slab_recast(&table->slab);
+    struct record *records[FETCH_GROUP];
     _Atomic uint64_t *turn = readers_enter(&table->readers);
-    decide_fetch(table, requests, n, places);
+    decide_fetch(table, requests, n, records);
     for (size_t i = 0; i < n; i++) {
-        if (turn && look_may(&requests[i]) && look_and_decide(table, &requests[i], places[i], true, &out[i]))
+        if (turn && look_may(&requests[i]) && look_and_decide(table, &requests[i], records[i], true, &out[i]))
             continue;
         if (turn)
             readers_leave(turn);
@@ -103,8 +110,6 @@ static int memory_decide_group(struct memory *memory, const struct weir_backend_
         if (error)
             return error;
         turn = readers_enter(&table->readers);
-        if (slab_recast(&table->slab) != recast)
-            memset(places, 0, sizeof places);
     }
     const uint64_t looks = turn ? readers_leave(turn) : 0;
     if (looks != 0 && decide_sweeps_now(looks, n))

@@ -22,9 +22,9 @@
 
 #define SWEEP_STEPS 2 /* entries swept by an insertion, and by each request of a group */
 /* How often a new key makes some room before on_full decides. With ROOM_DROPS a time, that is enough for a key of any
- * size among keys of any sizes: before the slab can empty a page, at most 833 keys must go (all but one slot of a page
- * of each class), and each of the 5 pages that the longest key needs takes at most 166 more. */
-#define ROOM_TRIES 128
+ * size among keys of any sizes: before the slab can empty a page, at most 1,360 keys must go (all but one slot of a
+ * page of each class), and each of the 5 pages that the longest key needs takes at most 281 more. */
+#define ROOM_TRIES 192
 
 struct memory {
     struct weir_backend backend;

@@ -31,7 +31,7 @@ static enum table_error locked_decide_missing(struct memory *memory, struct shar
     struct weir_decision decision; /* *out must stay unchanged if there is no memory */
     struct weir_plan plan;
     uint64_t version = weir_request_plan(request, &plan);
-    if (request->verb == WEIR_REFUND && memory->on_full == WEIR_FULL_SHARE && shard_is_indexed(&memory->table, shard))
+    if (request->verb == WEIR_REFUND && memory->on_full == WEIR_FULL_SHARE && shard_has_cells(&memory->table, shard))
         return TABLE_NO_ROOM; /* the permits may have come from the shared state */
     decide_absent(request, &plan, state, &decision);
     if (request->verb == WEIR_PEEK) {

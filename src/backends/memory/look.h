@@ -1,26 +1,27 @@
 /* look.h - decides for an existing key without its shard's mutex: the fast path.
  *
  * A mutex costs two atomic read-modify-writes a decision and makes threads with different keys of one shard wait.
- * A look needs one compare-and-exchange, on the entry itself.
+ * A look needs one compare-and-exchange, on the record itself.
  *
- *     index line    found by the hash; names entries that may be the key's
- *     entry         compare its word with the request's rule and length, then its key
+ *     cell          found by the hash and its tag; has the record or leads to it
+ *     record        compare its word with the request's rule and length, then its key
  *     state         copy it; the word must not have changed
  *     decide        on the copy
- *     publish       if the decision changed the copy: claim the entry, which fails if the word has changed; write
+ *     publish       if the decision changed the copy: claim the record, which fails if the word has changed; write
  *
  * What could go wrong without the mutex, and why it does not:
  *
- * - The entry is dropped and its memory serves another key. Then its word has changed. After everything that it
+ * - The key is dropped, or its record moves, and the memory serves another key. Then its word has changed. After
+ * everything that it
  *   reads, a look compares the word again, so that what it read is one state of one key; before it writes, it
  *   swaps the word.
  * - The memory serves another purpose, or the rule is forgotten. Neither happens while a thread looks
  *   (readers.h).
- * - The index is wrong, old, or being rewritten. It only says where to look. A look that finds nothing takes the
+ * - A tag or a place is old or being rewritten. It only says where to look. A look that finds nothing takes the
  *   mutex.
  * - The state changes while it is read. Then the word has changed, or is marked busy (memory/entry.h).
- * - A group is decided as one step (memory/all.c). It keeps its entries claimed for all that time.
- * - The limit is redefined. A thread with the mutex claims the entry and brings it under the new plan. A look
+ * - A group is decided as one step (memory/all.c). It keeps their records claimed for all that time.
+ * - The limit is redefined. A thread with the mutex claims the record and brings it under the new plan. A look
  *   that began before finds the word changed; one that begins afterwards finds a rule that is not the request's
  *   and takes the mutex.
  * - The entry would have to be dropped, moved or noted for the sweep. The look gives up and takes the mutex.
@@ -29,8 +30,8 @@
  *
  * The sweep uses a lower bound of the time at which an entry becomes idle, `due_us`. A take or a charge only moves that
  * time later, so a look need not note anything. A return moves it back, mostly to a time that is still later than the
- * bound: the permits were taken since the entry was filed. What would move it below the bound is left to the threads with
- * the mutex: a return of more, or a clock that steps back so far that the state's time moves back.
+ * bound: the permits were taken since the entry was filed. What would move it below the bound is left to the threads
+ * with the mutex: a return of more, or a clock that steps back so far that the state's time moves back.
  */
 #ifndef BACKENDS_MEMORY_LOOK_H
 #define BACKENDS_MEMORY_LOOK_H
@@ -50,7 +51,7 @@
  * LOOK_UNGUESSED, which match no entry. (0 would match freed entries, to which a stale hint can still lead.) The
  * struct stays in registers: functions that are not inlined get a copy. */
 struct look {
-    struct entry *entry;
+    struct record *record;
     const struct rule *rule;
     uint64_t word;  /* the entry's word as it was read */
     uint64_t whose; /* the word's identifying part */
@@ -76,50 +77,85 @@ look_closely(const struct table *table, const struct weir_backend_request *reque
     return may_be ? rule : NULL;
 }
 
-/* True if the entry at a place is that of the request's key. */
-static inline bool look_at(const struct table *table, uint32_t place, const struct weir_backend_request *request,
+/* True if a record is that of the request's key. */
+static inline bool look_at(const struct table *table, struct record *record, const struct weir_backend_request *request,
                            struct look *look)
 {
-    look->entry = slab_entry(&table->slab, place);
-    look->word = entry_word(look->entry);
+    look->record = record;
+    look->word = record_word(record);
     if (__builtin_expect((look->word & WORD_WHOSE) != look->whose, 0)) {
         const struct rule *rule = look_closely(table, request, look->word);
         if (!rule)
-            return false; /* the guess stays for the next entry */
+            return false; /* the guess stays for the next record */
         look->rule = rule;
         look->whose = look->word & WORD_WHOSE;
     }
-    return entry_has_key(look->entry, look->rule->words, request->key);
+    return record_has_key(record, look->rule->words, request->key);
 }
 
-/* Return the place from a request's hint, or 0. The hint also holds how often pages had been recast when it was
- * written; if that count has changed, the place may lead to an entry of another size. Acquire here pairs with
- * release where the hint is written: a thread that did not find the place through the index must still see the
- * region that it leads to. */
-static inline uint32_t look_hinted(const struct table *table, const struct weir_backend_hint *hint_at)
+/* A hint leads to a cell, by its offset in bytes, or to an entry with its own record, by LOOK_HINTS_OWN, its place, and
+ * how often pages had been recast when the hint was written. If that count has changed, the place may lead to an entry
+ * of another size. Acquire pairs with release where the hint is written: a thread that did not find the record by its
+ * cell must still see the region that it lies in. */
+#define LOOK_HINTS_OWN (UINT64_C(1) << 63)
+
+/* Return the record that a request's hint leads to, or NULL. */
+static inline struct record *look_hinted(const struct table *table, const struct weir_backend_hint *hint_at)
 {
     const uint64_t hint = __atomic_load_n(&hint_at->opaque[0], __ATOMIC_ACQUIRE);
-    return (uint32_t)(hint >> 32) == slab_recast(&table->slab) ? (uint32_t)hint : 0;
+    if (__builtin_expect((int64_t)hint > 0, 1))
+        return (struct record *)(void *)((char *)table->cells.groups + hint);
+    if (hint == 0 || (uint32_t)(hint >> 32) != (slab_recast(&table->slab) | LOOK_HINTS_OWN >> 32))
+        return NULL;
+    return entry_own(slab_entry(&table->slab, (uint32_t)hint));
 }
 
-static inline const struct index_line *look_line(const struct table *table, uint64_t hash)
+/* Let a request's hint lead to a record. `recast` was read before the record was found. */
+static inline void look_hint(const struct table *table, struct weir_backend_hint *hint, const struct record *record,
+                             uint32_t place, uint32_t recast)
 {
-    return index_line(&table->index, (size_t)(hash >> table->shard_shift), hash);
+    const uint64_t value = place == 0 ? (uintptr_t)record - (uintptr_t)table->cells.groups
+                                      : LOOK_HINTS_OWN | (uint64_t)recast << 32 | place;
+    __atomic_store_n(&hint->opaque[0], value, __ATOMIC_RELEASE);
 }
 
-static inline bool look_by_index(const struct table *table, const struct weir_backend_request *request,
+/* Return a group of a key. Its second line is fetched together with the first: which of them is needed is known only
+ * when the tags are. */
+static inline struct cell_group *look_group(const struct table *table, uint64_t hash, bool is_second)
+{
+    struct cell_group *group = cells_group(&table->cells, (size_t)(hash >> table->shard_shift), hash, is_second);
+    __builtin_prefetch(&group->words[CELLS_SECOND_LINE]);
+    return group;
+}
+
+/* Return what a cell leads to: its own record, or that of the entry whose place it holds, which is then in *place;
+ * NULL: nothing. */
+static inline struct record *look_in_cell(const struct table *table, struct record *cell, uint32_t *place)
+{
+    const uint64_t word = record_word(cell);
+    *place = 0;
+    if (__builtin_expect(word_rule(word) != 0, 1))
+        return cell;
+    *place = cells_place(cell, word);
+    return *place != 0 ? entry_own(slab_entry(&table->slab, *place)) : NULL;
+}
+
+static inline bool look_by_cells(const struct table *table, const struct weir_backend_request *request,
                                  struct look *look)
 {
-    const struct index_line *line = look_line(table, request->hash);
-    uint64_t matches = index_matches(line, index_tag(request->hash));
     const uint32_t recast = request->hint ? slab_recast(&table->slab) : 0;
-    for (; matches != 0; matches &= matches - 1) {
-        const uint32_t place = index_place(line, index_first(matches));
-        if (place == 0 || !look_at(table, place, request, look))
-            continue;
-        if (request->hint)
-            __atomic_store_n(&request->hint->opaque[0], (uint64_t)recast << 32 | place, __ATOMIC_RELEASE);
-        return true;
+    for (int second = 0; second < 2; second++) {
+        const struct cell_group *group = look_group(table, request->hash, second);
+        uint64_t matches = cells_matches(group, cells_tag(request->hash));
+        for (; matches != 0; matches &= matches - 1) {
+            uint32_t place;
+            struct record *record = look_in_cell(table, cells_record(group, cells_slot(matches)), &place);
+            if (!record || !look_at(table, record, request, look))
+                continue;
+            if (request->hint)
+                look_hint(table, request->hint, record, place, recast);
+            return true;
+        }
     }
     return false;
 }
@@ -130,25 +166,35 @@ enum look_end { LOOK_DONE, LOOK_AGAIN, LOOK_GIVEN_UP };
  * and no algorithm defines what they would decide. */
 static inline bool look_read(const struct look *look, int64_t *state, size_t words)
 {
-    entry_read(look->entry, 0, state, words);
-    return atomic_load_explicit(&look->entry->word, memory_order_relaxed) == look->word;
+    record_read(look->record, 0, state, words);
+    return atomic_load_explicit(&look->record->word, memory_order_relaxed) == look->word;
 }
 
 static inline bool look_publish(const struct look *look, const int64_t *state, size_t words)
 {
     uint64_t word = look->word;
-    if (!entry_claim(look->entry, &word))
+    if (!record_claim(look->record, &word))
         return false;
-    entry_write(look->entry, 0, state, words);
-    entry_release(look->entry, word_next(word));
+    record_write(look->record, 0, state, words);
+    record_release(look->record, word_next(word));
     return true;
 }
 
-/* True if an entry that becomes idle at `idle_us` must be filed under an earlier time than it is. Relaxed: while the time
- * changes, the entry is claimed, so that the look publishes nothing. */
-static inline bool look_is_due_earlier(const struct entry *entry, int64_t idle_us)
+/* Return the entry of a record; NULL: its cell has become free. */
+static inline const struct entry *look_entry(const struct table *table, const struct record *record)
 {
-    return idle_us < atomic_load_explicit(&entry->due_us, memory_order_relaxed);
+    if (!cells_has(&table->cells, record))
+        return (const struct entry *)(const void *)((const char *)record - offsetof(struct entry, own));
+    const uint32_t place = atomic_load_explicit(cells_owner(&table->cells, record), memory_order_acquire);
+    return place != 0 ? slab_entry(&table->slab, place) : NULL;
+}
+
+/* True if the entry of a record that becomes idle at `idle_us` must be filed under an earlier time than it is. Relaxed:
+ * while the time or the entry changes, the record is claimed, so that the look publishes nothing. */
+static inline bool look_is_due_earlier(const struct table *table, const struct record *record, int64_t idle_us)
+{
+    const struct entry *entry = look_entry(table, record);
+    return !entry || idle_us < atomic_load_explicit(&entry->due_us, memory_order_relaxed);
 }
 
 /* Ask a token bucket with greedy refill, whose two numbers stay in registers, and publish the change. If the answer is
@@ -191,8 +237,8 @@ look_greedy(const struct look *look, int64_t now_us, int64_t cost, enum weir_ver
 }
 
 /* Give back to such a bucket permits that were charged at `since_us`, as state_return() does. There is no decision. */
-__attribute__((always_inline)) static inline enum look_end look_greedy_back(const struct look *look, int64_t now_us,
-                                                                            int64_t since_us, int64_t cost)
+__attribute__((always_inline)) static inline enum look_end
+look_greedy_back(const struct table *table, const struct look *look, int64_t now_us, int64_t since_us, int64_t cost)
 {
     const struct weir_plan *plan = &look->rule->plan;
     int64_t state[GREEDY_WORDS];
@@ -203,7 +249,7 @@ __attribute__((always_inline)) static inline enum look_end look_greedy_back(cons
     if (level.used == 0) /* must be dropped */
         return LOOK_GIVEN_UP;
     const int64_t wait_us = level_wait_by(plan, true, look->rule->inverse, &level, level.used, now_us);
-    if (look_is_due_earlier(look->entry, now_us + wait_us))
+    if (look_is_due_earlier(table, look->record, now_us + wait_us))
         return LOOK_GIVEN_UP;
     level_write(&level, state);
     return look_publish(look, state, GREEDY_WORDS) ? LOOK_DONE : LOOK_AGAIN;
@@ -212,11 +258,12 @@ __attribute__((always_inline)) static inline enum look_end look_greedy_back(cons
 /* Decide by any algorithm. The parameters are separate words, not a struct: a struct just written field by field
  * and then copied with wider loads stalls on store forwarding. The same holds for the answer, so it is written in
  * place. */
-__attribute__((noinline)) static enum look_end look_any(struct entry *entry, const struct rule *rule, uint64_t word,
+__attribute__((noinline)) static enum look_end look_any(const struct table *table, struct record *record,
+                                                        const struct rule *rule, uint64_t word,
                                                         const struct weir_backend_request *request,
                                                         struct weir_decision *out)
 {
-    const struct look look = { .entry = entry, .rule = rule, .word = word };
+    const struct look look = { .record = record, .rule = rule, .word = word };
     const struct weir_plan *plan = &rule->plan;
     const size_t words = rule->words, time_at = state_time_at(plan);
     int64_t state[LOOK_WORDS];
@@ -230,7 +277,7 @@ __attribute__((noinline)) static enum look_end look_any(struct entry *entry, con
         return LOOK_DONE;
     const bool is_left = out->reset_after_us == 0 || state[time_at] < time ||
                          (request->verb == WEIR_REFUND &&
-                          look_is_due_earlier(entry, request->now_us + out->reset_after_us));
+                          look_is_due_earlier(table, record, request->now_us + out->reset_after_us));
     if (!is_left && look_publish(&look, state, words))
         return LOOK_DONE;
     *out = before;
@@ -239,35 +286,35 @@ __attribute__((noinline)) static enum look_end look_any(struct entry *entry, con
 
 /* Try again while other threads change the same key, up to LOOK_TRIES times: an entry that stays busy for longer
  * is claimed by a thread that holds the mutex or that was preempted. */
-__attribute__((noinline)) static bool look_retry(struct look look, const struct weir_backend_request *request,
-                                                 struct weir_decision *out)
+__attribute__((noinline)) static bool look_retry(const struct table *table, struct look look,
+                                                 const struct weir_backend_request *request, struct weir_decision *out)
 {
     unsigned pause = LOOK_PAUSE;
     for (int tries = 0; tries < LOOK_TRIES; tries++) {
         wait_pause(pause);
         pause = pause < LOOK_MOST_PAUSE ? pause + LOOK_PAUSE : pause;
-        look.word = entry_word(look.entry);
+        look.word = record_word(look.record);
         if ((look.word & WORD_BUSY) != 0)
             continue;
         /* The memory may serve another key of the same rule by now. */
-        if ((look.word & WORD_WHOSE) != look.whose || !entry_has_key(look.entry, look.rule->words, request->key))
+        if ((look.word & WORD_WHOSE) != look.whose || !record_has_key(look.record, look.rule->words, request->key))
             break;
-        const enum look_end end = look_any(look.entry, look.rule, look.word, request, out);
+        const enum look_end end = look_any(table, look.record, look.rule, look.word, request, out);
         if (end != LOOK_AGAIN)
             return end == LOOK_DONE;
     }
     return false;
 }
 
-/* Decide by an entry that exists under the request's plan, probably at `place` if that is not 0. False: take the
- * mutex; *out is unchanged. `is_plain`: look_may() is true. The caller is inside readers_enter(). */
+/* Decide by an entry that exists under the request's plan, probably with the record `noted` if that is not NULL. False:
+ * take the mutex; *out is unchanged. `is_plain`: look_may() is true. The caller is inside readers_enter(). */
 __attribute__((always_inline)) static inline bool look_and_decide(const struct table *table,
                                                                   const struct weir_backend_request *request,
-                                                                  uint32_t place, bool is_plain,
+                                                                  struct record *noted, bool is_plain,
                                                                   struct weir_decision *out)
 {
     struct look look = look_guess(table, request);
-    if (!(place != 0 && look_at(table, place, request, &look)) && !look_by_index(table, request, &look))
+    if (!(noted && look_at(table, noted, request, &look)) && !look_by_cells(table, request, &look))
         return false;
     if (!rule_is_current(look.rule, request))
         return false;
@@ -275,15 +322,28 @@ __attribute__((always_inline)) static inline bool look_and_decide(const struct t
     if (__builtin_expect((look.word & WORD_BUSY) == 0, 1))
         end = is_plain && __builtin_expect(look.rule->is_greedy, 1)
                   ? look_greedy(&look, request->now_us, request->cost, request->verb, out)
-                  : look_any(look.entry, look.rule, look.word, request, out);
+                  : look_any(table, look.record, look.rule, look.word, request, out);
     if (__builtin_expect(end == LOOK_AGAIN, 0))
-        return look_retry(look, request, out);
+        return look_retry(table, look, request, out);
     return end == LOOK_DONE;
 }
 
-/* Find the entry of a limit's key for look_greedy(): under the rule that the limit's requests probably need, at the
- * place of the hint or else of the first match in the index, and not claimed. False: there may be such an entry in spite
- * of that. The caller is inside readers_enter(). */
+/* Return the first cell with a key's tag, in its first group or else in the second one, or NULL. */
+__attribute__((always_inline)) static inline struct record *look_first_cell(const struct table *table, uint64_t hash)
+{
+    const uint64_t tag = cells_tag(hash);
+    const struct cell_group *group = look_group(table, hash, false);
+    uint64_t matches = cells_matches(group, tag);
+    if (matches == 0) {
+        group = look_group(table, hash, true);
+        matches = cells_matches(group, tag);
+    }
+    return matches != 0 ? cells_record(group, cells_slot(matches)) : NULL;
+}
+
+/* Find the record of a limit's key for look_greedy(): under the rule that the limit's requests probably need, by the
+ * hint or else by the first cell with its tag, and not claimed. False: there may be such a record in spite of that. The
+ * caller is inside readers_enter(). */
 __attribute__((always_inline)) static inline bool look_for_take(const struct table *table, struct weir_limit *limit,
                                                                 struct weir_key key, uint64_t hash,
                                                                 const struct weir_backend_hint *hint, struct look *look)
@@ -292,24 +352,24 @@ __attribute__((always_inline)) static inline bool look_for_take(const struct tab
     if (__builtin_expect(!rule || rule->inverse.q == 0 || rule_version(rule) != plan_cell_version(&limit->plan), 0))
         return false;
     assert(rule->limit_id == limit->id); /* only a fallback's requests have numbers beyond WEIR_MAX_LIMITS */
-    uint32_t place = 0;
-    if (hint) {
-        place = look_hinted(table, hint);
-    } else {
-        const struct index_line *line = look_line(table, hash);
-        const uint64_t matches = index_matches(line, index_tag(hash));
-        place = matches != 0 ? index_place(line, index_first(matches)) : 0;
-    }
-    if (__builtin_expect(place == 0, 0))
+    struct record *record = hint ? look_hinted(table, hint) : look_first_cell(table, hash);
+    if (__builtin_expect(!record, 0))
         return false;
-    struct entry *entry = slab_entry(&table->slab, place);
-    const uint64_t word = entry_word(entry), whose = word_whose_short(rule->number, key.len);
-    *look = (struct look){ .entry = entry, .rule = rule, .word = word, .whose = whose };
+    uint64_t word = record_word(record);
+    const uint64_t whose = word_whose_short(rule->number, key.len);
+    if (!hint && (word & (WORD_WHOSE | WORD_BUSY)) != whose) {
+        const uint32_t place = cells_place(record, word);
+        if (place == 0)
+            return false;
+        record = entry_own(slab_entry(&table->slab, place));
+        word = record_word(record);
+    }
+    *look = (struct look){ .record = record, .rule = rule, .word = word, .whose = whose };
     if (__builtin_expect((word & (WORD_WHOSE | WORD_BUSY)) != whose, 0))
         return false;
     if (__builtin_expect(key.len == 16, 1))
-        return entry_has_key(entry, GREEDY_WORDS, weir_key(key.data, 16));
-    return key.len < (size_t)1 << WORD_LEN_BITS && entry_has_bytes(entry, GREEDY_WORDS, key);
+        return record_has_key(record, GREEDY_WORDS, weir_key(key.data, 16));
+    return key.len < (size_t)1 << WORD_LEN_BITS && record_has_bytes(record, GREEDY_WORDS, key);
 }
 
 /* True if a look may decide the request, and look_greedy() if the limit is a greedy bucket. */

@@ -33,7 +33,7 @@ static void shard_note_soonest(struct table *table, struct shard *shard, int64_t
     lock_take(&table->soonest_mutex);
     while (at > 0 && table_soonest_us(table, at) != soonest_us) {
         atomic_store_explicit(&table->soonest_us[at], soonest_us, memory_order_relaxed);
-        if (!shard_is_indexed(table, shard))
+        if (!shard_has_cells(table, shard))
             break;
         soonest_us = min_of(soonest_us, table_soonest_us(table, at ^ 1));
         at /= 2;
@@ -70,6 +70,9 @@ static void shard_evict(struct table *table, struct shard *shard, struct entry *
 {
     shard_remove(table, shard, entry);
     shard->evictions++;
+    const uint64_t keys = shard->first->hh.tbl->num_items;
+    if (shard_has_cells(table, shard) && cells_are_loose(&table->cells, shard->number, keys))
+        cells_narrow(&table->cells, shard->number, keys, &table->readers);
 }
 
 void shard_sweep(struct table *table, struct shard *shard, int64_t at_us, unsigned steps)
@@ -89,22 +92,9 @@ struct packing {
     int64_t now_us;
 };
 
-/* Move a claimed entry to another slot of its class. The count of changes continues in each slot, see entry_make(). A
- * key that has no place in its new slot is found through its bucket. */
-static void shard_move(struct table *table, struct shard *shard, struct entry *old) REQUIRES(shard->mutex)
+/* Lead the links of a bucket and of the due entries to an entry that takes another one's place. */
+static void shard_relink(struct shard *shard, struct entry *entry, const struct entry *old) REQUIRES(shard->mutex)
 {
-    void *memory;
-    const struct rule *rule = entry_rule(table, old);
-    const size_t key_words = (old->hh.keylen + 7) / 8, bytes = entry_bytes(rule->words, old->hh.keylen);
-    if (slab_take(&table->slab, bytes, shard->number, &memory) != SLAB_OK) {
-        entry_let_go(old);
-        return;
-    }
-    struct entry *entry = memory;
-    const uint64_t old_word = atomic_load_explicit(&old->word, memory_order_relaxed);
-    const uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
-    entry_release(entry, word_of(word, rule->number, word_len(old_word)) | WORD_BUSY);
-    entry_write(entry, 0, entry_state(old, 0), rule->words + key_words);
     entry_copy_handle(entry, old);
     if (entry->hh.hh_prev)
         entry->hh.hh_prev->hh_next = &entry->hh;
@@ -113,11 +103,50 @@ static void shard_move(struct table *table, struct shard *shard, struct entry *o
     if (entry->hh.hh_next)
         entry->hh.hh_next->hh_prev = &entry->hh;
     due_moved(entry);
-    const uint32_t place = slab_place(&table->slab, entry, bytes);
-    index_move(&table->index, shard->number, old->hh.hashv, slab_place(&table->slab, old, bytes), place);
+}
+
+/* Move a record that lies behind its entry. The count of changes continues in each slot, see entry_make(). A key that
+ * has no place in its new slot is found through its bucket. */
+static void shard_move_own(struct table *table, struct shard *shard, struct entry *old, struct entry *entry,
+                           uint32_t old_place, uint32_t place) REQUIRES(shard->mutex)
+{
+    const struct rule *rule = entry_rule(table, old);
+    const uint64_t old_word = record_held_word(old->record);
+    entry->record = entry_own(entry);
+    const uint64_t word = record_held_word(entry->record);
+    record_release(entry->record, word_of(word, rule->number, word_len(old_word)) | WORD_BUSY);
+    entry_write(entry, 0, entry_state(old, 0), record_words(rule->words, entry_key_len(old)));
+    cells_move(&table->cells, shard->number, old->hh.hashv, old_place, place);
     if (place == 0)
-        index_put(&table->index, shard->number, old->hh.hashv, 0);
-    entry_release(old, word_of(old_word, 0, 0));
+        cells_note(&table->cells, shard->number, old->hh.hashv, 0, 0);
+    record_release(old->record, word_of(old_word, 0, 0));
+}
+
+/* Move a claimed entry to another slot of its class. */
+static void shard_move(struct table *table, struct shard *shard, struct entry *old) REQUIRES(shard->mutex)
+{
+    void *memory;
+    const bool has_own = entry_has_own(old);
+    const size_t bytes = has_own ? entry_bytes(entry_rule(table, old)->words, entry_key_len(old))
+                                 : sizeof(struct entry);
+    if (slab_take(&table->slab, bytes, shard->number, &memory) != SLAB_OK) {
+        entry_let_go(old);
+        return;
+    }
+    struct entry *entry = memory;
+    const uint32_t place = slab_place(&table->slab, entry, bytes);
+    if (!has_own && place == 0) { /* its cell must name it */
+        slab_give(&table->slab, memory, bytes);
+        entry_let_go(old);
+        return;
+    }
+    if (has_own) {
+        shard_move_own(table, shard, old, entry, slab_place(&table->slab, old, bytes), place);
+    } else {
+        entry->record = old->record;
+        atomic_store_explicit(cells_owner(&table->cells, old->record), place, memory_order_release);
+    }
+    shard_relink(shard, entry, old);
     slab_give(&table->slab, old, bytes);
     entry_let_go(entry);
 }

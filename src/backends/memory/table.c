@@ -1,7 +1,6 @@
 /* table.c - finding, adding, moving and removing keys. */
 #include "backends/memory/table.h"
 
-#include "backends/shared/wait_briefly.h"
 #include "core/ground/arith.h"
 
 #include <stdlib.h>
@@ -17,54 +16,63 @@
 
 /* ---- Finding ---- */
 
-/* Waits for three stores as a rule, or until a thread that was preempted between them runs again. */
-void entry_hold(struct entry *entry)
+/* Return the bytes of an entry's memory. */
+static size_t entry_size(const struct table *table, const struct entry *entry)
 {
-    uint64_t word = entry_word(entry) & ~WORD_BUSY;
-    for (int tries = 0; !entry_claim(entry, &word); tries++) {
-        word &= ~WORD_BUSY;
-        wait_briefly(tries);
-    }
+    return entry_has_own(entry) ? entry_bytes(entry_rule(table, entry)->words, entry_key_len(entry)) : sizeof *entry;
 }
 
 static uint32_t entry_place(const struct table *table, const struct entry *entry)
 {
-    return slab_place(&table->slab, entry, entry_bytes(entry_rule(table, entry)->words, entry->hh.keylen));
+    return slab_place(&table->slab, entry, entry_size(table, entry));
 }
 
 static bool entry_is_of(const struct table *table, const struct entry *entry,
                         const struct weir_backend_request *request)
 {
+    if (entry->hh.hashv != (unsigned)request->hash || entry_key_len(entry) != request->key.len)
+        return false;
     const struct rule *rule = entry_rule(table, entry);
-    return rule->key.limit_id == request->limit_id && entry_has_key(entry, rule->words, request->key);
+    return rule->key.limit_id == request->limit_id && record_has_key(entry->record, rule->words, request->key);
+}
+
+/* Find an entry that has a cell. */
+static struct entry *shard_find_by_cells(struct table *table, const struct shard *shard,
+                                         const struct weir_backend_request *request) REQUIRES(shard->mutex)
+{
+    for (int second = 0; second < 2; second++) {
+        const struct cell_group *group = cells_group(&table->cells, shard->number, request->hash, second);
+        uint64_t matches = cells_matches(group, cells_tag(request->hash));
+        for (; matches != 0; matches &= matches - 1) {
+            const struct record *record = cells_record(group, cells_slot(matches));
+            const uint32_t place = atomic_load_explicit(cells_owner(&table->cells, record), memory_order_relaxed);
+            struct entry *entry = place != 0 ? slab_entry(&table->slab, place) : NULL;
+            if (entry && entry_is_of(table, entry, request))
+                return entry;
+        }
+    }
+    return NULL;
 }
 
 struct entry *shard_find(struct table *table, const struct shard *shard, const struct weir_backend_request *request)
 {
-    const unsigned hash = (unsigned)request->hash;
-    if (shard_is_indexed(table, shard)) {
-        const struct index_line *line = index_line(&table->index, shard->number, hash);
-        uint64_t matches = index_matches(line, index_tag(request->hash));
-        for (; matches != 0; matches &= matches - 1) {
-            const uint32_t place = index_place(line, index_first(matches));
-            struct entry *entry = place != 0 ? slab_entry(&table->slab, place) : NULL;
-            if (entry && entry->hh.hashv == hash && entry->hh.keylen == request->key.len &&
-                entry_is_of(table, entry, request)) {
-                entry_hold(entry);
-                return entry;
-            }
-        }
-        if (!index_has_spilled(line))
-            return NULL;
+    const bool has_cells = shard_has_cells(table, shard);
+    struct entry *entry = has_cells ? shard_find_by_cells(table, shard, request) : NULL;
+    if (entry) {
+        entry_hold(entry);
+        return entry;
     }
-    for (UT_hash_handle *handle = shard_bucket(shard, hash)->hh_head; handle; handle = handle->hh_next) {
-        struct entry *entry = (struct entry *)handle; /* its first member */
-        if (handle->hashv == hash && handle->keylen == request->key.len && entry_is_of(table, entry, request)) {
-            if (shard_is_indexed(table, shard))
-                index_put_found(&table->index, shard->number, request->hash, entry_place(table, entry));
-            entry_hold(entry);
-            return entry;
-        }
+    if (has_cells && !cells_are_marked(cells_group(&table->cells, shard->number, request->hash, false)))
+        return NULL;
+    for (UT_hash_handle *handle = shard_bucket(shard, (unsigned)request->hash)->hh_head; handle;
+         handle = handle->hh_next) {
+        entry = (struct entry *)handle; /* its first member */
+        if (entry == shard->first || !entry_is_of(table, entry, request))
+            continue;
+        if (has_cells)
+            cells_note(&table->cells, shard->number, request->hash, entry_place(table, entry), 0);
+        entry_hold(entry);
+        return entry;
     }
     return NULL;
 }
@@ -74,7 +82,7 @@ struct entry *shard_find(struct table *table, const struct shard *shard, const s
 /* Take memory for an entry. States that keys share are few, and no look uses them: they need no pages. */
 static enum slab_error entry_take(struct table *table, const struct shard *shard, size_t bytes, void **out)
 {
-    if (shard_is_indexed(table, shard))
+    if (shard_has_cells(table, shard))
         return slab_take(&table->slab, bytes, shard->number, out);
     if (!budget_take(&table->shared, (int64_t)bytes))
         return SLAB_NO_BUDGET;
@@ -86,7 +94,7 @@ static enum slab_error entry_take(struct table *table, const struct shard *shard
 
 static void entry_give(struct table *table, const struct shard *shard, struct entry *entry, size_t bytes)
 {
-    if (shard_is_indexed(table, shard)) {
+    if (shard_has_cells(table, shard)) {
         slab_give(&table->slab, entry, bytes);
     } else {
         free(entry);
@@ -107,10 +115,11 @@ static size_t shard_count_for(int64_t max_keys, int64_t max_bytes)
     return count;
 }
 
-/* Return the load at which a shard grows: 1.5 to 2.38 entries a bucket, different in neighbouring shards. */
+/* Return the load at which a shard grows: 6 to 9.5 entries a bucket, different in neighbouring shards. Cells lead to
+ * nearly all entries, so chains are seldom walked. */
 static unsigned shard_grow_at(const struct shard *shard, unsigned buckets)
 {
-    return buckets / 8 * (12 + shard->number % 8) + 8;
+    return buckets / 2 * (12 + shard->number % 8) + 8;
 }
 
 static void shard_table_changed(struct shard *shard)
@@ -150,7 +159,7 @@ static void shard_free(struct table *table, struct shard *shard)
             if (entry == shard->first)
                 continue;
             struct rule *rule = entry_rule(table, entry);
-            entry_give(table, shard, entry, entry_bytes(rule->words, handle->keylen));
+            entry_give(table, shard, entry, entry_size(table, entry));
             rule_drop(&table->rules, rule);
         }
     if (shard->recent)
@@ -167,7 +176,7 @@ static void table_free_shards(struct table *table, size_t made)
     free(table->soonest_us);
     free(table->sentinels);
     free(table->shards);
-    index_free(&table->index);
+    cells_free(&table->cells);
     lock_destroy(&table->soonest_mutex);
     rules_destroy(&table->rules);
     slab_destroy(&table->slab);
@@ -189,7 +198,7 @@ int table_init(struct table *table, int64_t max_keys, int64_t max_bytes)
     readers_init(&table->readers);
     int failed = rules_init(&table->rules, &table->readers, &table->budget, for_rules);
     failed |= slab_init_placed(&table->slab, &table->budget, &table->readers, max_bytes);
-    failed |= index_init(&table->index, count, keys_per_shard, &table->budget);
+    failed |= cells_init(&table->cells, count, keys_per_shard, &table->budget, &table->slab);
     table->shards = aligned_alloc(alignof(struct shard), all * sizeof *table->shards);
     table->sentinels = calloc(all, sizeof *table->sentinels);
     table->soonest_us = calloc(count + all, sizeof *table->soonest_us);
@@ -255,23 +264,18 @@ enum table_error shard_rule(struct table *table, struct shard *shard, const stru
     return TABLE_OK;
 }
 
-static void table_fetch_hash(void *slab, uint32_t place)
-{
-    const struct entry *entry = slab_entry(slab, place);
-    __builtin_prefetch(&entry->hh.hashv);
-}
-
 /* Prefetch all entries of a shard that is about to grow. uthash walks bucket after bucket and waits for each
  * entry to be loaded before it knows the next. Among millions of uncached entries, these waits are most of the
- * time of growing. The index knows all places, so their loads overlap. */
+ * time of growing. The cells' owners are all places, so their loads overlap. */
 static void shard_fetch(struct table *table, const struct shard *shard) REQUIRES(shard->mutex)
 {
-    const uint32_t lines = index_lines(&table->index, shard->number);
-    for (uint32_t i = 0; i < lines; i++)
-        for (unsigned slot = 0; slot < INDEX_SLOTS; slot++) {
-            const uint32_t place = index_place(index_line_at(&table->index, shard->number, i), slot);
+    const uint32_t groups = cells_groups(&table->cells, shard->number);
+    for (uint32_t i = 0; i < groups; i++)
+        for (unsigned slot = 0; slot < CELLS_SLOTS; slot++) {
+            const struct cell_owners *owners = &table->cells.owners[cells_index(&table->cells, shard->number, i)];
+            const uint32_t place = atomic_load_explicit(&owners->places[slot], memory_order_relaxed);
             if (place != 0)
-                table_fetch_hash(&table->slab, place);
+                __builtin_prefetch(slab_entry(&table->slab, place));
         }
 }
 
@@ -281,27 +285,11 @@ static void shard_grow(struct table *table, struct shard *shard) REQUIRES(shard-
     int oomed = 0;
     if (!budget_take(&table->budget, 2 * old_bytes))
         return;
-    if (shard_is_indexed(table, shard))
+    if (shard_has_cells(table, shard))
         shard_fetch(table, shard);
     HASH_EXPAND_BUCKETS(hh, shard->first->hh.tbl, oomed);
     budget_give(&table->budget, oomed ? 2 * old_bytes : old_bytes);
     shard_table_changed(shard);
-}
-
-static uint32_t table_hash_of(void *slab, uint32_t place)
-{
-    const struct entry *entry = slab_entry(slab, place);
-    return entry->hh.hashv;
-}
-
-static void entry_index(struct table *table, struct shard *shard, const struct entry *entry, uint64_t hash,
-                        size_t bytes) REQUIRES(shard->mutex)
-{
-    if (!shard_is_indexed(table, shard))
-        return;
-    index_put(&table->index, shard->number, hash, slab_place(&table->slab, entry, bytes));
-    if (index_is_narrow(&table->index, shard->number, shard->first->hh.tbl->num_items))
-        index_widen(&table->index, shard->number, table_fetch_hash, table_hash_of, &table->slab);
 }
 
 /* Put an entry into its bucket. uthash would also keep the order of insertion, in the pointers that due.h uses. */
@@ -309,44 +297,83 @@ static void shard_put(struct shard *shard, struct entry *entry, const struct wei
     REQUIRES(shard->mutex)
 {
     int oomed = 0;
-    UT_hash_table *table = shard->first->hh.tbl;
-    const struct entry made = {
-        .hh = { .tbl = table, .keylen = (unsigned)request->key.len, .hashv = (unsigned)request->hash }
-    };
+    const struct entry made = { .hh = { .keylen = (unsigned)request->key.len | ENTRY_HELD,
+                                        .hashv = (unsigned)request->hash } };
     entry_copy_handle(entry, &made);
     atomic_store_explicit(&entry->due_us, ENTRY_NOT_DUE, memory_order_relaxed);
-    table->num_items++;
+    shard->first->hh.tbl->num_items++;
     HASH_ADD_TO_BKT(*shard_bucket(shard, entry->hh.hashv), hh, &entry->hh, oomed);
+}
+
+/* Make an entry whose record is in a cell. Not done with TABLE_OK if *out stays NULL: there is no cell. */
+static enum slab_error entry_make_in_cell(struct table *table, struct shard *shard, const struct rule *rule,
+                                          const struct weir_backend_request *request, struct entry **out)
+    REQUIRES(shard->mutex)
+{
+    void *memory;
+    struct record *record = NULL;
+    if (shard_has_cells(table, shard) && cells_fit(rule->words, request->key.len))
+        record = cells_room(&table->cells, shard->number, request->hash, CELLS_MOVES, true);
+    if (!record)
+        return SLAB_OK;
+    const enum slab_error error = entry_take(table, shard, sizeof(struct entry), &memory);
+    if (error)
+        return error;
+    const uint32_t place = slab_place(&table->slab, memory, sizeof(struct entry));
+    if (place == 0) {
+        entry_give(table, shard, memory, sizeof(struct entry));
+        return SLAB_OK;
+    }
+    *out = memory;
+    (*out)->record = record;
+    shard_put(shard, *out, request);
+    cells_fill(&table->cells, record, request->hash, place, rule, request->key);
+    return SLAB_OK;
+}
+
+/* Make an entry with its own record. */
+static enum slab_error entry_make_with_own(struct table *table, struct shard *shard, const struct rule *rule,
+                                           const struct weir_backend_request *request, struct entry **out)
+    REQUIRES(shard->mutex)
+{
+    void *memory;
+    const size_t bytes = entry_bytes(rule->words, request->key.len);
+    const enum slab_error error = entry_take(table, shard, bytes, &memory);
+    if (error)
+        return error;
+    struct entry *entry = *out = memory;
+    struct record *record = entry->record = entry_own(entry);
+    /* A look that still uses the former entry in this memory must find the count continued. Looks never use
+     * entries that are not in a page. */
+    const bool is_paged = bytes <= SLAB_MAX_ENTRY && shard_has_cells(table, shard);
+    const uint64_t word = is_paged ? record_held_word(record) : 0;
+    record_release(record, word_of(word, rule->number, request->key.len) | WORD_BUSY);
+    record_write_key(record, rule->words, request->key);
+    shard_put(shard, entry, request);
+    if (shard_has_cells(table, shard))
+        cells_note(&table->cells, shard->number, request->hash, slab_place(&table->slab, entry, bytes), CELLS_MOVES);
+    return SLAB_OK;
 }
 
 enum table_error entry_make(struct table *table, struct shard *shard, struct rule *rule,
                             const struct weir_backend_request *request, struct entry **out)
 {
-    void *memory;
-    const size_t bytes = entry_bytes(rule->words, request->key.len), key_at = rule->words;
-    enum slab_error error = entry_take(table, shard, bytes, &memory);
+    struct entry *made = NULL;
+    enum slab_error error = entry_make_in_cell(table, shard, rule, request, &made);
+    if (!error && !made)
+        error = entry_make_with_own(table, shard, rule, request, &made);
     if (error) {
         rule_drop(&table->rules, rule);
         return error == SLAB_NO_BUDGET ? TABLE_NO_ROOM : TABLE_NO_MEMORY;
     }
-    struct entry *entry = memory;
-    /* A look that still uses the former entry in this memory must find the count continued. Looks never use
-     * entries that are not in a page. */
-    const bool is_paged = bytes <= SLAB_MAX_ENTRY && shard_is_indexed(table, shard);
-    const uint64_t word = is_paged ? atomic_load_explicit(&entry->word, memory_order_relaxed) : 0;
-    atomic_store_explicit(&entry->word, word_of(word, rule->number, request->key.len) | WORD_BUSY,
-                          memory_order_release);
-    entry_write_key(entry, key_at, request->key);
-    shard_put(shard, entry, request);
-    entry_index(table, shard, entry, request->hash, bytes);
-    *out = entry;
+    *out = made;
     return TABLE_OK;
 }
 
 enum table_error shard_add(struct table *table, struct shard *shard, const struct weir_backend_request *request,
                            const struct weir_plan *plan, uint64_t version, struct entry **out)
 {
-    bool counted = shard_is_indexed(table, shard);
+    bool counted = shard_has_cells(table, shard);
     /* Most tables that are full are so for long: read first, because every new key would move the cache line. */
     if (counted && atomic_load_explicit(&table->keys, memory_order_relaxed) >= table->max_keys)
         return TABLE_NO_ROOM;
@@ -356,6 +383,9 @@ enum table_error shard_add(struct table *table, struct shard *shard, const struc
     }
     struct rule *rule;
     enum table_error error = shard_rule(table, shard, request, plan, version, NULL, 0, &rule);
+    /* Here and not in entry_make(), which must not move the states that its caller copies. */
+    if (!error && counted && cells_are_narrow(&table->cells, shard->number, shard->first->hh.tbl->num_items))
+        cells_widen(&table->cells, shard->number);
     if (!error)
         error = entry_make(table, shard, rule, request, out);
     if (error) {
@@ -368,29 +398,37 @@ enum table_error shard_add(struct table *table, struct shard *shard, const struc
     return TABLE_OK;
 }
 
-bool shard_has_bytes(struct table *table, const struct shard *shard, size_t words, size_t key_len)
+bool shard_has_bytes(struct table *table, const struct shard *shard, const struct weir_backend_request *request,
+                     size_t words)
 {
-    const size_t bytes = entry_bytes(words, key_len);
-    return shard_is_indexed(table, shard) ? slab_has_room(&table->slab, bytes)
-                                          : budget_has(&table->shared, (int64_t)bytes);
+    const size_t bytes = entry_bytes(words, request->key.len);
+    if (!shard_has_cells(table, shard))
+        return budget_has(&table->shared, (int64_t)bytes);
+    const bool has_cell = cells_fit(words, request->key.len) &&
+                          cells_room(&table->cells, shard->number, request->hash, CELLS_MOVES, false) != NULL;
+    return slab_has_room(&table->slab, has_cell ? sizeof(struct entry) : bytes);
 }
 
 bool shard_has_room(struct table *table, const struct shard *shard, const struct weir_backend_request *request,
                     const struct weir_plan *plan)
 {
-    const bool is_counted = shard_is_indexed(table, shard);
+    const bool is_counted = shard_has_cells(table, shard);
     return (!is_counted || atomic_load_explicit(&table->keys, memory_order_relaxed) < table->max_keys) &&
-           shard_has_bytes(table, shard, state_words(plan), request->key.len) &&
+           shard_has_bytes(table, shard, request, state_words(plan)) &&
            ((shard->recent && rule_is(shard->recent, request, plan)) || rules_have_room(&table->rules, request, plan));
 }
 
 void entry_drop(struct table *table, struct shard *shard, struct entry *entry)
 {
     struct rule *rule = entry_rule(table, entry);
-    size_t bytes = entry_bytes(rule->words, entry->hh.keylen);
-    entry_release(entry, word_of(atomic_load_explicit(&entry->word, memory_order_relaxed), 0, 0));
-    if (shard_is_indexed(table, shard))
-        index_move(&table->index, shard->number, entry->hh.hashv, slab_place(&table->slab, entry, bytes), 0);
+    const size_t bytes = entry_size(table, entry);
+    if (!entry_has_own(entry)) {
+        cells_empty(&table->cells, entry->record);
+    } else {
+        record_release(entry->record, word_of(record_held_word(entry->record), 0, 0));
+        if (shard_has_cells(table, shard))
+            cells_move(&table->cells, shard->number, entry->hh.hashv, slab_place(&table->slab, entry, bytes), 0);
+    }
     due_remove(entry);
     HASH_DEL_IN_BKT(*shard_bucket(shard, entry->hh.hashv), &entry->hh);
     shard->first->hh.tbl->num_items--;
@@ -401,6 +439,6 @@ void entry_drop(struct table *table, struct shard *shard, struct entry *entry)
 void shard_remove(struct table *table, struct shard *shard, struct entry *entry)
 {
     entry_drop(table, shard, entry);
-    if (shard_is_indexed(table, shard))
+    if (shard_has_cells(table, shard))
         atomic_fetch_sub_explicit(&table->keys, 1, memory_order_relaxed);
 }

@@ -1,8 +1,9 @@
 /* table.h - the keys of the memory backend: uthash tables in shards, each guarded by a mutex.
  *
- * A key's entry is 64 bytes, its state, perhaps a former state, and the key itself, all from a slab. With 8 bytes
- * of bucket, 8 of the index and 3 of its page that makes about 115 bytes for a key of 16 bytes. The upper bits of a
- * key's hash choose the shard, the lower 32 the bucket.
+ * A key's record is its word, its state, perhaps a former state, and the key itself. It lies in a cell if it fits
+ * (memory/cells.h), or else behind the key's entry. An entry is 56 bytes, from a slab. With its owner there, 3 bytes of
+ * bucket and 53 to 67 of cells that makes 114 to 128 bytes for a key of 16 bytes. The upper bits of a key's hash choose
+ * the shard, the lower 32 the bucket.
  *
  * The mutex guards which entries exist. An entry's content is guarded by its word (memory/entry.h), because
  * threads without the mutex read and change it as well (memory/look.h). A thread with the mutex claims an entry
@@ -11,8 +12,8 @@
  * A shard grows by its load alone, so no sequence of keys can prevent it. Each shard has a different load at
  * which it grows, so that they do not all grow together. A shard holds about TABLE_KEYS_PER_SHARD keys at
  * max_keys, which bounds the pause. (uthash's own rule looks at chain lengths and stops growing for good after
- * two attempts that helped little.) Without memory to grow, chains get longer until there is some. Most lookups
- * use the index; a bucket holds about two entries.
+ * two attempts that helped little.) Without memory to grow, chains get longer until there is some. Nearly all lookups
+ * use the cells, so a bucket may hold some six entries.
  *
  * Idle keys are dropped in small steps: each insertion tries a few entries of the shard that are due (memory/due.h).
  * `soonest_us` is a tournament over the shards: the time before which no entry of any shard becomes idle is at its top,
@@ -30,8 +31,8 @@
 #ifndef BACKENDS_MEMORY_TABLE_H
 #define BACKENDS_MEMORY_TABLE_H
 
+#include "backends/memory/cells.h"
 #include "backends/memory/due.h"
-#include "backends/memory/index.h"
 #include "core/algorithm/former.h"
 
 #define TABLE_KEYS_PER_SHARD 2048
@@ -66,7 +67,7 @@ struct table {
     _Atomic int64_t *soonest_us;
     struct lock soonest_mutex;
     int64_t max_keys;                 /* (c) */
-    struct index index;               /* of all shards except the overflow shard */
+    struct cells cells;               /* of all shards except the overflow shard */
     alignas(64) _Atomic int64_t keys; /* (a) changes often; no look reads its cache line */
     struct budget budget;
     struct budget shared;
@@ -91,8 +92,8 @@ static inline struct shard *table_overflow_shard(const struct table *table)
     return &table->shards[table->shard_count];
 }
 
-/* True if the index leads to the shard's entries. */
-static inline bool shard_is_indexed(const struct table *table, const struct shard *shard)
+/* True if the shard has cells. */
+static inline bool shard_has_cells(const struct table *table, const struct shard *shard)
 {
     return shard->number != table->shard_count;
 }
@@ -108,16 +109,21 @@ static inline struct rule *entry_rule(const struct table *table, const struct en
 }
 
 /* Find and claim the entry of the request's key; NULL: there is none. The claim ends with shard_remove() or
- * entry_let_go(). An entry that the index had lost is noted there again. */
+ * entry_let_go(). An entry with its own record and without a cell gets one if there is one. */
 struct entry *shard_find(struct table *table, const struct shard *shard, const struct weir_backend_request *request)
     REQUIRES(shard->mutex);
 
 /* Claim an entry that the caller has not claimed. Waits for a thread that is changing it without the mutex. */
-void entry_hold(struct entry *entry);
+static inline void entry_hold(struct entry *entry)
+{
+    record_hold(entry->record);
+    entry->hh.keylen |= ENTRY_HELD;
+}
 
 static inline void entry_let_go(struct entry *entry)
 {
-    entry_release(entry, word_next(atomic_load_explicit(&entry->word, memory_order_relaxed)));
+    entry->hh.keylen &= ~ENTRY_HELD;
+    record_release(entry->record, word_next(record_held_word(entry->record)));
 }
 
 /* Add and claim an entry for a key that has none, under a plan that the limit has at `version`. The caller writes
@@ -125,9 +131,9 @@ static inline void entry_let_go(struct entry *entry)
 enum table_error shard_add(struct table *table, struct shard *shard, const struct weir_backend_request *request,
                            const struct weir_plan *plan, uint64_t version, struct entry **out) REQUIRES(shard->mutex);
 
-/* True if an entry would find room by its bytes alone; or by all that shard_add() needs. */
-bool shard_has_bytes(struct table *table, const struct shard *shard, size_t words, size_t key_len)
-    REQUIRES(shard->mutex);
+/* True if an entry of the request's key would find room by its bytes alone; or by all that shard_add() needs. */
+bool shard_has_bytes(struct table *table, const struct shard *shard, const struct weir_backend_request *request,
+                     size_t words) REQUIRES(shard->mutex);
 bool shard_has_room(struct table *table, const struct shard *shard, const struct weir_backend_request *request,
                     const struct weir_plan *plan) REQUIRES(shard->mutex);
 

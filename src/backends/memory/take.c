@@ -163,7 +163,7 @@ int memory_give_back(struct weir_limit *limit, struct weir_key key, int64_t cost
     struct look look;
     enum look_end end = LOOK_GIVEN_UP;
     if (__builtin_expect(look_for_take(&memory->table, limit, key, hash, NULL, &look), 1))
-        end = look_greedy_back(&look, now_us, since_us, cost);
+        end = look_greedy_back(&memory->table, &look, now_us, since_us, cost);
     if (take_leave(turn))
         decide_sweep(memory, hash, now_us);
     if (__builtin_expect(end == LOOK_DONE, 1))

@@ -3,6 +3,7 @@
 
 #include <stdint.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static size_t huge_whole(size_t bytes)
 {
@@ -32,4 +33,13 @@ void huge_unmap(void *memory, size_t bytes)
 void huge_advise(void *memory)
 {
     madvise(memory, HUGE_BYTES, MADV_HUGEPAGE);
+}
+
+void huge_drop(void *memory, size_t bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t from = ((uintptr_t)memory + page - 1) / page * page,
+                    end = ((uintptr_t)memory + bytes) / page * page;
+    if (from < end)
+        madvise((void *)from, end - from, MADV_DONTNEED);
 }

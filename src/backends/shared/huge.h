@@ -25,4 +25,7 @@ void huge_unmap(void *memory, size_t bytes);
 /* Let HUGE_BYTES of such a mapping become a huge page. A kernel without them leaves it as it is. */
 void huge_advise(void *memory);
 
+/* Give the whole pages among `bytes` of such a mapping back to the system. They read as zeros from then on. */
+void huge_drop(void *memory, size_t bytes);
+
 #endif

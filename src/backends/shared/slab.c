@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PLACED_REGIONS (INT64_C(1) << 32 >> 16) /* as many as places of 32 bits can name */
+#define PLACED_REGIONS (INT64_C(1) << 32 >> 18) /* as many as places of 32 bits can name */
 #define PACK_CHOICE 8                           /* pages of which the one with the fewest entries is emptied */
 
 struct free_entry {
@@ -21,7 +21,7 @@ struct free_entry {
 
 /* Behind the slots lie their owners, in 16 bits each. */
 struct slab_page {
-    alignas(SLAB_STEP) struct free_entry *freed;
+    struct free_entry *freed;
     struct slab_page *next, *previous; /* in class->open; in slab->empty only `next` */
     uint32_t entry_bytes;              /* of the class that it serves or served last; 0: none yet */
     uint32_t live;                     /* entries handed out */
@@ -29,9 +29,7 @@ struct slab_page {
     uint32_t region;                   /* the region's number */
 };
 
-/* Slots begin half a cache line off. With entries of 96 bytes, which keys of 16 bytes have, every second one
- * then has all that a decision reads, its last 64 bytes, in one line. */
-#define FIRST_ENTRY 96
+#define FIRST_ENTRY 64 /* a whole cache line */
 
 _Static_assert(SLAB_REGION_BYTES == HUGE_BYTES, "a region can be a huge page");
 _Static_assert(FIRST_ENTRY % SLAB_STEP == 0 && FIRST_ENTRY >= sizeof(struct slab_page), "entries are aligned");
@@ -44,6 +42,8 @@ struct slab_region {
 
 static size_t slab_class_of(size_t size)
 {
+    if (size <= SLAB_LEAST)
+        return 0;
     if (size <= 256)
         return (size + 31) / 32 - 1;
     return size <= 512 ? (size - 256 + 63) / 64 + 7 : (size - 512 + 127) / 128 + 11;
@@ -51,6 +51,8 @@ static size_t slab_class_of(size_t size)
 
 static uint32_t slab_class_bytes(uint32_t class)
 {
+    if (class == 0)
+        return SLAB_LEAST;
     if (class < 8)
         return (class + 1) * 32;
     return class < 12 ? 256 + (class - 7) * 64 : 512 + (class - 11) * 128;

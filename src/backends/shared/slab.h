@@ -1,13 +1,14 @@
 /* slab.h - memory for entries of a few sizes, without a header per entry and without lasting fragmentation.
  *
  * Regions of 2 MiB come from the system, aligned, so that each can become a huge page when it is used up (huge.h). A
- * region is cut into pages, and a page into slots of one size class. The classes are 32 bytes apart up to 256, then 64
- * up to 512, then 128 up to SLAB_MAX_ENTRY. Larger entries come from malloc(). Everything is taken from a budget first.
+ * region is cut into pages, and a page into slots of one size class. The smallest class has SLAB_LEAST bytes;
+ * the others are 32 bytes apart up to 256, then 64 up to 512, then 128 up to SLAB_MAX_ENTRY. Larger entries come from
+ * malloc(). Everything is taken from a budget first.
  *
  * An empty page can serve any class. If a class has a page's worth of free slots in partly used pages, slab_pack()
  * empties one of them: the slab's user moves its entries to the other pages. So entries of one size cannot lock out
  * those of another. Where slab_pack() finds nothing to do, each class has fewer free slots than a page has. That slack
- * is at most 218 KB, and less than 4.5 % of a budget of 1 MiB or more.
+ * is at most 234 KB, and less than 4.5 % of a budget of 1 MiB or more.
  *
  * Every entry has an owner, a number that the user chooses, such as that of its shard. It takes two bytes a slot and
  * tells slab_pack()'s callback which lock guards the entry.
@@ -31,7 +32,8 @@
 #include <stddef.h>
 
 #define SLAB_REGION_BYTES ((size_t)2 << 20)
-#define SLAB_STEP ((size_t)32)
+#define SLAB_STEP ((size_t)8)   /* entries are aligned to it */
+#define SLAB_LEAST ((size_t)56) /* the smallest class, of entries whose records are in cells (backends/memory) */
 #define SLAB_MAX_ENTRY ((size_t)1024)
 #define SLAB_CLASSES 16
 #define SLAB_MAX_OWNER 0xfffeu
@@ -75,7 +77,7 @@ enum slab_error { SLAB_OK = 0, SLAB_NO_MEMORY, SLAB_NO_BUDGET };
  * page. */
 void slab_init(struct slab *slab, struct budget *budget);
 
-/* Prepare a slab whose entries have places, except those beyond about twice `max_bytes` or beyond 128 GiB. 0, or
+/* Prepare a slab whose entries have places, except those beyond about twice `max_bytes` or beyond 32 GiB. 0, or
  * -1: out of memory. */
 int slab_init_placed(struct slab *slab, struct budget *budget, struct readers *readers, int64_t max_bytes);
 

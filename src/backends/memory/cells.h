@@ -1,0 +1,218 @@
+/* cells.h - where the records of keys are: groups of cells that a hash leads to, read without a lock.
+ *
+ * A decision on a large table costs what its cache misses cost. So a record that fits, which is a word, a state and a
+ * key of together 40 bytes, lies in a cell, and the hash of its key leads to the cell. Nothing else of the key is read.
+ * A token bucket, a fixed window or a leaky bucket fits with a key of up to 16 bytes.
+ *
+ * A group has three cells in two neighbouring cache lines, which a processor fetches together, and a head:
+ *
+ *     head 8 | cell 40 | cell 40 | cell 40
+ *     cell:  word | 4 words, as in struct record
+ *
+ * The head has 16 bits of each cell's hash, its tag. Tag 0 marks a free cell.
+ *
+ * A longer record lies behind its entry. Its cell then holds the place (slab.h) of the entry, under rule 0. So does a
+ * cell without a key, with place 0. A place is only a hint: a thread checks whose record it leads to.
+ *
+ * The lower half of a hash chooses two of its shard's groups. A key takes a cell of its first group, or else of its
+ * second one; or else up to CELLS_MOVES other records move, each to the other group of its key. A key that finds no
+ * cell has its record behind its entry, and the mutex decides for it. Its first group is then marked. So a thread with
+ * the mutex that finds a key in neither of its groups knows that there is none, unless the first is marked. (Two
+ * choices and moves: Pagh and Rodler, "Cuckoo hashing", 2004.)
+ *
+ * A shard begins with one group and gets a quarter more when most cells are in use. Groups never move: the address
+ * range for as many as there may ever be is reserved at the start. It is divided into levels. Level k has 2^k groups of
+ * each shard; with three shards a, b and c it is
+ *
+ *     level 0   a1 b1 c1
+ *     level 1   a2 a3 b2 b3 c2 c3
+ *     level 2   a4 a5 a6 a7 b4 b5 b6 b7 c4 c5 c6 c7
+ *
+ * So groups that come into use together are neighbours. A shard that has lost most of its keys to the sweep gives
+ * groups back. The first use of a page of memory takes long, and this way few pages are used. Once half of the groups
+ * in 2 MiB are in use, these may become a huge page (shared/huge.h).
+ *
+ * The owners of a group's cells, which are the places of their entries, lie in a mapping of the same order: only
+ * threads with the mutex and returns of permits read them.
+ */
+#ifndef BACKENDS_MEMORY_CELLS_H
+#define BACKENDS_MEMORY_CELLS_H
+
+#include "backends/memory/entry.h"
+
+#include <stdalign.h>
+
+#define CELLS_SLOTS 3 /* cells of a group */
+#define CELL_WORDS 4  /* of a record behind its word */
+#define CELLS_MOVES 4 /* records that move to make room for another one, at most */
+
+/* A shard with more keys than 7/8 of its cells gets more. */
+#define CELLS_FULL(groups) ((uint64_t)(groups)*CELLS_SLOTS * 7 / 8)
+
+/* The groups whose cells so many keys use by 3/5. A shard with 8/5 times as many and more than CELLS_KEPT has too many.
+ * */
+#define CELLS_ROOMY(keys) ((uint64_t)(keys)*5 / (3 * CELLS_SLOTS) + 1)
+#define CELLS_KEPT 8
+
+/* (s) written under the shard's mutex, (a) read atomically, (w) as in struct record */
+struct cell_group {
+    alignas(128) _Atomic uint64_t head;                    /* (s) (a) tag i in bits 16 i; above them CELLS_MARKED */
+    _Atomic int64_t words[CELLS_SLOTS * (1 + CELL_WORDS)]; /* (w) */
+};
+
+#define CELLS_MARKED (UINT64_C(1) << 48) /* records of keys whose first group this is may be without a cell */
+
+#define CELLS_SECOND_LINE 7 /* the first word in it */
+_Static_assert(sizeof(struct cell_group) == 128, "two cache lines");
+_Static_assert(offsetof(struct cell_group, words[CELLS_SECOND_LINE]) == 64, "there it begins");
+
+struct cell_owners {
+    _Atomic uint32_t places[CELLS_SLOTS]; /* (s) (a) 0: the cell is free */
+};
+
+/* (c) constant, (s) written under the shard's mutex, (a) read atomically */
+struct cells {
+    struct cell_group *groups;  /* (s) (a) */
+    struct cell_owners *owners; /* (s) (a) */
+    _Atomic uint32_t *counts;   /* (s) (a) groups of each shard */
+    _Atomic uint32_t *in_pages; /* (a) groups in use in each 2 MiB; relaxed: counts that order nothing */
+    size_t pages;               /* (c) whole ones */
+    size_t shards;              /* (c) */
+    uint32_t most_groups;       /* (c) of a shard; fills whole levels */
+    struct budget *budget;      /* (c) */
+    const struct slab *slab;    /* (c) of the entries */
+};
+
+/* Prepare for `shards` shards with up to about `keys` keys each. 0, or -1: out of memory. */
+int cells_init(struct cells *cells, size_t shards, int64_t keys, struct budget *budget, const struct slab *slab);
+void cells_free(struct cells *cells);
+
+/* Return where a shard's group is in the mapping. Groups are numbered from 0; the drawing above counts from 1. Level k
+ * lies behind (2^k - 1) * shards groups. */
+static inline size_t cells_index(const struct cells *cells, size_t shard, uint32_t number)
+{
+    const size_t nth = (size_t)number + 1;
+    const unsigned level = 63 ^ (unsigned)__builtin_clzll(nth); /* the highest bit: one instruction */
+    return ((cells->shards - 1 + shard) << level) + nth - cells->shards;
+}
+
+/* Return a shard's number of groups. */
+static inline uint32_t cells_groups(const struct cells *cells, size_t shard)
+{
+    return atomic_load_explicit(&cells->counts[shard], memory_order_acquire);
+}
+
+/* Return the number of a key's first group, or of the second one, in a shard with `count`. */
+static inline uint32_t cells_number(uint64_t hash, bool is_second, uint32_t count)
+{
+    const uint32_t half = is_second ? (uint32_t)hash * UINT32_C(0x9e3779b9) : (uint32_t)hash;
+    return (uint32_t)(((uint64_t)half * count) >> 32);
+}
+
+/* Return a group of a key. It is valid until its shard's number of groups changes. */
+static inline struct cell_group *cells_group(const struct cells *cells, size_t shard, uint64_t hash, bool is_second)
+{
+    return &cells->groups[cells_index(cells, shard, cells_number(hash, is_second, cells_groups(cells, shard)))];
+}
+
+static inline uint64_t cells_tag(uint64_t hash)
+{
+    const unsigned tag = (uint16_t)(hash >> 32);
+    return tag + (tag < 1);
+}
+
+#define CELLS_TAG_ONES UINT64_C(0x000100010001)
+
+/* Return the cells of a group with a tag, for cells_slot(), and perhaps others after them. */
+static inline uint64_t cells_matches(const struct cell_group *group, uint64_t tag)
+{
+    const uint64_t differ = atomic_load_explicit(&group->head, memory_order_acquire) ^ CELLS_TAG_ONES * tag;
+    return (differ - CELLS_TAG_ONES) & ~differ & CELLS_TAG_ONES << 15; /* a borrow comes only from a match */
+}
+
+/* Return the lowest of these cells. */
+static inline unsigned cells_slot(uint64_t matches)
+{
+    return (unsigned)__builtin_ctzll(matches) / 16;
+}
+
+static inline struct record *cells_record(const struct cell_group *group, unsigned slot)
+{
+    return (struct record *)(uintptr_t)&group->words[slot * (1 + CELL_WORDS)];
+}
+
+/* Return the place that a cell holds, if its word was `word`; 0: it holds none, or a record. */
+static inline uint32_t cells_place(const struct record *record, uint64_t word)
+{
+    if (word_rule(word) != 0 || (word & WORD_BUSY) != 0)
+        return 0;
+    const uint64_t place = record_at(record, 0);
+    return atomic_load_explicit(&record->word, memory_order_relaxed) == word ? (uint32_t)place : 0;
+}
+
+static inline bool cells_has(const struct cells *cells, const struct record *record)
+{
+    return (uintptr_t)record - (uintptr_t)cells->groups <
+           cells->shards * cells->most_groups * sizeof(struct cell_group);
+}
+
+/* Return the place of the entry whose record is in a cell; 0: there is none any more. */
+static inline _Atomic uint32_t *cells_owner(const struct cells *cells, const struct record *record)
+{
+    const size_t offset = (uintptr_t)record - (uintptr_t)cells->groups;
+    const size_t slot = offset % sizeof(struct cell_group) / ((1 + CELL_WORDS) * sizeof(int64_t));
+    return &cells->owners[offset / sizeof(struct cell_group)].places[slot];
+}
+
+static inline bool cells_fit(size_t words, size_t key_len)
+{
+    return record_words(words, key_len) <= CELL_WORDS;
+}
+
+/* ---- Under the shard's mutex ---- */
+
+/* Return a free cell for a key, or NULL. With `makes`, up to `most_moves` records may move to make one free; those that
+ * a thread with the mutex has claimed stay. Without, the cell may still have to be made free. */
+struct record *cells_room(struct cells *cells, size_t shard, uint64_t hash, int most_moves, bool makes);
+
+/* Fill a free cell with the record of an entry at `place`: claimed, with its key, without a state. */
+void cells_fill(struct cells *cells, struct record *record, uint64_t hash, uint32_t place, const struct rule *rule,
+                struct weir_key key);
+
+/* Note the place of an entry that has its own record in a cell, if cells_room() finds one. */
+void cells_note(struct cells *cells, size_t shard, uint64_t hash, uint32_t place, int most_moves);
+
+/* Note that such an entry has moved, or forget it if `to` is 0. Has no effect if it was not noted. */
+void cells_move(struct cells *cells, size_t shard, uint64_t hash, uint32_t from, uint32_t to);
+
+/* Free the cell of a claimed record. */
+void cells_empty(struct cells *cells, struct record *record);
+
+/* True if entries of keys of this first group may be without a cell. */
+static inline bool cells_are_marked(const struct cell_group *group)
+{
+    return (atomic_load_explicit(&group->head, memory_order_relaxed) & CELLS_MARKED) != 0;
+}
+
+/* True if a shard with `keys` keys should get more groups. */
+static inline bool cells_are_narrow(const struct cells *cells, size_t shard, uint64_t keys)
+{
+    const uint32_t count = cells_groups(cells, shard);
+    return keys > CELLS_FULL(count) && count < cells->most_groups;
+}
+
+/* Give a shard a quarter more groups, or more than that if records would find no cells, if the budget and the memory
+ * have room for them. All records move. */
+void cells_widen(struct cells *cells, size_t shard);
+
+/* True if a shard with `keys` keys should give groups back. */
+static inline bool cells_are_loose(const struct cells *cells, size_t shard, uint64_t keys)
+{
+    const uint32_t count = cells_groups(cells, shard);
+    return count > CELLS_KEPT && CELLS_ROOMY(keys) < count * UINT64_C(5) / 8;
+}
+
+/* Take groups away from such a shard, if there is memory to do it. All records move; then it waits for all readers. */
+void cells_narrow(struct cells *cells, size_t shard, uint64_t keys, struct readers *readers);
+
+#endif
