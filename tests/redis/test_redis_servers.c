@@ -482,13 +482,12 @@ static int times_in_memory(void)
     return times;
 }
 
-/* Instrumentation keeps copies of freed memory. */
-TEST_EACH(a_password_of_a_file_is_kept_once_and_wiped_when_the_limiter_is_closed, INSTRUMENTED ? 0 : 1, 60)
+/* Use a limiter with a new password over several connections. `rehearses`: do not look for the password. */
+static void use_password(struct chance *chance, bool rehearses)
 {
-    struct chance chance = chance_make((uint64_t)wire_now_us());
     char path[160], url[160];
     for (int i = 0; i < VEILED_LEN; i++)
-        veiled[i] = (unsigned char)~chance_between(&chance, 'a', 'z');
+        veiled[i] = (unsigned char)~chance_between(chance, 'a', 'z');
     PLACE(place, false, NULL);
     snprintf(path, sizeof path, "%s/password", place.server.daemon.dir);
     snprintf(url, sizeof url, "unix://veiled@%s", place.server.socket);
@@ -500,12 +499,21 @@ TEST_EACH(a_password_of_a_file_is_kept_once_and_wiped_when_the_limiter_is_closed
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
     for (int i = 0; i < 3; i++) { /* also over new connections, which send it again */
         recover(limit, "key");
-        for (int64_t until_us = wire_now_us() + RECOVERY_MOST_US; times_in_memory() != 1; sleep_us(1000))
+        for (int64_t until_us = wire_now_us() + RECOVERY_MOST_US; !rehearses && times_in_memory() != 1; sleep_us(1000))
             must(wire_now_us() < until_us, "it is there once, when all connections are made");
         place_ask(&place, "CLIENT", "KILL", "USER", "veiled");
     }
     weir_close(limiter);
-    ck_assert_int_eq(times_in_memory(), 0);
+    ck_assert(rehearses || times_in_memory() == 0);
+}
+
+/* Instrumentation keeps copies of freed memory. The dynamic loader saves vector registers on the stack when a function
+ * of a library is called for the first time, and a password may be in them; so all functions are called once before. */
+TEST_EACH(a_password_of_a_file_is_kept_once_and_wiped_when_the_limiter_is_closed, INSTRUMENTED ? 0 : 1, 60)
+{
+    struct chance chance = chance_make((uint64_t)wire_now_us());
+    use_password(&chance, true);
+    use_password(&chance, false);
 }
 
 int main(void)
