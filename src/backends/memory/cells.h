@@ -49,8 +49,8 @@
 /* A shard with more keys than 7/8 of its cells gets more. */
 #define CELLS_FULL(groups) ((uint64_t)(groups)*CELLS_SLOTS * 7 / 8)
 
-/* The groups whose cells so many keys use by 3/5. A shard with 8/5 times as many and more than CELLS_KEPT has too many.
- * */
+/* The groups of whose cells so many keys use 3/5. A shard with 8/5 times as many, and more than CELLS_KEPT, has too
+ * many. */
 #define CELLS_ROOMY(keys) ((uint64_t)(keys)*5 / (3 * CELLS_SLOTS) + 1)
 #define CELLS_KEPT 8
 

@@ -12,9 +12,8 @@
  * What could go wrong without the mutex, and why it does not:
  *
  * - The key is dropped, or its record moves, and the memory serves another key. Then its word has changed. After
- * everything that it
- *   reads, a look compares the word again, so that what it read is one state of one key; before it writes, it
- *   swaps the word.
+ *   everything that it reads, a look compares the word again, so that what it read is one state of one key; before it
+ *   writes, it swaps the word.
  * - The memory serves another purpose, or the rule is forgotten. Neither happens while a thread looks
  *   (readers.h).
  * - A tag or a place is old or being rewritten. It only says where to look. A look that finds nothing takes the
