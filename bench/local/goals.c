@@ -164,13 +164,13 @@ static void measure_keyed(struct bench *bench, const struct keyed *keyed, enum s
     measure_cells(cells, n, bench->repeats, bench->seconds);
 }
 
-/* Report what memory alone costs: no goal, but the least that a decision of two cache lines can take. */
+/* Report what memory alone costs: no goal, but the least that a decision can take that waits for one cache miss. */
 static void report_reach(struct bench *bench, const struct keyed *keyed, enum skew skew,
                          const struct cell cells[KEYED_CELLS])
 {
     char work[WORK_MAX];
     const struct sample ratio = sample_ratio(&cells[MEMORY].ns, &cells[YARDSTICK_1].ns);
-    report_line(bench, &(struct line){ .work = work_text(work, "memory alone, two lines", keyed->keys, skew, 1),
+    report_line(bench, &(struct line){ .work = work_text(work, "memory alone, one cell", keyed->keys, skew, 1),
                                        .unit = "times mutex_mono",
                                        .measured = &ratio,
                                        .cell = &cells[MEMORY],
