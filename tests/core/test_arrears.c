@@ -96,6 +96,18 @@ TEST(a_key_at_its_limit_pays_nothing, 30)
     ck_assert_int_eq(noted(place, "a"), before);
 }
 
+TEST(a_burst_of_one_has_nothing_to_spare, 30)
+{
+    PLACE(place, LAZY, OPTIONS(.outage_once = true), "token_bucket limit=1 period=1s burst=1");
+    must(outage_of(place, "a", 10) > 0, "time makes permits");
+    now_us += WEIR_HOUR;
+    const int64_t before = noted(place, "a");
+    must(before > 0, "something is noted");
+    for (int i = 0; i < 3; i++, now_us += WEIR_SECOND)
+        ck_assert(try_later(place, "a").allowed);
+    ck_assert_int_eq(noted(place, "a"), before);
+}
+
 TEST(debts_are_paid_first_and_count_once, 30)
 {
     PLACE(place, LAZY, OPTIONS(.outage_once = true), ten);

@@ -92,7 +92,7 @@ static bool is_for_arrears(const struct asked *asked)
 {
     const int64_t size = asked->plan.size;
     return asked->verb == WEIR_TAKE && asked->cost == 0 &&
-           asked->spread == (size <= 2 ? size : min_of(15, (size - 1) | 1));
+           asked->spread == (size == 2 ? 2 : min_of(15, (size - 1) | 1));
 }
 
 static int64_t granted_by(const struct asked *asked, const struct weir_decision *decision)

@@ -108,7 +108,8 @@ bool arrears_charge(struct weir *limiter, struct weir_backend_request *charge)
 {
     struct weir_plan plan;
     const int64_t permits = arrears_of(limiter, charge);
-    if (permits == 0)
+    plan_cell_read(&charge->limit->plan, &plan);
+    if (permits == 0 || plan.size < 2) /* a burst of one has nothing to spare */
         return false;
     _Atomic int64_t *tried_us = &limiter->outage->arrears->tried_us[charge->hash / ARREARS_SLOTS % ARREARS_TRIES];
     int64_t last_us = atomic_load_explicit(tried_us, memory_order_relaxed);
@@ -117,8 +118,7 @@ bool arrears_charge(struct weir *limiter, struct weir_backend_request *charge)
         !atomic_compare_exchange_strong_explicit(tried_us, &last_us, now_us, memory_order_relaxed,
                                                  memory_order_relaxed))
         return false;
-    plan_cell_read(&charge->limit->plan, &plan);
     charge->ahead = min_of(permits, plan.size);
-    charge->spread = (uint16_t)(plan.size <= 2 ? plan.size : min_of(SPREAD_MOST, (plan.size - 1) | 1));
+    charge->spread = (uint16_t)(plan.size == 2 ? 2 : min_of(SPREAD_MOST, (plan.size - 1) | 1));
     return true;
 }
