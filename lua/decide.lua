@@ -63,6 +63,7 @@ for i = 1, keys do
         local function meet(stored, stamp, now) -- defined here because it is rarely needed
           --@include prologue.lua
           --@include algorithms.lua
+          --@include plain.lua
           --@include meet.lua
         end
         state, moved, beside = meet(stored, stamp, now)

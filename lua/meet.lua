@@ -1,5 +1,5 @@
 -- meet.lua - the body of meet(stored, stamp, now), which handles each value that is not plainly a state under this
--- stamp: it is under another plan, has a former state behind it, or is foreign.
+-- stamp: it is under another plan, has a former state behind it, or is foreign. It needs algorithms.lua and plain.lua.
 --
 -- A key has up to two states, under the two plans asked for last: its state and, behind it, its former state.
 -- src/core/algorithm/former.c defines what becomes of them:
@@ -26,8 +26,6 @@ local function look(state, or_stamp, into) -- returns what the algorithms' funct
     return algorithms[tag](own, not (or_stamp and own == state) and state, now, 0, false, false, into)
   end
 end
-
---@include plain.lua
 
 local state, former, drop, before, since = plain(stored), nil, 0, 0, now
 local pair = sub(stored, 1, 1) == '+'

@@ -19,10 +19,10 @@ if not now or #ARGV > n + 2 or n == 0 or not items or #items ~= 13 * n + 4 then
   return redis.error_reply('WEIR bad arguments')
 end
 --@include algorithms.lua
+--@include plain.lua
 local function meet(stored, stamp, now)
   --@include meet.lua
 end
---@include plain.lua
 local deciders, costs = {}, {}
 for i = 1, n do
   local stamp = ARGV[i]
@@ -68,11 +68,15 @@ if all_ours then
     end
     if all_allowed or must[i] then -- denials leave the key untouched
       local bytes, left = after[i], lives[i]
-      if bytes and rooms[i] then -- of a bucket
+      if bytes and rooms[i] and not time then -- as the part `store` of level.lua
         local tag, p, q, tick, size, used, anchor = parse('<BI7I7I3I4I7I7', bytes)
-        local most, stamp, moved, beside, spare, spent, offset = size * q, ARGV[i]
-        --@paste level room
-        --@paste level store
+        local most, room = size * q, size * q / p / 4 + 1000000 / tick
+        if 2 * most <= EXACT_MAX and 2 * p <= EXACT_MAX and 2 * used <= EXACT_MAX then
+          room = room - room % 1 + 1
+          left = anchor + used / p
+          left = (left - left % room + room + 1) * tick - now
+          bytes = pack('<BI7I7I3I4I7I7', tag, 2 * p, 2 * q, tick, size, 2 * used, anchor)
+        end
       end
       if besides[i] then bytes, left = besides[i](helds[i], all_allowed and costs[i] or 0, 0, nil, bytes, left) end
       if bytes then
