@@ -512,6 +512,33 @@ TEST(a_look_at_a_record_that_moves_writes_nothing, 10)
     }
 }
 
+/* A look may have read the word of any cell long before. */
+TEST(the_count_of_a_cell_goes_on_when_a_record_moves_there, 10)
+{
+    static const uint64_t far = WORD_ONE_CHANGE * 1000000; /* beyond the count of a record that has hardly changed */
+    CLOSED_BY(crammed_close) struct crammed crammed;
+    int from = 0, moved = 0;
+    crammed_open(&crammed);
+    for (int i = 0; i < 2; i++)
+        take_in_groups(&crammed, 1, 0, 0, &from, 4);
+    for (uint32_t number = 1; number < 8; number++)
+        for (unsigned slot = 0; slot < CELLS_SLOTS; slot++) {
+            const size_t index = cells_index(crammed.cells, crammed.shard->number, number);
+            record_release(cells_record(&crammed.cells->groups[index], slot), far);
+        }
+    while (groups_of(&crammed) < 8)
+        widen(&crammed);
+    for (uint32_t number = 1; number < 8; number++)
+        for (unsigned slot = 0; slot < CELLS_SLOTS; slot++) {
+            const size_t index = cells_index(crammed.cells, crammed.shard->number, number);
+            const uint64_t word = record_word(cells_record(&crammed.cells->groups[index], slot));
+            moved += word_rule(word) != 0;
+            must(word >= far, "it has counted on");
+        }
+    must(moved <= 2, "no other records are there");
+    assert_table_has_cells(&crammed.walk);
+}
+
 /* As a growing table has them. */
 TEST(nearly_all_keys_have_cells_and_most_in_their_first_group, 60)
 {
