@@ -10,6 +10,7 @@
 
 #include "backends/memory/look.h"
 #include "backends/memory/memory.h"
+#include "core/api/verbs.h"
 #include "core/limiter/limiter.h"
 
 #include <pthread.h>
@@ -475,6 +476,100 @@ TEST(takes_of_one_key_by_all_threads_are_all_counted, 60)
         crew_join(&threads);
         must_succeed(weir_peek(limit, weir_key_text("hot"), 1, &left));
         ck_assert_int_eq(left.limit - left.remaining, 4 * STEPS * 4);
+    }
+}
+
+/* ---- Records that move ---- */
+
+enum { MOVING = 9, GROUPS = 4 }; /* so many keys fill one of so many groups at least, and leave room for another key */
+
+struct moving {
+    struct yard *yard;
+    weir_limit *limit;
+    char keys[MOVING][16];         /* of shard 0, each with two groups */
+    char crowding[GROUPS][16];     /* of shard 0, each with one group */
+    _Atomic int64_t taken[MOVING]; /* by all threads */
+    _Atomic int64_t moves;
+};
+
+/* Find the next key of shard 0 after *number that has one group or two, and the first of these. */
+static uint32_t find_key(const struct moving *moving, bool is_crowding, int *number, char key[16])
+{
+    for (;;) {
+        snprintf(key, 16, "%08d", ++*number);
+        const uint64_t hash = key_hash(moving->limit, weir_key_text(key));
+        const uint32_t first = cells_number(hash, false, GROUPS), second = cells_number(hash, true, GROUPS);
+        if (hash >> moving->yard->table->shard_shift == 0 && (first == second) == is_crowding)
+            return first;
+    }
+}
+
+static void read_owners(const struct moving *moving, uint32_t places[GROUPS * CELLS_SLOTS])
+{
+    const struct cells *cells = &moving->yard->table->cells;
+    for (uint32_t i = 0; i < GROUPS * CELLS_SLOTS; i++)
+        places[i] = atomic_load(&cells->owners[cells_index(cells, 0, i / CELLS_SLOTS)].places[i % CELLS_SLOTS]);
+}
+
+/* Add and drop a key that has only one group. While that one is full, a record must leave it. */
+static void *crowd(void *argument)
+{
+    struct moving *moving = argument;
+    struct chance chance = chance_make(1);
+    while (!atomic_load(&moving->yard->done) || atomic_load(&moving->moves) == 0) {
+        uint32_t before[GROUPS * CELLS_SLOTS], after[GROUPS * CELLS_SLOTS];
+        const struct weir_key key = weir_key_text(moving->crowding[chance_between(&chance, 0, GROUPS - 1)]);
+        struct weir_decision decision;
+        read_owners(moving, before);
+        must_succeed(weir_try(moving->limit, key, 1, &decision));
+        must_succeed(weir_reset(moving->limit, key));
+        read_owners(moving, after);
+        atomic_fetch_add(&moving->moves, memcmp(before, after, sizeof before) != 0);
+    }
+    return NULL;
+}
+
+static void *take_moving_keys(void *argument)
+{
+    struct moving *moving = argument;
+    struct chance chance = chance_make(2);
+    for (int i = 0; i < 4 * moving->yard->steps; i++) {
+        const int key = (int)chance_between(&chance, 0, MOVING - 1);
+        struct weir_decision decision;
+        must_succeed(weir_try(moving->limit, weir_key_text(moving->keys[key]), 1, &decision));
+        must(decision.allowed, "there is room for all of them");
+        atomic_fetch_add(&moving->taken[key], 1);
+    }
+    return NULL;
+}
+
+TEST(takes_of_keys_whose_records_move_meanwhile_are_all_counted, 60)
+{
+    YARD(yard, 2, 1000);
+    struct moving moving = { .yard = &yard };
+    struct weir_decision left;
+    struct crew takers, mover;
+    int number = 0;
+    const struct weir_policy policy = policy_of("token_bucket limit=10000000 period=365d");
+    must_succeed(weir_limit_define(yard.limiter, "moving", &policy, &moving.limit));
+    for (int i = 0; i < MOVING; i++) {
+        find_key(&moving, false, &number, moving.keys[i]);
+        must_succeed(weir_try(moving.limit, weir_key_text(moving.keys[i]), 1, &left));
+        atomic_store(&moving.taken[i], 1);
+    }
+    ck_assert_uint_eq(cells_groups(&yard.table->cells, 0), GROUPS);
+    for (uint32_t i = 0; i < GROUPS; i++)
+        while (find_key(&moving, true, &number, moving.crowding[i]) != i)
+            ;
+    crew_start(&mover, 1, crowd, &moving);
+    crew_start(&takers, 2, take_moving_keys, &moving);
+    crew_join(&takers);
+    atomic_store(&yard.done, true);
+    crew_join(&mover);
+    ck_assert_uint_eq(cells_groups(&yard.table->cells, 0), GROUPS);
+    for (int i = 0; i < MOVING; i++) {
+        must_succeed(weir_peek(moving.limit, weir_key_text(moving.keys[i]), 1, &left));
+        ck_assert_int_eq(left.limit - left.remaining, atomic_load(&moving.taken[i]));
     }
 }
 
