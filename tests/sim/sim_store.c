@@ -124,9 +124,25 @@ static void decide(struct sim *sim, struct cell *cell, const struct asked *asked
         sim->twin->check(sim, asked, store_now_us(sim), out);
 }
 
+/* Return how many permits the store may forget because a request comes under a third plan: those of the former state
+ * that neither the state, which takes its place, nor a state under that plan can hold (docs/design/semantics.md). It
+ * reads the states before the request, so the meters still report code that forgets more. */
+static int64_t cell_forgets(const struct cell *cell, const struct weir_plan *plan, int64_t now_us)
+{
+    int64_t at_us = now_us;
+    if (!cell->is_there || !cell->has_former || now_us >= cell->until_us ||
+        plan->fingerprint == cell->plan.fingerprint || plan->fingerprint == cell->former_plan.fingerprint)
+        return 0;
+    const int64_t used = cell_used(cell, now_us), former = state_used(&cell->former_plan, cell->former, &at_us);
+    return used == 0 ? 0 : max_of(0, former - max_of(used, plan->size)); /* an idle state takes no place */
+}
+
 void store_decide(struct sim *sim, const struct asked *asked, struct weir_decision *out)
 {
     struct cell *cell = &sim->store.cells[asked->limit][asked->key];
+    const int64_t forgets = cell_forgets(cell, &asked->plan, store_now_us(sim));
+    if (forgets > 0)
+        audit_credit(sim, asked->limit, asked->key, forgets);
     if (asked->verb == WEIR_REFUND || asked->verb == WEIR_RESET) {
         const int64_t used = cell_used(cell, store_now_us(sim));
         decide(sim, cell, asked, out);
