@@ -838,7 +838,7 @@ static void *looks_in_a_crowd(void *argument)
     const unsigned stripe = stats_stripe();
     pthread_barrier_wait(&crowd->barrier); /* all threads have started */
     _Atomic uint64_t *turn = readers_enter(&crowd->readers);
-    must((turn == NULL) == (stripe == STATS_SHARED_STRIPE), "who has no stripe of his own cannot look");
+    must((turn == NULL) == (stripe == STATS_SHARED_STRIPE), "a thread without a stripe cannot look");
     atomic_fetch_add(&crowd->looking, turn != NULL);
     must(!turn || atomic_load(turn) == 1, "nobody else is in it");
     pthread_barrier_wait(&crowd->barrier);
