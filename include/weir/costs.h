@@ -57,30 +57,30 @@ WEIR_API int weir_settle(weir_limit *limit, struct weir_key key, const struct we
  * A permit that is not released comes back when the policy's hold has passed since it was taken, up to a block (a tenth
  * of the hold) later. So permits of a process that died come back, and at most `limit` requests are in flight that
  * began less than the hold ago, over all instances that share the state. Release a request once, and within the hold: a
- * later release does nothing. A request that runs for longer renews its permit. retry_after_us of a denial is the time by
- * which a permit comes back at the latest. */
+ * later release does nothing. A request that runs for longer renews its permit. retry_after_us of a denial is the time
+ * by which a permit comes back at the latest. */
 static inline int weir_release(weir_limit *limit, struct weir_key key, const struct weir_reservation *reservation)
 {
     return weir_settle(limit, key, reservation, 0);
 }
 
-/* Begin the hold of a reservation of this limit and key anew: give its permits back as weir_settle() with 0 does, and take
- * them again, in one step. `cost` is their number. Those that had not come back by themselves need no room. So a request
- * in flight that renews within the hold keeps its permits, however many others wait for them: renew every third of the
- * hold.
+/* Begin the hold of a reservation of this limit and key anew: give its permits back as weir_settle() with 0 does, and
+ * take them again, in one step. `cost` is their number. Permits that had not come back by themselves need no room. So a
+ * request in flight that renews within the hold keeps its permits, however many others wait for them: renew every third
+ * of the hold.
  *
  * If some had come back, they are taken anew if there is room. Otherwise out->allowed is false, and the reservation has
- * no permits any more: end the request, or renew again. A reservation without permits is taken as by weir_reserve(), and
- * so is one of which weir cannot know whether they came back (at_us is 0); then `cost` says how many.
+ * no permits any more: end the request, or renew again. A reservation without permits is taken as by weir_reserve().
+ * The same applies if weir cannot know whether the permits came back (at_us is 0); then `cost` says how many.
  *
- * This is for WEIR_CONCURRENCY. Under other policies permits that have come back are taken a second time. In hybrid mode
- * a renewal always asks Redis.
+ * This is for WEIR_CONCURRENCY. Under other policies permits that have come back are taken a second time. In hybrid
+ * mode a renewal always asks Redis.
  *
  * WEIR_EINVAL if *reservation is none, or has another number of permits than `cost`. Otherwise errors as weir_try(); on
  * an error neither output is written. While Redis is out of reach a renewal returns WEIR_EIO or WEIR_ETIME, whatever
- * on_failure says: the permits keep the hold that they have, so go on, and renew again. WEIR_ETIME leaves open whether it
- * was made. If it was, the next renewal finds the permits taken later than it knows, and takes them a second time if there
- * is room. */
+ * on_failure says: the permits keep the hold that they have, so go on, and renew again. WEIR_ETIME leaves open whether
+ * the renewal was made. If it was, the next renewal finds the permits taken later than it knows, and takes them a second
+ * time if there is room. */
 WEIR_API int weir_renew(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out,
                         struct weir_reservation *reservation);
 

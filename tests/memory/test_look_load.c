@@ -3,7 +3,7 @@
  *
  * Each thread has private keys and knows every field of their answers. All threads also take and refund permits of
  * shared keys, which therefore disappear and return all the time; in the end all their permits must be back. Private
- * and shared keys have the same lengths and limits and take turns in the same memory and index lines. Lengths differ so
+ * and shared keys have the same lengths and limits and take turns in the same memory and cells. Lengths differ so
  * much that pages change their entry size.
  */
 #include "support.h"

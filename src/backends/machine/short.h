@@ -1,4 +1,4 @@
-/* short.h - the short way: a key that is there, found and changed under its bucket's latch alone.
+/* short.h - the short way: a known key, found and changed under its bucket's latch alone.
  *
  * It is for keys of one cell, or of two of which the first holds nothing but the state, that are under the plan of their
  * request. It leaves all else to decide.c, which begins again under the stripe's lock: nothing has changed then.
@@ -10,7 +10,7 @@
 
 #define SHORT_STEPS 8 /* keys of a bucket to look at */
 
-/* Find the state of a key in one cell, whose second word is `what`. 0: it is not there, or what leads there is damaged.
+/* Find the state of a key in one cell, whose second word is `what`. 0: the stripe does not have the key, or its chain is damaged.
  * The caller has the bucket's latch. */
 static inline uint64_t short_find(const struct machine_stripe *stripe, const struct machine_shape *shape,
                                   struct weir_key key, uint32_t bucket, uint64_t what)

@@ -6,14 +6,14 @@
  *     file.c      makes, checks, maps and shares it
  *     lock.h      a lock that outlives its owner
  *     journal.h   changes that happen as a whole
- *     latch.h     a lock of some buckets, enough for a key that is there
+ *     latch.h     a lock of some buckets, enough for a known key
  *     cells.c     keys made of cells
  *     book.c      the plans under which states were written
  *     repair.c    looks through a stripe, and makes a damaged one whole
  *     visit.c     finds, reads, writes, adds and removes a key
  *     room.c      drops idle keys, and rules that no key names
  *     state.c     what a key's states decide; another plan of its limit
- *     short.c     decides for a key that is there, under its latch alone
+ *     short.c     decides for a known key under its latch alone
  *     take.c      the same for the commonest request
  *     decide.c    decides for one key
  *     all.c       decides for a group: all or nothing
