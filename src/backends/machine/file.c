@@ -1,6 +1,8 @@
 /* file.c - makes, checks and maps the file in which all processes of a machine count. */
 #include "backends/machine/file.h"
 
+#include "backends/shared/huge.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -266,7 +268,31 @@ static int file_check_rights(int fd, const char *path, struct message why)
 static void file_unmap(struct machine_file *file)
 {
     guard_end(file->guard);
-    munmap(file->map, file->facts.size);
+    huge_unmap(file->map, file->facts.size);
+}
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1; an older kernel refuses it */
+#endif
+
+/* Map the file where huge pages can be mapped. Copy a new one to huge pages, so that decisions seldom miss the
+ * processor's cache of the addresses of pages. The kernel does so for memory, not for a file on disk. The file has all
+ * its memory and no user yet, so no thread waits for the copy. NULL: it cannot be mapped. */
+static unsigned char *file_map(int fd, size_t size, bool is_new)
+{
+    void *place = huge_map(size);
+    if (!place)
+        return NULL;
+    void *map = mmap(place, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+    if (map == MAP_FAILED) {
+        const int code = errno;
+        huge_unmap(place, size);
+        errno = code;
+        return NULL;
+    }
+    if (is_new && size >= 2 * HUGE_BYTES && madvise(map, size, MADV_COLLAPSE) != 0)
+        errno = 0; /* it stays on small pages */
+    return map;
 }
 
 /* Enter the file, or make it. The door is held. */
@@ -274,7 +300,8 @@ static int file_enter(struct machine_file *file, const char *path, bool has_name
 {
     int error = file_check_rights(file->fd, path, why);
     file->is_alone = file_is_unused(file->fd);
-    if (!error && max_keys > 0 && file->is_alone && file_is_new(file->fd))
+    const bool is_new = !error && max_keys > 0 && file->is_alone && file_is_new(file->fd);
+    if (is_new)
         error = file_make(file->fd, path, max_keys, &file->facts, why);
     if (!error)
         error = file_check(file->fd, path, &file->facts, why);
@@ -286,11 +313,10 @@ static int file_enter(struct machine_file *file, const char *path, bool has_name
         if (memcmp(now.boot, file->facts.boot, sizeof now.boot) != 0 && file_write_facts(file->fd, &now))
             file->facts = now;
     }
-    void *map = mmap(NULL, file->facts.size, PROT_READ | PROT_WRITE, MAP_SHARED, file->fd, 0);
-    if (map == MAP_FAILED)
+    file->map = file_map(file->fd, file->facts.size, is_new);
+    if (!file->map)
         return file_refuse(why, WEIR_ENOMEM, "shared: %s cannot be mapped (%s)", path, strerror(errno));
-    file->map = map;
-    file->guard = has_name ? guard_begin(map, file->facts.size) : NULL;
+    file->guard = has_name ? guard_begin(file->map, file->facts.size) : NULL;
     if (has_name && !file->guard)
         error = WEIR_ENOMEM;
     else if (!file_take_slot(file))
