@@ -1,6 +1,6 @@
 /* seeds.c - feeds a fuzz target its stored inputs and every prefix of each: a test without libFuzzer.
  *
- * Its arguments are folders and files.
+ * Its arguments are folders and files. `--made N` adds N inputs of random bytes, the same ones in each run.
  */
 #include "fuzz.h"
 
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { INPUT_MAX = 1 << 20, BEGINNINGS_MAX = 4096 };
+enum { INPUT_MAX = 1 << 20, BEGINNINGS_MAX = 4096, MADE_LEAST = 100, MADE_MOST = 1000 };
 
 static size_t fed;
 
@@ -60,10 +60,35 @@ static void feed_path(const char *path)
     free(names);
 }
 
+/* Return the next number of the sequence xorshift64. */
+static uint64_t random_next(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+static void feed_made(long count)
+{
+    static char bytes[MADE_MOST];
+    uint64_t state = UINT64_C(0x9e3779b97f4a7c15);
+    fuzz_must(count > 0, "--made has a number above 0");
+    for (long i = 0; i < count; i++) {
+        const size_t len = MADE_LEAST + random_next(&state) % (MADE_MOST - MADE_LEAST);
+        for (size_t at = 0; at < len; at++)
+            bytes[at] = (char)(random_next(&state) >> 20);
+        feed_input(bytes, len);
+    }
+}
+
 int main(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++)
-        feed_path(argv[i]);
+        if (strcmp(argv[i], "--made") == 0)
+            feed_made(i + 1 < argc ? strtol(argv[++i], NULL, 10) : 0);
+        else
+            feed_path(argv[i]);
     fuzz_must(fed > 0, "there are seeds");
     printf("%zu seeds\n", fed);
     return 0;

@@ -301,16 +301,22 @@ static void roll(struct model_use *use, int64_t time_us)
         use->anchor_us = (int64_t)(time_us - (time_us - first_end(use)) % rule->period_us);
 }
 
-static void charge_block(struct model_use *use, int64_t id, int64_t cost)
+/* Drop the blocks that no longer count in block `id`. */
+static void drop_ended_blocks(struct model_use *use, int64_t id)
 {
     int kept = 0;
     for (int i = 0; i < use->block_count; i++)
         if (use->blocks[i].id >= id - use->rule.blocks)
             use->blocks[kept++] = use->blocks[i];
-    if (kept == 0 || use->blocks[kept - 1].id != id)
-        use->blocks[kept++] = (struct model_block){ .id = id, .used = 0 };
-    use->blocks[kept - 1].used += cost;
     use->block_count = kept;
+}
+
+static void charge_block(struct model_use *use, int64_t id, int64_t cost)
+{
+    drop_ended_blocks(use, id);
+    if (use->block_count == 0 || use->blocks[use->block_count - 1].id != id)
+        use->blocks[use->block_count++] = (struct model_block){ .id = id, .used = 0 };
+    use->blocks[use->block_count - 1].used += cost;
     use->anchor_us = (int64_t)(id * use->rule.period_us);
 }
 
@@ -506,14 +512,18 @@ static bool convert(struct model_use *use, const struct model_rule *rule, int64_
                from->period_us != rule->period_us || from->blocks != rule->blocks) {
         return false;
     } else if (from->algorithm == WEIR_SLIDING_WINDOW) {
-        const wide excess = used_at(use, held_at(use, now_us)) - rule->size;
-        refund_blocks(use, excess > 0 ? (int64_t)excess : 0, held_at(use, now_us));
+        const int64_t time_us = held_at(use, now_us);
+        const wide excess = used_at(use, time_us) - rule->size;
+        drop_ended_blocks(use, (int64_t)(time_us / rule->period_us));
+        refund_blocks(use, excess > 0 ? (int64_t)excess : 0, time_us);
     } else {
         roll(use, held_at(use, now_us));
     }
     use->rule = *rule;
     if (use->used > rule->size * units_of_a_permit(rule))
         use->used = rule->size * units_of_a_permit(rule);
+    if (used_at(use, held_at(use, now_us)) == 0) /* a share of no permits holds no use */
+        use_init(use);
     return true;
 }
 
