@@ -49,7 +49,9 @@ memory_decide_one(struct memory *memory, const struct weir_backend_request *requ
         return memory_decide_rarely(memory, request, out);
     _Atomic uint64_t *turn = readers_enter(&memory->table.readers);
     if (__builtin_expect(turn != NULL, 1)) {
-        struct record *noted = request->hint ? look_hinted(table, request->hint) : NULL;
+        struct record *noted;
+        if (!request->hint || !look_hinted(table, request->hint, &noted))
+            noted = NULL;
         const bool decided = look_and_decide(table, request, noted, true, out);
         const uint64_t looks = readers_leave(turn);
         if (__builtin_expect(decide_sweeps_now(looks, 1), 0))

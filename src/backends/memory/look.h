@@ -98,15 +98,19 @@ static inline bool look_at(const struct table *table, struct record *record, con
  * cell must still see the region that it lies in. */
 #define LOOK_HINTS_OWN (UINT64_C(1) << 63)
 
-/* Return the record that a request's hint leads to, or NULL. */
-static inline struct record *look_hinted(const struct table *table, const struct weir_backend_hint *hint_at)
+/* Find the record that a request's hint leads to. False: it leads to none. */
+static inline bool look_hinted(const struct table *table, const struct weir_backend_hint *hint_at,
+                               struct record **record)
 {
     const uint64_t hint = __atomic_load_n(&hint_at->opaque[0], __ATOMIC_ACQUIRE);
-    if (__builtin_expect((int64_t)hint > 0, 1))
-        return (struct record *)(void *)((char *)table->cells.groups + hint);
+    if (__builtin_expect((int64_t)hint > 0, 1)) {
+        *record = (struct record *)(void *)((char *)table->cells.groups + hint);
+        return true;
+    }
     if (hint == 0 || (uint32_t)(hint >> 32) != (slab_recast(&table->slab) | LOOK_HINTS_OWN >> 32))
-        return NULL;
-    return entry_own(slab_entry(&table->slab, (uint32_t)hint));
+        return false;
+    *record = entry_own(slab_entry(&table->slab, (uint32_t)hint));
+    return true;
 }
 
 /* Let a request's hint lead to a record. `recast` was read before the record was found. */
@@ -172,10 +176,13 @@ static inline bool look_read(const struct look *look, int64_t *state, size_t wor
 static inline bool look_publish(const struct look *look, const int64_t *state, size_t words)
 {
     uint64_t word = look->word;
-    if (!record_claim(look->record, &word))
+    struct record *record = look->record;
+    __asm__("" : "+r"(record)); /* otherwise the compiler keeps the addresses of the words in registers, too */
+    assert((word & WORD_BUSY) == 0);
+    if (!record_claim(record, &word))
         return false;
-    record_write(look->record, 0, state, words);
-    record_release(look->record, word_next(word));
+    record_write(record, 0, state, words);
+    record_release(record, word + WORD_ONE_CHANGE);
     return true;
 }
 
@@ -197,20 +204,24 @@ static inline bool look_is_due_earlier(const struct table *table, const struct r
 }
 
 /* Ask a token bucket with greedy refill, whose two numbers stay in registers, and publish the change. If the answer is
- * LOOK_DONE, level_tell_by() makes a decision of `level` and `allowed`: other threads wait for the change only. */
-__attribute__((always_inline)) static inline enum look_end
-look_ask(const struct look *look, int64_t now_us, int64_t cost, enum weir_verb verb, struct level *level, bool *allowed)
+ * LOOK_DONE, level_tell_by() makes a decision of `level` and `allowed`: other threads wait for the change only.
+ * `is_plain` is a constant, and false unless the rule has a plain_number. */
+__attribute__((always_inline)) static inline enum look_end look_ask(const struct look *look, bool is_plain,
+                                                                    int64_t now_us, int64_t cost, enum weir_verb verb,
+                                                                    struct level *level, bool *allowed)
 {
-    const struct weir_plan *plan = &look->rule->plan;
     int64_t state[GREEDY_WORDS];
     if (!look_read(look, state, GREEDY_WORDS))
         return LOOK_AGAIN;
+    const struct weir_plan *plan = is_plain ? rule_plain_plan(look->rule) : &look->rule->plan;
     const int64_t tick = state[1];
     if (__builtin_expect(state[0] == 0, 0)) /* must be dropped */
         return LOOK_GIVEN_UP;
     *level = level_read(plan, state, now_us);
     if (__builtin_expect(level->changed && verb == WEIR_TAKE,
                          0)) /* the clock stepped back: to be noted for the sweep */
+        return LOOK_GIVEN_UP;
+    if (is_plain && __builtin_expect(cost > plan->size, 0)) /* never to be had */
         return LOOK_GIVEN_UP;
     *allowed = level_ask(plan, level, cost, verb);
     if (level->changed) {
@@ -229,7 +240,7 @@ look_greedy(const struct look *look, int64_t now_us, int64_t cost, enum weir_ver
 {
     struct level level;
     bool allowed;
-    const enum look_end end = look_ask(look, now_us, cost, verb, &level, &allowed);
+    const enum look_end end = look_ask(look, false, now_us, cost, verb, &level, &allowed);
     if (end == LOOK_DONE)
         level_tell_by(&look->rule->plan, true, look->rule->inverse, &level, now_us, cost, allowed, out);
     return end;
@@ -327,8 +338,9 @@ __attribute__((always_inline)) static inline bool look_and_decide(const struct t
     return end == LOOK_DONE;
 }
 
-/* Return the first cell with a key's tag, in its first group or else in the second one, or NULL. */
-__attribute__((always_inline)) static inline struct record *look_first_cell(const struct table *table, uint64_t hash)
+/* Find the first cell with a key's tag, in its first group or else in the second one. */
+__attribute__((always_inline)) static inline bool look_first_cell(const struct table *table, uint64_t hash,
+                                                                  struct record **record)
 {
     const uint64_t tag = cells_tag(hash);
     const struct cell_group *group = look_group(table, hash, false);
@@ -337,7 +349,10 @@ __attribute__((always_inline)) static inline struct record *look_first_cell(cons
         group = look_group(table, hash, true);
         matches = cells_matches(group, tag);
     }
-    return matches != 0 ? cells_record(group, cells_slot(matches)) : NULL;
+    if (matches == 0)
+        return false;
+    *record = cells_record(group, cells_slot(matches));
+    return true;
 }
 
 /* Find the record of a limit's key for look_greedy(): under the rule that the limit's requests probably need, by the
@@ -348,14 +363,14 @@ __attribute__((always_inline)) static inline bool look_for_take(const struct tab
                                                                 const struct weir_backend_hint *hint, struct look *look)
 {
     const struct rule *rule = rule_guess(&table->rules, limit->id);
-    if (__builtin_expect(!rule || rule->inverse.q == 0 || rule_version(rule) != plan_cell_version(&limit->plan), 0))
+    if (__builtin_expect(!rule || rule_version(rule) != plan_cell_version(&limit->plan), 0))
         return false;
     assert(rule->limit_id == limit->id); /* only a fallback's requests have numbers beyond WEIR_MAX_LIMITS */
-    struct record *record = hint ? look_hinted(table, hint) : look_first_cell(table, hash);
-    if (__builtin_expect(!record, 0))
+    struct record *record;
+    if (__builtin_expect(!(hint ? look_hinted(table, hint, &record) : look_first_cell(table, hash, &record)), 0))
         return false;
     uint64_t word = record_word(record);
-    const uint64_t whose = word_whose_short(rule->number, key.len);
+    const uint64_t whose = word_whose_short(rule->plain_number, key.len);
     if (!hint && (word & (WORD_WHOSE | WORD_BUSY)) != whose) {
         const uint32_t place = cells_place(record, word);
         if (place == 0)
@@ -366,9 +381,8 @@ __attribute__((always_inline)) static inline bool look_for_take(const struct tab
     *look = (struct look){ .record = record, .rule = rule, .word = word, .whose = whose };
     if (__builtin_expect((word & (WORD_WHOSE | WORD_BUSY)) != whose, 0))
         return false;
-    if (__builtin_expect(key.len == 16, 1))
-        return record_has_key(record, GREEDY_WORDS, weir_key(key.data, 16));
-    return key.len < (size_t)1 << WORD_LEN_BITS && record_has_bytes(record, GREEDY_WORDS, key);
+    return key.len == 16 ? record_has_key(record, GREEDY_WORDS, key)
+                         : key.len < (size_t)1 << WORD_LEN_BITS && record_has_bytes(record, GREEDY_WORDS, key);
 }
 
 /* True if a look may decide the request, and look_greedy() if the limit is a greedy bucket. */

@@ -65,8 +65,11 @@ struct rule {
     uint32_t limit_id;                    /* (c) as in `key` */
     uint32_t number;                      /* (c) */
     uint32_t words;                       /* (c) of an entry: its state, its former state and spare ones */
-    bool is_greedy;               /* (c) only a token bucket with greedy refill, the commonest kind: GREEDY_WORDS */
+    /* (c) `number` if is_greedy is set and a tick is 1 us, as it is except with very large numbers. Otherwise 0, which
+     * no record has. */
+    uint32_t plain_number;
     struct level_inverse inverse; /* (c) valid if is_greedy is set */
+    bool is_greedy;               /* (c) only a token bucket with greedy refill, the commonest kind: GREEDY_WORDS */
     struct weir_plan plan;        /* (c) */
     struct rule_key key;          /* (c) */
     struct weir_plan former;      /* (c) valid if key.former_fingerprint is not 0 */
@@ -120,6 +123,13 @@ struct rule *rule_get(struct rules *rules, const struct weir_backend_request *re
 
 /* True if rule_get(), without a former plan and spare words, would not be refused. */
 bool rules_have_room(struct rules *rules, const struct weir_backend_request *request, const struct weir_plan *plan);
+
+/* Return the plan of a rule with a plain_number: the compiler leaves out what a tick of 1 us does not need. */
+__attribute__((always_inline)) static inline const struct weir_plan *rule_plain_plan(const struct rule *rule)
+{
+    assume(rule->plan.tick_us == 1);
+    return &rule->plan;
+}
 
 /* Return the rule that the limit's requests probably need, or NULL. The caller must check that it fits. */
 static inline struct rule *rule_guess(const struct rules *rules, uint64_t limit_id)

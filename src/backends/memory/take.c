@@ -8,12 +8,12 @@
 
 #include "backends/memory/look.h"
 
-/* What take() leaves to take_rest(), or 0. */
+/* What take() leaves to others, or 0. */
 #define TAKE_SWEEPS 1u    /* a sweep; nothing was counted */
 #define TAKE_COUNTS 2u    /* counting an answer that is not the commonest one */
 #define TAKE_DECIDES 4u   /* everything: memory_decide() begins again */
 #define TAKE_CONTENDED 8u /* and another thread is changing the entry */
-#define TAKE_FAILS 16u    /* counting an error of the clock */
+#define TAKE_CALLS 16u    /* everything, because it would have to call a function */
 
 /* Do the rest of a take by `limit`, which may be an override. Returns weir_try()'s value. */
 __attribute__((noinline)) static int take_rest(unsigned rest, struct weir_limit *limit, struct weir_key key,
@@ -23,7 +23,7 @@ __attribute__((noinline)) static int take_rest(unsigned rest, struct weir_limit 
 {
     struct weir_backend *backend = limit->limiter->backend;
     struct weir_backend_request request;
-    int error = (rest & TAKE_FAILS) != 0 ? WEIR_EINVAL : WEIR_OK;
+    int error = WEIR_OK;
     fill_request(&request, limit, key, hash, cost, now_us, WEIR_TAKE);
     request.hint = hint;
     request.reservation = reservation;
@@ -36,105 +36,132 @@ __attribute__((noinline)) static int take_rest(unsigned rest, struct weir_limit 
     return take_told(&request, error, out);
 }
 
-/* Do that for a key whose hash is not there any more, because it would have to be kept in each take. */
-__attribute__((noinline)) static int take_rest_of_key(unsigned rest, struct weir_limit *limit, struct weir_key key,
-                                                      int64_t cost, int64_t now_us,
-                                                      struct weir_reservation *reservation, struct weir_decision *out)
-{
-    return take_rest(rest, limit, key, key_hash(limit->of, key), cost, now_us, NULL, reservation, out);
-}
-
-/* The same for the parts of a key that are in its handle. */
-__attribute__((noinline)) static int take_rest_of_handle(unsigned rest, struct weir_limit *limit, weir_handle *handle,
-                                                         int64_t cost, int64_t now_us, struct weir_decision *out)
-{
-    return take_rest(rest, limit, handle->key, handle->hash, cost, now_us, &handle->hint, NULL, out);
-}
-
 static inline bool take_leave(_Atomic uint64_t *turn)
 {
     return __builtin_expect(decide_sweeps_now(readers_leave(turn), 1), 0);
 }
 
-/* Leave the readers and count a decision; `allowed` is a constant. Returns what is left to do. To hash a key again for
- * each denial that top_keys.h counts would take longer than to keep the hash; a handle has it. */
-__attribute__((always_inline)) static inline unsigned
-take_count(_Atomic uint64_t *turn, struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost,
-           int64_t now_us, bool allowed, const struct weir_backend_hint *hint, struct weir_decision *out)
+/* Tell and count a decision, and leave the readers; `allowed` is a constant. Returns what is left to do. */
+__attribute__((always_inline)) static inline unsigned take_tell(_Atomic uint64_t *turn, const struct look *look,
+                                                                const struct level *level, struct figures *figures,
+                                                                struct weir_limit *limit, int64_t cost, int64_t now_us,
+                                                                bool allowed, struct weir_decision *out)
 {
-    const int taken = WEIR_BY_MEMORY * 2 + allowed;
+    const struct rule *rule = look->rule;
+    __asm__("" : "+r"(rule)); /* load the plan again: the registers that would keep it have to be saved */
+    const struct weir_plan *plan = rule_plain_plan(rule);
+    assume(level->used > 0 && cost <= plan->size);
+    assume(!allowed || level->used <= plan->size * plan->q);
+    level_tell_by(plan, true, rule->inverse, level, now_us, cost, allowed, out);
     if (take_leave(turn))
         return TAKE_SWEEPS;
-    const bool is_rare = __builtin_expect(take_is_rare(limit, allowed), 0);
-    if (is_rare && hint)
+    if (__builtin_expect(take_is_rare(limit, allowed), 0))
         return TAKE_COUNTS;
-    if (is_rare)
-        take_told_rarely(limit, key, hash, cost, now_us, taken, out);
-    else
-        figures_count_taken(limit, cost, taken, out);
+    figures_count_own(figures, cost, WEIR_BY_MEMORY * 2 + allowed, out);
     return 0;
 }
 
-/* Take as weir_try() does, by `limit` or the override in its place, and find the time. Returns what is left to do.
- * Admissions and denials have a way each from where the change is published, so that `allowed` is a constant in each.
- * `hint` or `reservation` is a constant NULL, or both are. */
-__attribute__((always_inline)) static inline unsigned
-take(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t *now_us,
-     struct weir_backend_hint *hint, struct weir_reservation *reservation, struct weir_decision *out)
+/* Take as weir_try() does, by `limit` or the override in its place. Returns what is left to do. Admissions and denials
+ * have a way each from where the change is published, so that `allowed` is a constant in each. `hint` or `reservation`
+ * is a constant NULL, or both are; `calls` is a constant, too. If it is false and the key has a constant length, no
+ * function is called, so that few registers must be saved. */
+__attribute__((always_inline)) static inline unsigned take(struct weir_limit *limit, struct weir_key key, uint64_t hash,
+                                                           int64_t cost, int64_t now_us, struct weir_backend_hint *hint,
+                                                           struct weir_reservation *reservation, bool calls,
+                                                           struct weir_decision *out)
 {
-    struct memory *memory = (struct memory *)limit->limiter->backend;
-    if (__builtin_expect(take_time(limit, now_us) != WEIR_OK, 0))
-        return TAKE_FAILS;
-    _Atomic uint64_t *turn = readers_enter(&memory->table.readers);
-    if (__builtin_expect(!turn, 0))
+    struct table *table = &((struct memory *)limit->limiter->backend)->table;
+    const unsigned own_stripe = stats_own_stripe;
+    struct figures *figures = figures_of(limit, own_stripe);
+    if (__builtin_expect(!figures, 0)) /* the thread's first answer by this limit; or it cannot read */
+        return TAKE_DECIDES;
+    _Atomic uint64_t *turn = readers_turn(&table->readers, own_stripe);
+    if (!calls && __builtin_expect(!readers_begin_plainly(&table->readers, turn), 0))
+        return TAKE_CALLS;
+    if (calls && !readers_begin(&table->readers, turn))
         return TAKE_DECIDES;
 
     struct look look;
     struct level level;
     bool allowed;
     enum look_end end = LOOK_GIVEN_UP;
-    if (__builtin_expect(look_for_take(&memory->table, limit, key, hash, hint, &look), 1))
-        end = look_ask(&look, *now_us, cost, WEIR_TAKE, &level, &allowed);
+    if (__builtin_expect(look_for_take(table, limit, key, hash, hint, &look), 1))
+        end = look_ask(&look, true, now_us, cost, WEIR_TAKE, &level, &allowed);
     if (__builtin_expect(end != LOOK_DONE, 0))
         return TAKE_DECIDES | (end == LOOK_AGAIN ? TAKE_CONTENDED : 0) | (take_leave(turn) ? TAKE_SWEEPS : 0);
-    const struct weir_plan *plan = &look.rule->plan;
-    if (allowed) {
-        level_tell_by(plan, true, look.rule->inverse, &level, *now_us, cost, true, out);
-        if (reservation)
-            reservation->at_us = state_noted_us(plan, (int64_t[GREEDY_WORDS]){ level.used, level.tick }, *now_us);
-        return take_count(turn, limit, key, hash, cost, *now_us, true, hint, out);
+    if (!allowed)
+        return take_tell(turn, &look, &level, figures, limit, cost, now_us, false, out);
+    if (reservation)
+        reservation->at_us = state_noted_us(&look.rule->plan, (int64_t[GREEDY_WORDS]){ level.used, level.tick },
+                                            now_us);
+    return take_tell(turn, &look, &level, figures, limit, cost, now_us, true, out);
+}
+
+/* Take permits of any key, which may have an override. */
+static inline int take_any(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
+                           struct weir_backend_hint *hint, struct weir_reservation *reservation,
+                           struct weir_decision *out)
+{
+    limit = limit_for_key(limit, key, hash);
+    const int error = take_time(limit, &now_us);
+    if (__builtin_expect(error, 0)) {
+        stats_add(&limit->limiter->stats, STATS_ERRORS, 1);
+        return error;
     }
-    level_tell_by(plan, true, look.rule->inverse, &level, *now_us, cost, false, out);
-    return take_count(turn, limit, key, hash, cost, *now_us, false, hint, out);
+    const unsigned rest = take(limit, key, hash, cost, now_us, hint, reservation, true, out);
+    return __builtin_expect(rest, 0) ? take_rest(rest, limit, key, hash, cost, now_us, hint, reservation, out)
+                                     : WEIR_OK;
+}
+
+/* True if a limit has no overrides and the time is given or can be computed; *now_us is then the time. */
+static inline bool take_is_ready(const struct weir_limit *limit, int64_t *now_us)
+{
+    return !limit_has_overrides(limit) && (*now_us != 0 || clock_counts_us(&limit->limiter->clock, now_us));
+}
+
+/* Do what memory_try() leaves: hash the key again, because the hash would have to be kept in each take. */
+__attribute__((noinline)) static int try_otherwise(unsigned rest, struct weir_limit *limit, struct weir_key key,
+                                                   int64_t cost, int64_t now_us, struct weir_decision *out)
+{
+    const uint64_t hash = key_hash(limit, key);
+    return rest == TAKE_CALLS ? take_any(limit, key, hash, cost, now_us, NULL, NULL, out)
+                              : take_rest(rest, limit, key, hash, cost, now_us, NULL, NULL, out);
 }
 
 int memory_try(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us, struct weir_decision *out)
 {
-    const uint64_t hash = key_hash(limit, key);
-    limit = limit_for_key(limit, key, hash);
-    const unsigned rest = take(limit, key, hash, cost, &now_us, NULL, NULL, out);
-    return __builtin_expect(rest, 0) != 0 ? take_rest_of_key(rest, limit, key, cost, now_us, NULL, out) : WEIR_OK;
+    unsigned rest = TAKE_CALLS;
+    if (__builtin_expect(key.len == 16 && take_is_ready(limit, &now_us), 1)) {
+        const struct weir_key known = weir_key(key.data, 16); /* its length is a constant */
+        rest = take(limit, known, key_hash(limit, known), cost, now_us, NULL, NULL, false, out);
+    }
+    return __builtin_expect(rest, 0) != 0 ? try_otherwise(rest, limit, key, cost, now_us, out) : WEIR_OK;
+}
+
+__attribute__((noinline)) static int try_handle_otherwise(unsigned rest, weir_handle *handle, int64_t cost,
+                                                          int64_t now_us, struct weir_decision *out)
+{
+    return rest == TAKE_CALLS
+               ? take_any(handle->limit, handle->key, handle->hash, cost, now_us, &handle->hint, NULL, out)
+               : take_rest(rest, handle->limit, handle->key, handle->hash, cost, now_us, &handle->hint, NULL, out);
 }
 
 int memory_try_handle(weir_handle *handle, int64_t cost, int64_t now_us, struct weir_decision *out)
 {
-    struct weir_limit *limit = limit_for_key(handle->limit, handle->key, handle->hash);
+    struct weir_limit *limit = handle->limit;
     struct weir_backend_hint *hint = &handle->hint;
+    unsigned rest = TAKE_CALLS;
     if (!hint) /* lets the compiler drop the way without one */
         __builtin_unreachable();
-    const unsigned rest = take(limit, handle->key, handle->hash, cost, &now_us, hint, NULL, out);
-    return __builtin_expect(rest, 0) != 0 ? take_rest_of_handle(rest, limit, handle, cost, now_us, out) : WEIR_OK;
+    if (__builtin_expect(handle->key.len == 16 && take_is_ready(limit, &now_us), 1))
+        rest = take(limit, weir_key(handle->bytes, 16), handle->hash, cost, now_us, hint, NULL, false, out);
+    return __builtin_expect(rest, 0) != 0 ? try_handle_otherwise(rest, handle, cost, now_us, out) : WEIR_OK;
 }
 
 int memory_reserve(struct weir_limit *limit, struct weir_key key, int64_t cost, struct weir_reservation *reservation,
                    struct weir_decision *out)
 {
-    const uint64_t hash = key_hash(limit, key);
-    int64_t now_us = 0;
-    limit = limit_for_key(limit, key, hash);
-    const unsigned rest = take(limit, key, hash, cost, &now_us, NULL, reservation, out);
-    return __builtin_expect(rest, 0) != 0 ? take_rest_of_key(rest, limit, key, cost, now_us, reservation, out)
-                                          : WEIR_OK;
+    return take_any(limit, key, key_hash(limit, key), cost, 0, NULL, reservation, out);
 }
 
 /* Give back as memory_decide() does. */

@@ -16,8 +16,8 @@ static bool readers_need_fences(const struct readers *readers)
     return (atomic_load_explicit(&readers->care, memory_order_relaxed) & READERS_FENCES) != 0;
 }
 
-/* The store to the turn in readers_enter() was no barrier, so that read ends here and another one begins. */
-_Atomic uint64_t *readers_enter_with_care(struct readers *readers, _Atomic uint64_t *turn)
+/* The store to the turn in readers_begin() was no barrier, so that read ends here and another one begins. */
+bool readers_begin_with_care(struct readers *readers, _Atomic uint64_t *turn)
 {
     const bool fences = readers_need_fences(readers);
     if (fences) {
@@ -25,9 +25,9 @@ _Atomic uint64_t *readers_enter_with_care(struct readers *readers, _Atomic uint6
         atomic_fetch_add(turn, 1);
     }
     if ((atomic_load_explicit(&readers->care, memory_order_acquire) & READERS_SHUT) == 0)
-        return turn;
+        return true;
     readers_leave(turn);
-    return NULL;
+    return false;
 }
 
 /* Read a turn. Without fence_all() both sides add to the turn, so that one of them comes first. A reader that

@@ -42,29 +42,51 @@ void readers_wait(struct readers *readers);
 void readers_shut(struct readers *readers);
 void readers_open(struct readers *readers);
 
-/* Do the rest of readers_enter() if readers are shut out or need barriers. */
-_Atomic uint64_t *readers_enter_with_care(struct readers *readers, _Atomic uint64_t *turn);
-
-/* Begin to read. Returns the stripe for readers_leave(), or NULL if the thread cannot read. */
-static inline _Atomic uint64_t *readers_enter(struct readers *readers)
-{
-    unsigned stripe = stats_own_stripe - 1; /* one comparison covers both: none yet, and the shared one */
-    if (__builtin_expect(stripe >= STATS_SHARED_STRIPE, 0) && (stripe = stats_stripe()) == STATS_SHARED_STRIPE)
-        return NULL;
-    _Atomic uint64_t *turn = &readers->stripes[stripe].turn;
-    atomic_store_explicit(turn, atomic_load_explicit(turn, memory_order_relaxed) + 1, memory_order_relaxed);
-    atomic_signal_fence(memory_order_seq_cst); /* for the compiler */
-    if (__builtin_expect(atomic_load_explicit(&readers->care, memory_order_acquire) != 0, 0))
-        return readers_enter_with_care(readers, turn);
-    return turn;
-}
-
 /* End a read. Returns how many reads this stripe has had. */
 static inline uint64_t readers_leave(_Atomic uint64_t *turn)
 {
     const uint64_t next = atomic_load_explicit(turn, memory_order_relaxed) + 1;
     atomic_store_explicit(turn, next, memory_order_release);
     return next / 2;
+}
+
+/* Return the turn of the thread whose stats_own_stripe is `own_stripe`, which is not 0. */
+static inline _Atomic uint64_t *readers_turn(struct readers *readers, unsigned own_stripe)
+{
+    return &(readers->stripes + own_stripe)[-1].turn;
+}
+
+/* Do the rest of readers_begin() if readers are shut out or need barriers. */
+bool readers_begin_with_care(struct readers *readers, _Atomic uint64_t *turn);
+
+/* Begin to read by the turn of this thread's own stripe. False: it cannot read now. */
+static inline bool readers_begin(struct readers *readers, _Atomic uint64_t *turn)
+{
+    atomic_store_explicit(turn, atomic_load_explicit(turn, memory_order_relaxed) + 1, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst); /* for the compiler */
+    return __builtin_expect(atomic_load_explicit(&readers->care, memory_order_acquire) == 0, 1) ||
+           readers_begin_with_care(readers, turn);
+}
+
+/* Do that, and call no function. False: it takes a call, or the thread cannot read. To be used before it reads. */
+static inline bool readers_begin_plainly(struct readers *readers, _Atomic uint64_t *turn)
+{
+    atomic_store_explicit(turn, atomic_load_explicit(turn, memory_order_relaxed) + 1, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
+    if (__builtin_expect(atomic_load_explicit(&readers->care, memory_order_acquire) == 0, 1))
+        return true;
+    readers_leave(turn);
+    return false;
+}
+
+/* Begin to read. Returns the turn for readers_leave(), or NULL if the thread cannot read. */
+static inline _Atomic uint64_t *readers_enter(struct readers *readers)
+{
+    unsigned stripe = stats_own_stripe - 1; /* one comparison covers both: none yet, and the shared one */
+    if (__builtin_expect(stripe >= STATS_SHARED_STRIPE, 0) && (stripe = stats_stripe()) == STATS_SHARED_STRIPE)
+        return NULL;
+    _Atomic uint64_t *turn = &readers->stripes[stripe].turn;
+    return readers_begin(readers, turn) ? turn : NULL;
 }
 
 #endif

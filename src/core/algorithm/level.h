@@ -24,16 +24,13 @@ static inline struct level level_read(const struct weir_plan *plan, const int64_
     struct level level = { .used = state[0], .tick = div_down(now_us, plan->tick_us), .changed = false };
     if (level.used == 0)
         return level;
-    int64_t anchor_tick = state[1];
-    int64_t anchor_us = anchor_tick * plan->tick_us;
-    if (now_us < anchor_us) {
-        if (anchor_us - now_us <= WEIR_CLOCK_SLACK_US)
-            level.tick = anchor_tick;
-        else
-            level.changed = true;
+    const int64_t anchor_tick = state[1];
+    if (anchor_tick * plan->tick_us - now_us > WEIR_CLOCK_SLACK_US) {
+        level.changed = true;
         return level;
     }
-    int64_t drained = mul_capped(level.tick - anchor_tick, plan->p);
+    level.tick = max_of(level.tick, anchor_tick); /* at the anchor while a clock that stepped back is held */
+    const int64_t drained = mul_capped(level.tick - anchor_tick, plan->p);
     level.used = drained > level.used ? 0 : level.used - drained;
     return level;
 }
@@ -106,7 +103,7 @@ __attribute__((always_inline)) static inline void level_tell_by(const struct wei
 {
     const int64_t top = plan->size * plan->q;
     int64_t remaining = 0; /* of an overdrawn key */
-    if (level->used < top)
+    if (level->used <= top)
         remaining = knows ? div_down_by((uint64_t)top - (uint64_t)level->used, plan->q, inverse.q)
                           : div_down(top - level->used, plan->q);
     int64_t retry_after_us = 0;

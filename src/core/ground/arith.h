@@ -3,10 +3,19 @@
 #define CORE_GROUND_ARITH_H
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* 2^53 - 1: a double represents every whole number up to here, so the Lua twins of these functions are exact too. */
 #define EXACT_MAX ((INT64_C(1) << 53) - 1)
+
+/* Say what the compiler cannot know. Builds with assertions check it. */
+__attribute__((always_inline)) static inline void assume(bool is_true)
+{
+    assert(is_true);
+    if (!is_true)
+        __builtin_unreachable();
+}
 
 static inline int64_t min_of(int64_t a, int64_t b)
 {

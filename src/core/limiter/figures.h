@@ -26,22 +26,33 @@ static inline void figures_add(_Atomic uint64_t *count, uint64_t amount)
     atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + amount, memory_order_relaxed);
 }
 
-/* Count the answer to a single request, not by a shadow limit that would have denied it. `taken` is own_taken(). */
-static inline void figures_count_taken(struct weir_limit *limit, int64_t cost, int taken,
-                                       const struct weir_decision *decision)
+/* Return the block of the calling thread, whose stats_own_stripe is `own_stripe`; NULL: it has none. One that has a
+ * block has a stripe that it does not share. Acquire: the thread that had this stripe before may have made the block. */
+static inline struct figures *figures_of(const struct weir_limit *limit, unsigned own_stripe)
 {
-    /* Acquire: the thread that had this stripe before may have made the block. */
-    struct figures *own = atomic_load_explicit(&limit->figures[stats_own_stripe], memory_order_acquire);
-    if (__builtin_expect(!own, 0)) {
-        figures_count_rarely(limit, cost, decision);
-        return;
-    }
+    return atomic_load_explicit(&limit->figures[own_stripe], memory_order_acquire);
+}
+
+/* Count in the thread's block the answer to a single request, as figures_count_taken() does. */
+static inline void figures_count_own(struct figures *own, int64_t cost, int taken, const struct weir_decision *decision)
+{
     figures_add(&own->singles[0][0] + taken, 1);
     if ((taken & 1) != 0) {
         figures_add(&own->permits, (uint64_t)cost);
         if (__builtin_expect(decision->remaining * FIGURES_NEAR < decision->limit, 0))
             figures_add(&own->near, 1);
     }
+}
+
+/* Count the answer to a single request, not by a shadow limit that would have denied it. `taken` is own_taken(). */
+static inline void figures_count_taken(struct weir_limit *limit, int64_t cost, int taken,
+                                       const struct weir_decision *decision)
+{
+    struct figures *own = figures_of(limit, stats_own_stripe);
+    if (__builtin_expect(own != NULL, 1))
+        figures_count_own(own, cost, taken, decision);
+    else
+        figures_count_rarely(limit, cost, decision);
 }
 
 static inline void figures_count_bound(struct weir_limit *limit, int64_t cost, const struct weir_decision *decision)
