@@ -198,6 +198,24 @@ TEST(a_key_begins_with_its_share_of_what_was_left, 30)
     }
 }
 
+TEST(what_a_failing_batch_took_is_not_left_in_the_outage_after_it, 30)
+{
+    PLACE(place, LAZY, NULL, "fixed_window limit=10 period=1d");
+    weir_limit *limit = place->limit;
+    struct weir_decision decisions[2];
+    const struct weir_request requests[] = { { limit, weir_key_text("a"), 8, 0 },
+                                             { limit, weir_key_text("bad"), 1, 0 } };
+    decide_well = place->cable.ops.decide;
+    place->cable.ops.decide = decide_up_to_bad;
+    place->limiter->outage->known = calloc(1, sizeof *place->limiter->outage->known);
+    must(try_in(place, "a", 1).remaining == 9, "the backend says so");
+    ck_assert_int_eq(weir_try_batch(place->limiter, requests, 2, decisions), WEIR_ESTATE);
+    must(decisions[0].allowed && decisions[0].remaining == 1, "the backend says so");
+    cable_set(&place->cable, CABLE_CUT);
+    ck_assert(!try_in(place, "a", 2).allowed);
+    ck_assert(try_in(place, "a", 1).allowed);
+}
+
 TEST(what_is_settled_is_counted_with_its_outage, 30)
 {
     PLACE(place, LAZY, NULL, "token_bucket limit=10 period=1d");

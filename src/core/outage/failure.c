@@ -196,7 +196,7 @@ int failure_answer(struct weir *limiter, int error, struct weir_backend_request 
     if (lasts && asked < n)
         outage_over(limiter, &requests[asked].key, outage_time(limiter, requests[asked].now_us));
     const bool failed = error == WEIR_ETIME || error == WEIR_EIO;
-    if (!error)
+    if (!error || (n > 1 && !all)) /* some of a batch may have been decided */
         outage_note_left(limiter, requests, n, out);
     if (!failed || limiter->on_failure == WEIR_FAIL_ERROR || requests[0].verb == WEIR_REFUND ||
         requests[0].verb == WEIR_RESET || requests[0].verb == WEIR_RENEW ||

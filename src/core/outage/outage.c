@@ -66,7 +66,7 @@ void outage_note_left(struct weir *limiter, const struct weir_backend_request *r
     for (size_t i = 0; limiter->outage->known && i < n; i++) {
         const uint8_t source = decisions[i].source;
         if (requests[i].verb == WEIR_REFUND || requests[i].verb == WEIR_RESET || source == WEIR_BY_LEASE ||
-            source == WEIR_BY_DENIAL)
+            source == WEIR_BY_DENIAL || source == WEIR_BY_NOBODY)
             continue;
         const int64_t leased = own && own->leased ? own->leased(limiter->backend, &requests[i]) : 0;
         known_note(limiter->outage->known, requests[i].hash, decisions[i].remaining - leased);

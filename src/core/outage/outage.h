@@ -45,7 +45,8 @@ bool outage_read(const struct weir *limiter, struct outage_id *out);
 /* Return the time of a request for comparing it with outages: its own, or the limiter's clock, clamped to its range. */
 int64_t outage_time(const struct weir *limiter, int64_t request_us);
 
-/* Remember what the backend's decisions report as left, except permits that this process has leased. */
+/* Remember what the backend's decisions report as left, except permits that this process has leased. Requests whose
+ * source is WEIR_BY_NOBODY were not decided. */
 void outage_note_left(struct weir *limiter, const struct weir_backend_request *requests, size_t n,
                       const struct weir_decision *decisions);
 
