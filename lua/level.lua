@@ -32,8 +32,8 @@
 --              and used, which are then of that plan.
 --     write    in: used, anchor, added (the permits just admitted); bytes and left, declared. Out: bytes; left, the
 --              microseconds until the key is idle.
---     admit    a part of `quick`: writes `level`, the half units in use after the request, and sets met. `full` is a full
---              bucket's.
+--     admit    a part of `quick`: writes `bytes`, which are `level`, the half units in use after the request, and its tick,
+--              and sets met. `full` is a full bucket's.
 --     store    the same for a key alone. Out, if the time to live can stay: offset, where `bytes` go. Never by a caller's
 --              time, because then nothing relates it to the time to live.
 --@part plan
@@ -74,6 +74,7 @@ if state and roomy and #state == 36 then
       if level > full then
         if units > 0 then met = state end -- denied
       elseif level > 0 then
+        local bytes = pack('<I7I7', level, fresh)
         --@paste level admit
         if met and units > 0 then charged = charged + cost end
       end
@@ -86,13 +87,14 @@ if used > 0 and used <= full and used % 2 == 0 then
     room = full / drain / 4 + 1000000 / tick
     room = room - room % 1 + 1
   end
-  local ends, ended = fresh + level / drain, anchor + used / drain
+  local ends = fresh + level / drain
   ends = ends - ends % room
-  if ended - ended % room == ends then
-    call('SETRANGE', key, '22', pack('<I7I7', level, fresh))
+  local ended = anchor + used / drain - ends
+  if ended >= 0 and ended < room then
+    call('SETRANGE', key, '22', bytes)
   else
-    local left, bytes = (ends + room + 1) * tick - now, pack('<c22I7I7', double, level, fresh)
-    call('PSETEX', key, string.format('%d', (left + -left % 1000) / 1000 + grace), bytes)
+    local left = (ends + room + 1) * tick - now
+    call('PSETEX', key, string.format('%d', (left + -left % 1000) / 1000 + grace), double .. bytes)
   end
   met = state
 end

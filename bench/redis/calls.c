@@ -115,31 +115,32 @@ static void call_begin(struct call *call, enum kind kind, const struct bench_key
     add_bytes(call, call->stamp, redis_stamp_write(plan, call->stamp));
 }
 
-/* The echo is zeros: calls are answered in turn, so it need not tell them apart. */
+/* Calls are answered in turn, so the echo need not tell them apart. */
+static const unsigned char no_echo[REDIS_ECHO_SIZE];
+
 static void call_end(struct call *call, size_t items_len)
 {
-    memset(&call->items[items_len], 0, REDIS_ECHO_SIZE);
+    memcpy(&call->items[items_len], no_echo, REDIS_ECHO_SIZE);
     add_bytes(call, call->items, items_len + REDIS_ECHO_SIZE);
 }
 
 /* Make a call of one take or settlement, whose argument is in the items. */
-static void call_single(struct call *call, enum kind kind, const struct bench_key *key, enum redis_script_id script,
-                        size_t len)
+static void call_single(struct call *call, enum kind kind, const struct bench_key *key, size_t len)
 {
     call->words = 0;
     add_text(call, "EVALSHA");
-    add_bytes(call, redis_scripts[script].sha1, SHA1_LEN);
+    add_bytes(call, redis_scripts[REDIS_BUCKET_SINGLE].sha1, SHA1_LEN);
     add_number(call, 0, 1);
     add_key(call, kind, 0, key);
-    call_end(call, len);
+    add_bytes(call, call->items, len);
 }
 
 void call_weir(struct call *call, enum kind kind, const struct bench_key *keys, size_t n, int64_t cost, uint16_t times)
 {
-    const size_t len = n == 1 && times == 1 ? redis_take_write(plan_of(kind), cost, call->items) : 0;
+    const size_t len = n == 1 && times == 1 ? redis_take_write(plan_of(kind), cost, no_echo, call->items) : 0;
     call->decisions = n * times;
     if (len > 0) {
-        call_single(call, kind, keys, REDIS_BUCKET_TAKE, len);
+        call_single(call, kind, keys, len);
         return;
     }
     call_begin(call, kind, keys, n);
@@ -151,10 +152,10 @@ void call_weir(struct call *call, enum kind kind, const struct bench_key *keys, 
 void call_settle(struct call *call, enum kind kind, const struct bench_key *keys, size_t n, int64_t cost,
                  int64_t since_us)
 {
-    const size_t len = n == 1 ? redis_settle_write(plan_of(kind), cost, since_us, call->items) : 0;
+    const size_t len = n == 1 ? redis_settle_write(plan_of(kind), cost, since_us, no_echo, call->items) : 0;
     call->decisions = n;
     if (len > 0) {
-        call_single(call, kind, keys, REDIS_BUCKET_SETTLE, len);
+        call_single(call, kind, keys, len);
         return;
     }
     call_begin(call, kind, keys, n);
@@ -172,14 +173,12 @@ uint64_t call_permits(const redisReply *reply)
     uint64_t permits = 0;
     if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2)
         return reply->element[0]->integer == 1;
+    if (reply->type == REDIS_REPLY_STRING && reply->len == REDIS_LEFT_SIZE + REDIS_ECHO_SIZE)
+        return 1; /* each take costs 1, or too much */
     if (reply->type == REDIS_REPLY_STRING && reply->len > REDIS_HEAD_SIZE + REDIS_ECHO_SIZE) {
         const unsigned char *bytes = (const unsigned char *)reply->str;
-        int64_t now_us;
-        bool admitted;
-        const size_t len = (size_t)reply->len - REDIS_ECHO_SIZE;
-        if (redis_take_is_short(bytes, len) &&
-            redis_take_read(bytes + REDIS_BUCKET_STATE_SIZE, len - REDIS_BUCKET_STATE_SIZE, &now_us, &admitted))
-            return admitted; /* each take costs 1, or too much */
+        if (redis_denial_is_short(bytes, reply->len - REDIS_ECHO_SIZE))
+            return 0;
         for (int i = 0; i < 7; i++)
             permits |= (uint64_t)bytes[7 + i] << 8 * i;
         return permits;

@@ -150,32 +150,33 @@ static void items_set(struct call *call, size_t len, const unsigned char *echo)
     call->echo = unpacked + len;
 }
 
-/* Read a call of bucket_take or bucket_settle, whose argument must be what follows from its stamp and its request. */
+/* Read a call of bucket_single, whose argument must be what follows from its stamp and its request. */
 static void single_read(struct call *call, const char *const *words, const size_t *lens)
 {
     unsigned char stamp[REDIS_STAMP_MAX], expected[REDIS_SETTLE_SIZE];
-    const unsigned char *argument = (const unsigned char *)words[4], *echo = argument + lens[4] - REDIS_ECHO_SIZE;
-    const bool takes = memcmp(words[1], redis_scripts[REDIS_BUCKET_TAKE].sha1, 40) == 0;
+    const unsigned char *argument = (const unsigned char *)words[4],
+                        *echo = argument + REDIS_TAKE_SIZE - REDIS_ECHO_SIZE;
+    const bool takes = lens[4] == REDIS_TAKE_SIZE;
     size_t stamp_len, len;
-    fuzz_must(lens[4] == (takes ? REDIS_TAKE_SIZE : REDIS_SETTLE_SIZE), "the argument is whole");
+    fuzz_must(takes || lens[4] == REDIS_SETTLE_SIZE, "the argument is whole");
     call->keys[0] = plain_store_key(call->store, words[3], lens[3]);
     memcpy(stamp, argument, sizeof stamp);
     fuzz_must(mirror_leave_room(stamp, sizeof stamp) &&
                   plain_stamp_read(stamp, sizeof stamp, &call->plans[0], &stamp_len) && stamp_len == sizeof stamp,
               "the stamp is one with room");
     const struct weir_plan *plan = &call->plans[0];
+    const int64_t halves = plain_number(echo - 7, 7);
+    const int64_t cost = halves <= 2 * plan->q * plan->size ? halves / (2 * plan->q) : plan->size + 1;
     if (takes) {
-        const int64_t halves = plain_number(echo - 7, 7);
-        const int64_t cost = halves <= 2 * plan->q * plan->size ? halves / (2 * plan->q) : plan->size + 1;
         redis_item_write(unpacked, WEIR_TAKE, false, cost, 1);
-        len = redis_take_write(plan, cost, expected);
+        len = redis_take_write(plan, cost, echo, expected);
     } else {
-        const int64_t cost = plain_number(echo - 11, 4), since_us = plain_number(echo - 7, 7);
+        const int64_t since_us = plain_number(echo + REDIS_ECHO_SIZE, 7);
         redis_item_write(unpacked, since_us > 0 ? REDIS_RETURN : WEIR_CHARGE, false, cost, since_us > 0 ? since_us : 1);
-        len = redis_settle_write(plan, cost, since_us, expected);
+        len = redis_settle_write(plan, cost, since_us, echo, expected);
     }
     items_set(call, REDIS_ITEM_SIZE, echo);
-    fuzz_must(len + REDIS_ECHO_SIZE == lens[4] && memcmp(argument, expected, len) == 0,
+    fuzz_must(len == lens[4] && memcmp(argument, expected, len) == 0,
               "the argument agrees with its stamp and its request");
 }
 
@@ -211,8 +212,7 @@ static void call_read(struct call *call, const char *const *words, const size_t 
     memcpy(number, words[2], lens[2]);
     call->n = atoi(number);
     call->all = memcmp(words[1], redis_scripts[REDIS_TRY_ALL].sha1, 40) == 0;
-    if (memcmp(words[1], redis_scripts[REDIS_BUCKET_TAKE].sha1, 40) == 0 ||
-        memcmp(words[1], redis_scripts[REDIS_BUCKET_SETTLE].sha1, 40) == 0) {
+    if (memcmp(words[1], redis_scripts[REDIS_BUCKET_SINGLE].sha1, 40) == 0) {
         fuzz_must(call->n == 1 && n == 5, "a take or settlement has one key and one argument");
         single_read(call, words, lens);
         return;

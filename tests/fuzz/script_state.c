@@ -261,9 +261,10 @@ static void expect_stored(struct subject *subject)
 struct heard {
     int64_t now_us, charged;
     size_t at, end; /* the rest is what it repeats of the call */
+    bool leaves;    /* it has no state that was met */
 };
 
-/* Make the call by bucket_take or bucket_settle if it is for either; false: it is not, and no call is made. */
+/* Make the call by bucket_single if that script is for it; false: it is not, and no call is made. */
 static bool call_single(const struct tail *tail, struct host_answer *answer, struct heard *heard)
 {
     unsigned char argument[REDIS_SETTLE_SIZE];
@@ -273,25 +274,27 @@ static bool call_single(const struct tail *tail, struct host_answer *answer, str
     if (story.told || story.n != 1 || tail->len != REDIS_COUNTS_SIZE + REDIS_ITEM_SIZE + REDIS_ECHO_SIZE ||
         !(takes ? times == 1 : item[0] == REDIS_RETURN) || story.now_us % 4 == 0)
         return false;
-    const size_t len = takes ? redis_take_write(story.subjects[0].plan, cost, argument)
-                             : redis_settle_write(story.subjects[0].plan, cost, times, argument);
+    const struct subject *subject = &story.subjects[0];
+    const unsigned char *echo = item + REDIS_ITEM_SIZE;
+    const size_t len = takes ? redis_take_write(subject->plan, cost, echo, argument)
+                             : redis_settle_write(subject->plan, cost, times, echo, argument);
     if (len == 0)
         return false;
-    memcpy(argument + len, item + REDIS_ITEM_SIZE, REDIS_ECHO_SIZE);
-    bool charged = false;
-    *answer = host_call(takes ? REDIS_BUCKET_TAKE : REDIS_BUCKET_SETTLE, &story.subjects[0].key, 1,
-                        &(struct host_word){ argument, len + REDIS_ECHO_SIZE }, 1);
+    *answer = host_call(REDIS_BUCKET_SINGLE, &subject->key, 1, &(struct host_word){ argument, len }, 1);
     const unsigned char *bytes = (const unsigned char *)answer->bytes;
-    if (answer->is_error || answer->len <= REDIS_ECHO_SIZE ||
-        !redis_take_is_short(bytes, answer->len - REDIS_ECHO_SIZE))
+    if (answer->is_error || answer->len <= REDIS_ECHO_SIZE)
         return true;
-    heard->at = 0;
-    heard->end = REDIS_BUCKET_STATE_SIZE;
-    fuzz_must(redis_take_read(bytes + heard->end, answer->len - REDIS_ECHO_SIZE - heard->end, &heard->now_us, &charged),
-              "a short answer ends with the time");
-    heard->charged = charged ? cost : 0;
-    fuzz_must(memcmp(bytes + answer->len - REDIS_ECHO_SIZE, argument + len, REDIS_ECHO_SIZE) == 0,
-              "it repeats the echo");
+    if (answer->len == REDIS_LEFT_SIZE + REDIS_ECHO_SIZE) {
+        int64_t state[STATE_MAX_WORDS];
+        fuzz_must(redis_left_read(subject->plan, bytes, state) &&
+                      memcmp(state, subject->mirror.own.state, 2 * sizeof *state) == 0,
+                  "the state that is left is the mirror's");
+        *heard = (struct heard){ .now_us = state[1], takes ? cost : 0, REDIS_LEFT_SIZE, REDIS_LEFT_SIZE, true };
+    } else if (redis_denial_is_short(bytes, answer->len - REDIS_ECHO_SIZE)) {
+        *heard = (struct heard){ .end = REDIS_BUCKET_STATE_SIZE };
+        fuzz_must(redis_denial_read(bytes + heard->end, answer->len - REDIS_ECHO_SIZE - heard->end, &heard->now_us),
+                  "a short denial ends with the time");
+    }
     return true;
 }
 
@@ -317,10 +320,10 @@ static void make_call(enum redis_script_id script, const struct tail *tail, int6
         fuzz_must(answer.len > REDIS_HEAD_SIZE + REDIS_ECHO_SIZE, "it has a head and an end");
         heard = (struct heard){ plain_number((const unsigned char *)answer.bytes, 7),
                                 plain_number((const unsigned char *)answer.bytes + 7, 7), REDIS_HEAD_SIZE,
-                                answer.len - REDIS_ECHO_SIZE };
+                                answer.len - REDIS_ECHO_SIZE, false };
     }
     fuzz_must(heard.now_us == story.now_us, "it tells the time");
-    for (int i = 0; i < story.n; i++)
+    for (int i = 0; i < story.n && !heard.leaves; i++)
         expect_found(&story.subjects[i], &answer, heard.end, &heard.at);
     fuzz_must(heard.at == heard.end &&
                   memcmp(answer.bytes + answer.len - REDIS_ECHO_SIZE, "echo", REDIS_ECHO_SIZE) == 0,
@@ -390,7 +393,7 @@ static void call_wrongly(uint8_t choice)
         words[0] = (struct host_word){ stamp, redis_stamp_write(plan, stamp) };
     host_now_us = story.now_us;
     const enum redis_script_id script = choice & 128  ? REDIS_TRY_ALL
-                                        : choice & 32 ? (choice & 1 ? REDIS_BUCKET_SETTLE : REDIS_BUCKET_TAKE)
+                                        : choice & 32 ? REDIS_BUCKET_SINGLE
                                                       : redis_script_of(plan);
     const struct host_answer answer = host_call(script, keys, choice / 8 % HOST_KEYS + 1, words, n);
     fuzz_must(!answer.is_error || strncmp(answer.bytes, "WEIR ", 5) == 0, "it is refused by the script: %s",

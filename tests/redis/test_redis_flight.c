@@ -379,7 +379,7 @@ TEST(a_script_that_was_not_loaded_is_sent_again_with_it_and_at_most_three_times,
         fly_again();
         ck_assert_int_eq(count_of("EVALSHA"), 1);
         ck_assert_int_eq(count_of("\r\nSCRIPT\r\n"), 1);
-        const struct redis_reply loaded = digest_reply(REDIS_BUCKET_TAKE);
+        const struct redis_reply loaded = digest_reply(REDIS_BUCKET_SINGLE);
         assert_reply(&loaded, REDIS_FLYING);
         assert_reply(&not_there, REDIS_LANDED);
     }
@@ -393,7 +393,7 @@ TEST(a_script_that_was_not_loaded_is_sent_again_with_it_and_at_most_three_times,
 TEST(a_script_that_is_loaded_is_answered_by_its_digest_or_an_error, 10)
 {
     static const char other[] = "0123456789012345678901234567890123456789";
-    const char *sha1 = redis_scripts[REDIS_BUCKET_TAKE].sha1;
+    const char *sha1 = redis_scripts[REDIS_BUCKET_SINGLE].sha1;
     const struct {
         struct redis_reply reply;
         enum redis_progress progress;
@@ -566,10 +566,16 @@ TEST(an_answer_that_does_not_fit_is_no_decision, 10)
     hangar_close();
 }
 
-/* Make the short answer to the flight's take: the state that it met, `text` instead of a time, and the echo. */
-static struct redis_reply short_answer(char *bytes, const char *text, int64_t used_halves)
+/* Return the argument of the flight's only call, of `size` bytes. */
+static const char *argument_of(size_t size)
 {
-    const char *argument = hangar.out.data + hangar.out.len - 2 - REDIS_TAKE_SIZE;
+    return hangar.out.data + hangar.out.len - 2 - size;
+}
+
+/* Make the short denial of the flight's take: the state that it met, `text` instead of a time, and the echo. */
+static struct redis_reply short_denial(char *bytes, const char *text, int64_t used_halves)
+{
+    const char *argument = argument_of(REDIS_TAKE_SIZE);
     const size_t len = strlen(text);
     memcpy(bytes, argument, REDIS_STAMP_MAX);
     number(bytes + REDIS_STAMP_MAX, used_halves);
@@ -581,22 +587,31 @@ static struct redis_reply short_answer(char *bytes, const char *text, int64_t us
                                  .len = REDIS_BUCKET_STATE_SIZE + len + REDIS_ECHO_SIZE };
 }
 
-TEST(a_short_answer_says_what_the_state_says_or_does_not_fit, 10)
+/* Check that the reply fits only with its echo, and what becomes of it then. */
+static void assert_short(struct redis_reply *reply, char *bytes, enum redis_progress progress, int status)
 {
-    static const char denies[] = "1790000000 0", admits[] = "1790000000+0", neither[] = "1790000000x0";
-    const int64_t half = WEIR_SECOND * 2; /* half units of a permit: 5 a second, of which one unit comes back each us */
+    bytes[reply->len - 1] ^= 1; /* another call's echo */
+    assert_reply(reply, REDIS_MISFIT);
+    bytes[reply->len - 1] ^= 1;
+    assert_reply(reply, progress);
+    ck_assert_int_eq(hangar.statuses[0], status);
+}
+
+static const int64_t half = WEIR_SECOND * 2; /* half units of a permit: 5 in 5 s, of which a unit comes back each us */
+
+TEST(a_short_denial_says_what_the_state_says_or_does_not_fit, 10)
+{
+    static const char denies[] = "1790000000 0", admits[] = "1790000000+0";
     static const struct {
         const char *text;
         int64_t used; /* of 5 permits, in tenths */
         int64_t odd;  /* half units more */
         enum redis_progress progress;
         int status;
-        bool allowed;
     } cases[] = {
-        { denies, 40, 0, REDIS_LANDED, WEIR_OK, false },     { admits, 30, 0, REDIS_LANDED, WEIR_OK, true },
-        { denies, 30, 0, REDIS_MISFIT, 1, false },           { admits, 40, 0, REDIS_MISFIT, 1, false },
-        { neither, 40, 0, REDIS_MISFIT, 1, false },          { denies, 0, 0, REDIS_LANDED, WEIR_ESTATE, false },
-        { denies, 40, 1, REDIS_LANDED, WEIR_ESTATE, false },
+        { denies, 40, 0, REDIS_LANDED, WEIR_OK },     { denies, 30, 0, REDIS_MISFIT, 1 },
+        { admits, 40, 0, REDIS_MISFIT, 1 },           { denies, 0, 0, REDIS_LANDED, WEIR_ESTATE },
+        { denies, 40, 1, REDIS_LANDED, WEIR_ESTATE },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char bytes[256];
@@ -604,19 +619,77 @@ TEST(a_short_answer_says_what_the_state_says_or_does_not_fit, 10)
         weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=5s");
         ck_assert(add(0, take(limit, "a", 2)));
         write_out();
-        struct redis_reply reply = short_answer(bytes, cases[i].text, cases[i].used * half / 10 + cases[i].odd);
-        bytes[reply.len - 1] ^= 1; /* another call's echo */
-        assert_reply(&reply, REDIS_MISFIT);
-        bytes[reply.len - 1] ^= 1;
-        assert_reply(&reply, cases[i].progress);
-        ck_assert_int_eq(hangar.statuses[0], cases[i].status);
+        struct redis_reply reply = short_denial(bytes, cases[i].text, cases[i].used * half / 10 + cases[i].odd);
+        assert_short(&reply, bytes, cases[i].progress, cases[i].status);
         if (cases[i].status == WEIR_OK)
-            ck_assert_int_eq(hangar.decisions[0].allowed, cases[i].allowed);
+            ck_assert(!hangar.decisions[0].allowed);
         hangar_close();
     }
 }
 
-TEST(only_single_takes_and_settlements_by_the_servers_time_have_short_scripts, 10)
+TEST(a_short_denial_is_only_a_takes, 10)
+{
+    char bytes[256];
+    hangar_open(16);
+    weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=5s");
+    struct weir_backend_request request = take(limit, "a", 2);
+    ck_assert(add(0, request));
+    write_out();
+    struct redis_reply reply = short_denial(bytes, "1790000000 0", 4 * half);
+    redis_flight_clear(hangar.flight);
+    request.verb = WEIR_REFUND;
+    request.ahead = INT64_C(1790000000000000);
+    ck_assert(add(0, request));
+    write_out();
+    memcpy(bytes + reply.len - REDIS_ECHO_SIZE, argument_of(REDIS_SETTLE_SIZE) + REDIS_TAKE_SIZE - REDIS_ECHO_SIZE,
+           REDIS_ECHO_SIZE);
+    assert_short(&reply, bytes, REDIS_MISFIT, 1);
+    hangar_close();
+}
+
+/* A request for 2 permits of 5 at 1,790,000,000 s. A return gives back what was charged up to 2 s before. */
+TEST(a_state_that_is_left_decides_as_the_one_that_was_met, 10)
+{
+    static const struct {
+        uint8_t verb; /* enum weir_verb */
+        int64_t since_s;
+        int64_t left; /* of 5 permits, in tenths */
+        int64_t odd;  /* half units more */
+        enum redis_progress progress;
+        int64_t remaining;
+    } cases[] = {
+        { WEIR_TAKE, 0, 20, 0, REDIS_LANDED, 3 },   { WEIR_TAKE, 0, 50, 0, REDIS_LANDED, 0 },
+        { WEIR_TAKE, 0, 51, 0, REDIS_MISFIT, 0 },   { WEIR_TAKE, 0, 19, 0, REDIS_MISFIT, 0 },
+        { WEIR_TAKE, 0, 30, 1, REDIS_MISFIT, 0 },   { WEIR_CHARGE, 0, 25, 0, REDIS_LANDED, 2 },
+        { WEIR_CHARGE, 0, 19, 0, REDIS_MISFIT, 0 }, { WEIR_REFUND, 0, 1, 0, REDIS_LANDED, 4 },
+        { WEIR_REFUND, 1, 45, 0, REDIS_LANDED, 0 }, { WEIR_REFUND, 3, 10, 0, REDIS_LANDED, 4 },
+        { WEIR_REFUND, 0, 0, 0, REDIS_MISFIT, 0 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char bytes[REDIS_LEFT_SIZE + REDIS_ECHO_SIZE];
+        hangar_open(16);
+        weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=5s");
+        struct weir_backend_request request = take(limit, "a", 2);
+        request.verb = cases[i].verb;
+        if (cases[i].verb == WEIR_REFUND)
+            request.ahead = (INT64_C(1790000000) - cases[i].since_s) * WEIR_SECOND;
+        ck_assert(add(0, request));
+        write_out();
+        const char *argument = argument_of(cases[i].verb == WEIR_TAKE ? REDIS_TAKE_SIZE : REDIS_SETTLE_SIZE);
+        number(bytes, cases[i].left * half / 10 + cases[i].odd);
+        number(bytes + 7, INT64_C(1790000000000000));
+        memcpy(bytes + REDIS_LEFT_SIZE, argument + REDIS_TAKE_SIZE - REDIS_ECHO_SIZE, REDIS_ECHO_SIZE);
+        struct redis_reply reply = { .kind = REDIS_REPLY_IS_STRING, .text = bytes, .len = sizeof bytes };
+        assert_short(&reply, bytes, cases[i].progress, cases[i].progress == REDIS_LANDED ? WEIR_OK : 1);
+        if (cases[i].progress == REDIS_LANDED) {
+            ck_assert(hangar.decisions[0].allowed);
+            ck_assert_int_eq(hangar.decisions[0].remaining, cases[i].remaining);
+        }
+        hangar_close();
+    }
+}
+
+TEST(only_single_takes_and_settlements_by_the_servers_time_have_the_short_script, 10)
 {
     hangar_open(16);
     weir_limit *bucket = scene_define_text(&hangar.scene, "bucket", "token_bucket limit=5 period=1s");
@@ -637,8 +710,7 @@ TEST(only_single_takes_and_settlements_by_the_servers_time_have_short_scripts, 1
         redis_flight_clear(hangar.flight);
         ck_assert(add(i, requests[i]));
         write_out();
-        ck_assert_int_eq(count_of(redis_scripts[REDIS_BUCKET_TAKE].sha1), i == TAKE);
-        ck_assert_int_eq(count_of(redis_scripts[REDIS_BUCKET_SETTLE].sha1), i == RETURN || i == CHARGE);
+        ck_assert_int_eq(count_of(redis_scripts[REDIS_BUCKET_SINGLE].sha1), i == TAKE || i == RETURN || i == CHARGE);
     }
     for (int second = TAKE; second <= RETURN; second++) {
         redis_flight_clear(hangar.flight);
@@ -1143,7 +1215,7 @@ TEST(an_allowed_group_is_held_as_a_whole, 10)
 
 TEST(a_call_that_flies_again_waits_for_replicas_of_its_own, 10)
 {
-    const struct redis_reply loaded = digest_reply(REDIS_BUCKET_TAKE);
+    const struct redis_reply loaded = digest_reply(REDIS_BUCKET_SINGLE);
     hangar_open_durable(16);
     weir_limit *bucket = scene_define_text(&hangar.scene, "bucket", "token_bucket limit=5 period=1s");
     weir_limit *window = scene_define_text(&hangar.scene, "window", "fixed_window limit=5 period=1s");

@@ -300,8 +300,9 @@ static void assert_take(const char *policy, int64_t cost, const char *hex)
     const struct weir_plan plan = plan_of(policy);
     unsigned char argument[REDIS_TAKE_SIZE];
     char text[2 * REDIS_TAKE_SIZE + 1] = "";
-    const size_t len = redis_take_write(&plan, cost, argument);
-    for (size_t i = 0; i < len; i++)
+    const size_t len = redis_take_write(&plan, cost, "echo", argument);
+    must(len == 0 || memcmp(argument + len - REDIS_ECHO_SIZE, "echo", REDIS_ECHO_SIZE) == 0, "it ends in the echo");
+    for (size_t i = 0; i + REDIS_ECHO_SIZE < len; i++)
         snprintf(text + 2 * i, 3, "%02x", argument[i]);
     ck_assert_str_eq(text, hex);
 }
@@ -313,9 +314,7 @@ TEST(the_argument_of_a_take_is_the_doubled_plan_and_what_follows_from_it, 10)
     "400d0300000000"           \
     "010000"                   \
     "14000000"
-#define EACH_TICK    \
-    "02000000000000" \
-    "010000"
+#define EACH_TICK "02000000000000"
 #define FULL "00093d00000000"
     /* 20 permits of 200,000 half units */
     assert_take("token_bucket limit=10 period=1s burst=20", 3,
@@ -327,23 +326,26 @@ TEST(the_argument_of_a_take_is_the_doubled_plan_and_what_follows_from_it, 10)
     assert_take("token_bucket limit=10 period=1s refill=interval", 1, "");
     assert_take("fixed_window limit=10 period=1s", 1, "");
     assert_take("sliding_window limit=10 period=1s", 1, "");
+    const struct weir_plan coarse = plan_of("token_bucket limit=7 period=365d burst=990");
+    ck_assert_int_gt(coarse.tick_us, 1);
+    ck_assert_int_lt(coarse.size * coarse.q, EXACT_MAX / 2);
+    assert_take("token_bucket limit=7 period=365d burst=990", 1, "");
 }
 
 TEST(the_argument_of_a_settlement_has_its_permits_and_their_time, 10)
 {
     const struct weir_plan plan = plan_of("token_bucket limit=10 period=1s burst=20");
     unsigned char argument[REDIS_SETTLE_SIZE], take[REDIS_TAKE_SIZE];
-    static const unsigned char rest[] = { 0x40, 0x0d, 0x03, 0, 0, 0,    0, /* the half units of a permit */
-                                          20,   0,    0,    0, 1, 0x02, 0x03, 0, 0, 0, 0 };
-    const size_t same = REDIS_STAMP_MAX + 7 + 3 + 7, len = REDIS_SETTLE_SIZE - REDIS_ECHO_SIZE;
-    redis_take_write(&plan, 1, take);
-    ck_assert_uint_eq(redis_settle_write(&plan, 20, 0x030201, argument), len);
-    ck_assert_mem_eq(argument, take, same);
-    ck_assert_uint_eq(len - same, sizeof rest);
-    ck_assert_mem_eq(argument + same, rest, sizeof rest);
-    ck_assert_uint_eq(redis_settle_write(&plan, 21, 1, argument), 0); /* more than a full bucket */
+    static const unsigned char rest[] = { 0x01, 0x02, 0x03, 0, 0, 0, 0,
+                                          0x40, 0x0d, 0x03, 0, 0, 0, 0 /* the half units of a permit */ };
+    redis_take_write(&plan, 20, "echo", take);
+    ck_assert_uint_eq(redis_settle_write(&plan, 20, 0x030201, "echo", argument), REDIS_SETTLE_SIZE);
+    ck_assert_mem_eq(argument, take, REDIS_TAKE_SIZE);
+    ck_assert_uint_eq(REDIS_SETTLE_SIZE - REDIS_TAKE_SIZE, sizeof rest);
+    ck_assert_mem_eq(argument + REDIS_TAKE_SIZE, rest, sizeof rest);
+    ck_assert_uint_eq(redis_settle_write(&plan, 21, 1, "echo", argument), 0); /* more than a full bucket */
     const struct weir_plan window = plan_of("fixed_window limit=10 period=1s");
-    ck_assert_uint_eq(redis_settle_write(&window, 1, 1, argument), 0);
+    ck_assert_uint_eq(redis_settle_write(&window, 1, 1, "echo", argument), 0);
 }
 
 TEST(no_number_of_a_take_is_inexact, 30)
@@ -355,61 +357,76 @@ TEST(no_number_of_a_take_is_inexact, 30)
         unsigned char argument[REDIS_TAKE_SIZE];
         const int64_t cost = chance_magnitude(&chance, WEIR_MAX_PERMITS);
         const bool fits = 2 * plan.p <= EXACT_MAX && plan.size <= EXACT_MAX / 2 / plan.q;
-        must((redis_take_write(&plan, cost, argument) > 0) == fits, "a plan has room exactly if its halves are exact");
+        must((redis_take_write(&plan, cost, "echo", argument) > 0) == (fits && plan.tick_us == 1),
+             "a plan has the short script exactly if its halves are exact and its tick is a microsecond");
         large += !fits;
     }
     must(large > steps_or(100000) / 1000, "hardly any plan was too large: the test says little");
 }
 
-TEST(a_short_answer_ends_with_the_time_in_decimals, 10)
+TEST(a_short_denial_ends_with_the_time_in_decimals, 10)
 {
     static const struct {
         const char *text;
         bool fits;
         int64_t now_us;
-        bool admitted;
     } cases[] = {
-        { "1790000000 123456", true, INT64_C(1790000000123456), false },
-        { "1790000000+7", true, INT64_C(1790000000000007), true },
-        { "0+0", true, 0, true },
-        { "9007199254 740991", true, WEIR_MAX_TIME_US, false },
-        { "9007199254 740992", false, 0, false }, /* no double holds more exactly */
-        { "9007199255 0", false, 0, false },
-        { "1790000000 1000000", false, 0, false },
-        { "99999999999999999999 0", false, 0, false },
-        { "1790000000 99999999999999999999", false, 0, false },
-        { "1790000000-123456", false, 0, false },
-        { "1790000000 123456 7", false, 0, false },
-        { "1790000000 123456T7", false, 0, false },
-        { "1790000000", false, 0, false },
-        { "1790000000 ", false, 0, false },
-        { " 123456", false, 0, false },
-        { "-1 123456", false, 0, false },
-        { "", false, 0, false },
+        { "1790000000 123456", true, INT64_C(1790000000123456) },
+        { "1790000000 7", true, INT64_C(1790000000000007) },
+        { "0 0", true, 0 },
+        { "9007199254 740991", true, WEIR_MAX_TIME_US },
+        { "9007199254 740992", false, 0 }, /* no double holds more exactly */
+        { "9007199255 0", false, 0 },
+        { "1790000000 1000000", false, 0 },
+        { "99999999999999999999 0", false, 0 },
+        { "1790000000 99999999999999999999", false, 0 },
+        { "1790000000+123456", false, 0 },
+        { "1790000000 123456 7", false, 0 },
+        { "1790000000 123456T7", false, 0 },
+        { "1790000000", false, 0 },
+        { "1790000000 ", false, 0 },
+        { " 123456", false, 0 },
+        { "-1 123456", false, 0 },
+        { "", false, 0 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int64_t now_us = 0;
-        bool admitted = false;
-        ck_assert_int_eq(
-            redis_take_read((const unsigned char *)cases[i].text, strlen(cases[i].text), &now_us, &admitted),
-            cases[i].fits);
-        if (cases[i].fits) {
+        ck_assert_int_eq(redis_denial_read((const unsigned char *)cases[i].text, strlen(cases[i].text), &now_us),
+                         cases[i].fits);
+        if (cases[i].fits)
             ck_assert_int_eq(now_us, cases[i].now_us);
-            ck_assert_int_eq(admitted, cases[i].admitted);
-        }
     }
 }
 
-TEST(the_longer_answer_to_a_take_is_not_taken_for_a_short_one, 10)
+TEST(a_state_that_a_request_has_left_is_one_that_fits_the_plan, 10)
+{
+    static const struct {
+        int64_t halves, tick;
+        bool fits;
+    } cases[] = { { 2, 0, true },  { 20, WEIR_MAX_TIME_US, true },    { 22, 0, false }, { 0, 0, false },
+                  { 3, 0, false }, { 2, WEIR_MAX_TIME_US + 1, false } };
+    const struct weir_plan plan = plan_of("token_bucket limit=10 period=10us burst=10");
+    ck_assert_int_eq(plan.q, 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        unsigned char bytes[REDIS_LEFT_SIZE];
+        int64_t state[STATE_MAX_WORDS] = { 0 };
+        put(bytes, put(bytes, 0, 7, cases[i].halves), 7, cases[i].tick);
+        ck_assert_int_eq(redis_left_read(&plan, bytes, state), cases[i].fits);
+        ck_assert_int_eq(state[0], cases[i].fits ? cases[i].halves / 2 : 0);
+        ck_assert_int_eq(state[1], cases[i].fits ? cases[i].tick : 0);
+    }
+}
+
+TEST(the_longer_answer_to_a_take_is_not_taken_for_a_short_denial, 10)
 {
     unsigned char bytes[REDIS_HEAD_SIZE + REDIS_BUCKET_STATE_SIZE];
     memset(bytes, '1', sizeof bytes);
-    ck_assert(redis_take_is_short(bytes, sizeof bytes));
-    ck_assert(!redis_take_is_short(bytes, REDIS_BUCKET_STATE_SIZE));
+    ck_assert(redis_denial_is_short(bytes, sizeof bytes));
+    ck_assert(!redis_denial_is_short(bytes, REDIS_BUCKET_STATE_SIZE));
     put(bytes, sizeof bytes - 7, 7, EXACT_MAX); /* a state ends with its anchor */
-    ck_assert(!redis_take_is_short(bytes, sizeof bytes));
+    ck_assert(!redis_denial_is_short(bytes, sizeof bytes));
     bytes[REDIS_HEAD_SIZE] = 1; /* the largest byte that stands for a state */
-    ck_assert(!redis_take_is_short(bytes, REDIS_HEAD_SIZE + 1));
+    ck_assert(!redis_denial_is_short(bytes, REDIS_HEAD_SIZE + 1));
 }
 
 /* ---- States ---- */
@@ -541,7 +558,7 @@ TEST(an_impossible_use_of_a_bucket_with_room_is_foreign, 10)
         int64_t state[STATE_MAX_WORDS];
         enum redis_found found;
         struct weir_inspected inspected;
-        ck_assert_uint_gt(redis_take_write(&plan, 1, bytes), 0); /* its stamp has room */
+        ck_assert_uint_gt(redis_take_write(&plan, 1, "echo", bytes), 0); /* its stamp has room */
         const size_t len = put(bytes, put(bytes, REDIS_STAMP_MAX, 7, cases[i].used_halves), 7, cases[i].tick);
         ck_assert_int_eq(redis_state_read(&plan, bytes, len, state, &found), (int)len);
         ck_assert_int_eq(found, cases[i].found);

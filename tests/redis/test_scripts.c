@@ -28,8 +28,7 @@ static int times_in(const char *text, const char *word)
 
 static bool is_bucket(enum redis_script_id script)
 {
-    return script == REDIS_TOKEN_BUCKET || script == REDIS_LEAKY_BUCKET || script == REDIS_BUCKET_TAKE ||
-           script == REDIS_BUCKET_SETTLE;
+    return script == REDIS_TOKEN_BUCKET || script == REDIS_LEAKY_BUCKET || script == REDIS_BUCKET_SINGLE;
 }
 
 /* When Lua converts a number to text it keeps 14 digits, but a time in microseconds has 16. So scripts convert only
@@ -38,21 +37,25 @@ TEST(no_script_makes_text_of_a_number_or_asks_the_time_twice, 10)
 {
     for (int i = 0; i < REDIS_SCRIPT_COUNT; i++) {
         const char *text = redis_scripts[i].text;
-        const bool takes = i == REDIS_BUCKET_TAKE, single = takes || i == REDIS_BUCKET_SETTLE;
+        const bool single = i == REDIS_BUCKET_SINGLE;
         const int quick = is_bucket((enum redis_script_id)i) + single; /* copies of the part "admit" of lua/level.lua */
         ck_assert_uint_eq(strlen(text), redis_scripts[i].len);
         ck_assert(i > 0 || redis_scripts[i].len < 16384); /* see scripts.h */
         ck_assert_int_eq(times_in(text, "'TIME'"), 1);
         ck_assert_int_eq(times_in(text, "call('TIME')"), 1);
-        ck_assert_int_eq(times_in(text, " .. micros .. echo\n"), takes + single);
-        ck_assert_int_eq(times_in(text, ".."), 4 * (takes + single));
+        ck_assert_int_eq(times_in(text, "return state .. clock[1] .. ' ' .. clock[2] .. echo\n"), single);
+        ck_assert_int_eq(times_in(text, "return bytes .. echo "), single);
+        ck_assert_int_eq(times_in(text, "double .. bytes"), quick);
+        ck_assert_int_eq(times_in(text, ".."), quick + 5 * single);
         ck_assert_int_eq(times_in(text, "tostring"), 0);
         ck_assert_int_eq(times_in(text, "format"), 1 + quick);
         ck_assert_int_eq(times_in(text, "string.format('%d', (left + -left % 1000) / 1000 + grace)"), 1 + quick);
         ck_assert_int_eq(times_in(text, "concat("), 1);
         ck_assert_int_eq(times_in(text, i == REDIS_TRY_ALL ? "concat(found)" : "concat(got)"), 1);
         ck_assert_int_eq(times_in(text, "call('SETRANGE', key, offset, bytes)"), i != REDIS_TRY_ALL);
-        ck_assert_int_eq(times_in(text, "call('SETRANGE', key, '22', pack('<I7I7', level, fresh))"), quick);
+        ck_assert_int_eq(times_in(text, "call('SETRANGE', key, '22', bytes)"), quick);
+        ck_assert_int_eq(times_in(text, "bytes = pack('<I7I7', level, fresh)"), quick - single);
+        ck_assert_int_eq(times_in(text, "bytes = struct.pack('<I7I7', level, now)"), single);
         ck_assert_int_eq(times_in(text, "pcall('"), 2 + single); /* MGET, GET */
         ck_assert_int_eq(times_in(text, "call('PSETEX'"), 1 + quick);
         ck_assert_int_eq(times_in(text, "call('"), 5 + (i != REDIS_TRY_ALL) + single + 2 * quick); /* also TIME, DEL */
@@ -344,7 +347,7 @@ TEST(a_group_leaves_a_bucket_its_room_if_a_take_has_given_it, 30)
     const struct weir_plan plan = { .algorithm = WEIR_TOKEN_BUCKET, .p = 1, .q = 100000, .tick_us = 1, .size = 10 };
     unsigned char stamp[REDIS_STAMP_MAX], roomy[REDIS_TAKE_SIZE];
     redis_stamp_write(&plan, stamp);
-    redis_take_write(&plan, 1, roomy);
+    redis_take_write(&plan, 1, "echo", roomy);
     scripts_open(&scripts);
     for (int i = 0; i < 2; i++) {
         freeReplyObject(decide_with(&scripts, &plan, true, 1, -1, 0, 1));

@@ -250,14 +250,15 @@ int64_t resident_bytes(void)
     return resident * sysconf(_SC_PAGESIZE);
 }
 
-const char *echo_asked(const struct fake_request *request)
-{
-    return request->words[request->n - 1] + request->lens[request->n - 1] - ECHO_LEN;
-}
-
 static bool is_single_script(const struct fake_request *request)
 {
     return request->n == 5; /* a key and one argument */
+}
+
+const char *echo_asked(const struct fake_request *request)
+{
+    const size_t end = is_single_script(request) ? REDIS_TAKE_SIZE : request->lens[request->n - 1];
+    return request->words[request->n - 1] + end - ECHO_LEN;
 }
 
 static bool is_take_script(const struct fake_request *request)

@@ -1,12 +1,14 @@
 /* answer.c - turns each reply of Redis into the decisions of its call.
  *
- * A script answers with the states that it found. The core's own algorithms compute from them what each request gets,
- * in its order. The permits that they charge must add up to what the script says it has charged.
+ * A script answers with the states that it found, or with the one that a single request has left. The core's own
+ * algorithms compute from them what each request gets, in its order. The permits that they charge must add up to what the
+ * script says it has charged.
  */
 #include "backends/redis/flight/call.h"
 #include "backends/redis/flight/redirect.h"
 #include "backends/redis/wire/scripts.h"
 #include "core/algorithm/algorithm.h"
+#include "core/algorithm/level.h"
 #include "core/ground/arith.h"
 
 #include <stdio.h>
@@ -152,6 +154,7 @@ static void call_failed(struct redis_flight *flight, struct redis_flight_call *c
 struct reading {
     const unsigned char *at, *end;
     int64_t now_us, charged;
+    bool leaves; /* it has the state that its request has left, instead of the one that its requests met */
 };
 
 static int64_t number_read(struct reading *reading)
@@ -163,16 +166,34 @@ static int64_t number_read(struct reading *reading)
     return number;
 }
 
-/* The short answer of a call of one take or settlement. */
-static bool single_frame_read(const struct redis_flight *flight, const struct redis_flight_call *call,
-                              struct reading *reading)
+/* Read a state that a request has left, and take back what the request did: `state` becomes the one that it met. */
+static bool left_read(const struct redis_flight_key *key, struct reading *reading, int64_t *state)
 {
-    bool charged = false;
+    const struct weir_plan *plan = &key->plan;
+    const struct weir_backend_request *request = &key->first->request;
+    if (!redis_left_read(plan, reading->at, state))
+        return false;
+    reading->at = reading->end;
+    reading->now_us = state[1];
+    if (request->verb != WEIR_REFUND) {
+        reading->charged = request->cost;
+        state[0] -= mul_capped(request->cost, plan->q);
+        return state[0] >= 0;
+    }
+    struct level full = { .used = plan->size * plan->q, .tick = state[1] };
+    state[0] += full.used;
+    level_return(plan, &full, request->ahead, request->cost);
+    state[0] -= full.used;
+    return true;
+}
+
+/* Read the time of a short denial, which follows the state. */
+static bool denial_read(const struct redis_flight_request *aboard, struct reading *reading)
+{
     const unsigned char *text = reading->at + REDIS_BUCKET_STATE_SIZE;
-    const bool fits = redis_take_read(text, (size_t)(reading->end - text), &reading->now_us, &charged);
+    const bool fits = redis_denial_read(text, (size_t)(reading->end - text), &reading->now_us);
     reading->end = text;
-    reading->charged = charged ? flight->keys[call->keys[0]].first->request.cost : 0;
-    return fits;
+    return fits && aboard->request.verb == WEIR_TAKE;
 }
 
 static bool frame_read(const struct redis_flight *flight, const struct redis_flight_call *call,
@@ -185,16 +206,25 @@ static bool frame_read(const struct redis_flight *flight, const struct redis_fli
     reading->end = reading->at + reply->len - REDIS_ECHO_SIZE;
     if (memcmp(reading->end, &echo, REDIS_ECHO_SIZE) != 0)
         return false;
-    if ((call->script == REDIS_BUCKET_TAKE || call->script == REDIS_BUCKET_SETTLE) &&
-        redis_take_is_short(reading->at, reply->len - REDIS_ECHO_SIZE))
-        return single_frame_read(flight, call, reading);
+    if (call->script == REDIS_BUCKET_SINGLE) {
+        reading->leaves = reply->len == REDIS_LEFT_SIZE + REDIS_ECHO_SIZE;
+        if (reading->leaves)
+            return true;
+        if (redis_denial_is_short(reading->at, reply->len - REDIS_ECHO_SIZE))
+            return denial_read(flight->keys[call->keys[0]].first, reading);
+    }
     reading->now_us = number_read(reading);
     reading->charged = number_read(reading);
     return reading->now_us <= WEIR_MAX_TIME_US && (call->now_us == WEIR_OWN_CLOCK || call->now_us == reading->now_us);
 }
 
-static bool state_read(const struct weir_plan *plan, struct reading *reading, int64_t *state, enum redis_found *found)
+static bool state_read(const struct redis_flight_key *key, struct reading *reading, int64_t *state,
+                       enum redis_found *found)
 {
+    const struct weir_plan *plan = &key->plan;
+    *found = REDIS_STATE;
+    if (reading->leaves)
+        return left_read(key, reading, state);
     int used = redis_state_read(plan, reading->at, (size_t)(reading->end - reading->at), state, found);
     if (used < 1)
         return false;
@@ -243,7 +273,7 @@ static bool read_states(struct redis_flight *flight, const struct redis_flight_c
     for (uint32_t i = 0; i < call->key_count; i++) {
         struct redis_flight_key *key = &flight->keys[call->keys[i]];
         enum redis_found found;
-        if (!state_read(&key->plan, reading, state, &found))
+        if (!state_read(key, reading, state, &found))
             return false;
         if (found == REDIS_FOREIGN)
             mark_foreign(key);

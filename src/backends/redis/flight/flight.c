@@ -204,7 +204,7 @@ static void write_name(const char *prefix, const struct weir_backend_request *re
     redis_bytes_add(out, "\r\n", 2);
 }
 
-/* The commonest calls, one take or settlement of one key, have shorter scripts, if the plan allows it. */
+/* The commonest calls, one take or settlement of one key, have a shorter script, if the plan allows it. */
 static bool write_single(const struct redis_flight *flight, struct redis_flight_call *call, const char *prefix,
                          struct redis_bytes *out)
 {
@@ -215,19 +215,18 @@ static bool write_single(const struct redis_flight *flight, struct redis_flight_
     if (!call->limit || call->key_count > 1 || key->first->next || call->now_us != WEIR_OWN_CLOCK ||
         !(takes || request->verb == WEIR_CHARGE || (request->verb == WEIR_REFUND && request->ahead > 0)))
         return false;
-    const size_t len = takes ? redis_take_write(&key->plan, request->cost, argument)
-                             : redis_settle_write(&key->plan, request->cost, request->ahead, argument);
+    const uint32_t echo = redis_call_echo(flight, call);
+    const size_t len = takes ? redis_take_write(&key->plan, request->cost, &echo, argument)
+                             : redis_settle_write(&key->plan, request->cost, request->ahead, &echo, argument);
     if (len == 0)
         return false;
-    const uint32_t echo = redis_call_echo(flight, call);
-    call->script = takes ? REDIS_BUCKET_TAKE : REDIS_BUCKET_SETTLE;
+    call->script = REDIS_BUCKET_SINGLE;
     redis_bytes_command(out, 5);
     redis_bytes_text(out, "EVALSHA");
     redis_bytes_string(out, redis_scripts[call->script].sha1, 40);
     redis_bytes_number(out, 1);
     write_name(prefix, request, out);
-    memcpy(argument + len, &echo, REDIS_ECHO_SIZE);
-    redis_bytes_string(out, argument, len + REDIS_ECHO_SIZE);
+    redis_bytes_string(out, argument, len);
     return true;
 }
 

@@ -18,8 +18,6 @@ enum redis_script_id redis_script_of(const struct weir_plan *plan)
     }
 }
 
-#define LEVEL_FIELDS_SIZE 14 /* of a bucket's state */
-
 /* ---- Numbers ---- */
 
 static unsigned char *put_number(unsigned char *at, int bytes, int64_t value)
@@ -95,7 +93,7 @@ size_t redis_items_pack(unsigned char *bytes, size_t n)
     return REDIS_COUNTS_SIZE + kept;
 }
 
-/* ---- One take from a bucket: lua/bucket_take.lua; one settlement: lua/bucket_settle.lua ---- */
+/* ---- One take from a bucket, or one settlement: lua/bucket_single.lua ---- */
 
 /* Write the plan in half units, which a state with room has, or return false if they would be inexact. */
 static bool plan_double(const struct weir_plan *plan, struct weir_plan *doubled)
@@ -108,37 +106,47 @@ static bool plan_double(const struct weir_plan *plan, struct weir_plan *doubled)
     return true;
 }
 
-/* Write what both arguments begin with. `full`: the half units of a full bucket. */
-static unsigned char *put_double(const struct weir_plan *doubled, int64_t full, unsigned char *out)
+/* Write what every argument begins with, or return NULL if the script is not for this plan. */
+static unsigned char *single_write(const struct weir_plan *plan, struct weir_plan *doubled, int64_t permits,
+                                   const void *echo, unsigned char *out)
 {
+    if (plan->tick_us != 1 || !plan_double(plan, doubled))
+        return NULL;
+    const int64_t full = plan->size * doubled->q;
     unsigned char *at = out + redis_stamp_write(doubled, out);
     at = put_number(at, 7, doubled->p);
-    at = put_number(at, 3, doubled->tick_us);
-    return put_number(at, 7, full);
+    at = put_number(at, 7, full);
+    at = put_number(at, 7, permits <= plan->size ? permits * doubled->q : full + 1);
+    memcpy(at, echo, REDIS_ECHO_SIZE);
+    return at + REDIS_ECHO_SIZE;
 }
 
-size_t redis_take_write(const struct weir_plan *plan, int64_t cost, unsigned char out[REDIS_TAKE_SIZE])
+size_t redis_take_write(const struct weir_plan *plan, int64_t cost, const void *echo,
+                        unsigned char out[REDIS_TAKE_SIZE])
 {
     struct weir_plan doubled;
-    if (!plan_double(plan, &doubled))
-        return 0;
-    const int64_t full = plan->size * doubled.q;
-    unsigned char *at = put_double(&doubled, full, out);
-    put_number(at, 7, cost <= plan->size ? cost * doubled.q : full + 1);
-    return REDIS_TAKE_SIZE - REDIS_ECHO_SIZE;
+    return single_write(plan, &doubled, cost, echo, out) ? REDIS_TAKE_SIZE : 0;
 }
 
-size_t redis_settle_write(const struct weir_plan *plan, int64_t cost, int64_t since_us,
+size_t redis_settle_write(const struct weir_plan *plan, int64_t cost, int64_t since_us, const void *echo,
                           unsigned char out[REDIS_SETTLE_SIZE])
 {
     struct weir_plan doubled;
-    if (cost > plan->size || !plan_double(plan, &doubled))
+    unsigned char *at = cost <= plan->size ? single_write(plan, &doubled, cost, echo, out) : NULL;
+    if (!at)
         return 0;
-    unsigned char *at = put_double(&doubled, plan->size * doubled.q, out);
-    at = put_number(at, 7, doubled.q);
-    at = put_number(at, 4, cost);
-    put_number(at, 7, since_us);
-    return REDIS_SETTLE_SIZE - REDIS_ECHO_SIZE;
+    put_number(put_number(at, 7, since_us), 7, doubled.q);
+    return REDIS_SETTLE_SIZE;
+}
+
+bool redis_left_read(const struct weir_plan *plan, const unsigned char bytes[REDIS_LEFT_SIZE], int64_t *state)
+{
+    const int64_t halves = get_number(&bytes, 7), tick = get_number(&bytes, 7);
+    if (halves < 1 || halves % 2 != 0 || halves / 2 > plan->size * plan->q || tick > WEIR_MAX_TIME_US)
+        return false;
+    state[0] = halves / 2;
+    state[1] = tick;
+    return true;
 }
 
 /* Return the number's digits; 0: there are none, or more than a time has. */
@@ -154,17 +162,16 @@ static size_t decimal_read(const unsigned char *bytes, size_t len, int64_t *numb
     return n;
 }
 
-bool redis_take_read(const unsigned char *text, size_t len, int64_t *now_us, bool *charged)
+bool redis_denial_read(const unsigned char *text, size_t len, int64_t *now_us)
 {
     int64_t seconds, micros;
     const size_t first = decimal_read(text, len, &seconds);
-    if (first == 0 || first == len || (text[first] != ' ' && text[first] != '+'))
+    if (first == 0 || first == len || text[first] != ' ')
         return false;
     const size_t second = decimal_read(text + first + 1, len - first - 1, &micros);
     if (second == 0 || first + 1 + second != len || seconds > WEIR_MAX_TIME_US / WEIR_SECOND || micros >= WEIR_SECOND)
         return false;
     *now_us = seconds * WEIR_SECOND + micros;
-    *charged = text[first] == '+';
     return *now_us <= WEIR_MAX_TIME_US;
 }
 
@@ -322,8 +329,8 @@ int redis_state_read(const struct weir_plan *plan, const unsigned char *bytes, s
     case REDIS_SLIDING_WINDOW: state_len = sliding_state(plan, bytes, len, state); break;
     default: state_len = level_state(plan, bytes, len, has_room, state);
     }
-    if (state_len == 0 && (!has_room || len < LEVEL_FIELDS_SIZE))
+    if (state_len == 0 && (!has_room || len < REDIS_LEFT_SIZE))
         return -1;
     *found = state_len > 0 ? REDIS_STATE : REDIS_FOREIGN;
-    return (int)(stamp_len + (state_len > 0 ? state_len : LEVEL_FIELDS_SIZE));
+    return (int)(stamp_len + (state_len > 0 ? state_len : REDIS_LEFT_SIZE));
 }

@@ -42,30 +42,39 @@ enum redis_script_id redis_script_of(const struct weir_plan *plan);
 /* Write the stamp of a plan whose size is at least 1. Return its length. */
 size_t redis_stamp_write(const struct weir_plan *plan, unsigned char out[REDIS_STAMP_MAX]);
 
-/* The argument of lua/bucket_take.lua: the plan, what follows from it and from the cost, and the echo. */
-#define REDIS_TAKE_SIZE (REDIS_STAMP_MAX + 7 + 3 + 7 + 7 + REDIS_ECHO_SIZE)
+/* The argument of lua/bucket_single.lua: the plan, what follows from it and from the permits, and the echo; for a
+ * settlement, two numbers more. */
+#define REDIS_TAKE_SIZE (REDIS_STAMP_MAX + 7 + 7 + 7 + REDIS_ECHO_SIZE)
+#define REDIS_SETTLE_SIZE (REDIS_TAKE_SIZE + 7 + 7)
 
-/* The argument of lua/bucket_settle.lua, in the same way. */
-#define REDIS_SETTLE_SIZE (REDIS_STAMP_MAX + 7 + 3 + 7 + 7 + 4 + 7 + REDIS_ECHO_SIZE)
-
-/* Write the argument, without its echo, of one take of `cost` permits by the server's time. Return its length, or 0 if
- * that script does not decide under this plan: it is no bucket's, or its units are too large to have room. */
-size_t redis_take_write(const struct weir_plan *plan, int64_t cost, unsigned char out[REDIS_TAKE_SIZE]);
+/* Write the argument of one take of `cost` permits by the server's time, with the REDIS_ECHO_SIZE bytes at `echo`. Return
+ * its length, or 0 if that script does not decide under this plan: it is no bucket's, its tick is longer than a
+ * microsecond, or its units are too large to have room. */
+size_t redis_take_write(const struct weir_plan *plan, int64_t cost, const void *echo,
+                        unsigned char out[REDIS_TAKE_SIZE]);
 
 /* Do the same for the return of `cost` permits that were charged at `since_us` and not used or, if that is 0, for the
  * charge of `cost`, which returns 0 for a cost beyond the size, too. */
-size_t redis_settle_write(const struct weir_plan *plan, int64_t cost, int64_t since_us,
+size_t redis_settle_write(const struct weir_plan *plan, int64_t cost, int64_t since_us, const void *echo,
                           unsigned char out[REDIS_SETTLE_SIZE]);
 
-/* True if bytes[0..len), an answer of these scripts without its echo, are their short one: REDIS_BUCKET_STATE_SIZE bytes of
- * the state, and text. Their other answer ends with a byte below any digit. */
-static inline bool redis_take_is_short(const unsigned char *bytes, size_t len)
+/* What a state is without its stamp, and that script's answer without its echo, unless it denies. No other answer is
+ * as short. */
+#define REDIS_LEFT_SIZE (7 + 7)
+
+/* Read it: the state that the request has left at its tick, which is the time. Return false if the script leaves no
+ * such state: nothing or an odd number of half units in use, or more than a full bucket's. */
+bool redis_left_read(const struct weir_plan *plan, const unsigned char bytes[REDIS_LEFT_SIZE], int64_t *state);
+
+/* True if bytes[0..len), an answer of that script without its echo, are its short denial: REDIS_BUCKET_STATE_SIZE bytes of
+ * the state, and text. Its longest answer ends with a byte below any digit. */
+static inline bool redis_denial_is_short(const unsigned char *bytes, size_t len)
 {
     return len > REDIS_BUCKET_STATE_SIZE && bytes[len - 1] >= '0';
 }
 
-/* Read that text: the time, and whether the script charged the permits. Return false if it is none. */
-bool redis_take_read(const unsigned char *text, size_t len, int64_t *now_us, bool *charged);
+/* Read that text: the time. Return false if it is none. */
+bool redis_denial_read(const unsigned char *text, size_t len, int64_t *now_us);
 
 /* Read the plan of the stamp at the front of `bytes`, without its fingerprint; a limit on requests in flight has become
  * a sliding window. Return the stamp's length, or 0 if it is none that scripts accept. */

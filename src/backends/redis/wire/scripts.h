@@ -19,8 +19,7 @@ enum redis_script_id {
     REDIS_INTERVAL_BUCKET,
     REDIS_FIXED_WINDOW,
     REDIS_SLIDING_WINDOW,
-    REDIS_BUCKET_TAKE,   /* one take from one token or leaky bucket */
-    REDIS_BUCKET_SETTLE, /* one return to such a bucket, or one charge */
+    REDIS_BUCKET_SINGLE, /* one take from one token or leaky bucket, one return to it, or one charge */
     REDIS_SCRIPT_COUNT
 };
 
