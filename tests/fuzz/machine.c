@@ -76,7 +76,7 @@ static void damage(const struct machine *machine, struct feed *feed)
         word = stripe_word(stripe, shape->bucket_word + (uint64_t)feed_between(feed, 0, shape->cells / 2 - 1));
         break;
     case 3: word = &file_header(&machine->file)->rules_turn; break;
-    case 4: word = stripe_word(stripe, shape->bucket_word - (uint64_t)feed_between(feed, 1, 256)); break; /* latches */
+    case 4: word = stripe_word(stripe, pair_at(shape, (uint32_t)feed_between(feed, 1, 20)) + 1); break;
     default:
         word = (_Atomic uint64_t *)(void *)(machine->file.map + machine_rules_at()) +
                feed_between(feed, 0, (int64_t)words - 1);

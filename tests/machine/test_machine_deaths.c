@@ -273,7 +273,7 @@ TEST_EACH(a_death_at_any_instruction_loses_one_decision_at_most, sizeof deaths /
         const struct verdict after = judge_copy(&judge, copies.bytes + (size_t)(copies.n - 1) * copies.size,
                                                 copies.size);
         must(memcmp(&before, &after, sizeof before) != 0, "the act changes something");
-        must(copies.n > 6, "it changes memory in several steps");
+        must(copies.n == 2 || copies.n > 6, "it changes memory in one step, or in several under a lock");
         for (int i = 1; i < copies.n - 1; i++) {
             const struct verdict now = judge_copy(&judge, copies.bytes + (size_t)i * copies.size, copies.size);
             judge_compare(&now, &before, &after);

@@ -1,6 +1,6 @@
 /* test_machine_file.c - the shared file itself: who may use it, what is refused, what survives, and what happens when
  * it is full, damaged, or used by several processes and threads. */
-#include "backends/machine/layout.h"
+#include "backends/machine/pair.h"
 #include "shared_file.h"
 #include "support.h"
 
@@ -39,13 +39,24 @@ static void file_write(off_t at, const void *bytes, size_t len)
     close(fd);
 }
 
+static void file_read(off_t at, void *bytes, size_t len)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    must(fd >= 0 && pread(fd, bytes, len, at) == (ssize_t)len, "the file is read");
+    close(fd);
+}
+
+static uint64_t file_word(off_t at)
+{
+    uint64_t word;
+    file_read(at, &word, sizeof word);
+    return word;
+}
+
 static struct machine_facts file_facts(void)
 {
     struct machine_facts facts;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    must(fd >= 0, "the file is opened");
-    must(pread(fd, &facts, sizeof facts, 0) == sizeof facts, "the header is read");
-    close(fd);
+    file_read(0, &facts, sizeof facts);
     return facts;
 }
 
@@ -332,36 +343,58 @@ TEST(a_damaged_state_counts_as_used_up_and_damaged_keys_begin_anew, 60)
     folder_remove();
 }
 
-/* Give all latches of a file with one stripe to a process that does not live, with a journal. */
-static void latches_leave(const struct machine_facts *facts, uint64_t run, uint64_t value)
+/* Give the only stripe of a file to a process that does not live, with a journal of one word, and hold the key of the
+ * first cell. */
+static void stripe_leave_behind(const struct machine_facts *facts, uint64_t at, uint64_t value, uint64_t len)
 {
-    const off_t at = (off_t)(machine_stripes_at(facts) + offsetof(struct machine_stripe, latches));
-    const struct machine_latch latch = { .lock = 7 << 16 | 9, .run = run, .values = { value } };
-    for (int i = 0; i < MACHINE_LATCHES; i++)
-        file_write(at + i * (off_t)sizeof latch, &latch, sizeof latch);
+    const off_t stripe = (off_t)machine_stripes_at(facts);
+    const off_t time = stripe + (off_t)machine_cells_at(facts) + (MACHINE_CELL_HEAD + 1) * (off_t)sizeof(uint64_t);
+    const uint64_t words[] = { 7 << 16 | 9, len }, write[] = { at, value };
+    const uint64_t held = file_word(time) | PAIR_HELD;
+    file_write(time, &held, sizeof held);
+    file_write(stripe + (off_t)offsetof(struct machine_stripe, journal), write, sizeof write);
+    file_write(stripe, words, sizeof words);
 }
 
-TEST(a_latch_of_a_dead_process_is_taken_over_with_what_that_had_decided, 60)
+TEST(a_stripe_of_a_dead_process_is_taken_over_with_what_that_had_decided, 60)
 {
     folder_make();
     OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .shared = path, .max_keys = 1, .timeout_us = WEIR_HOUR));
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
     ck_assert(taken(limit, "a", 3).allowed);
     const struct machine_facts facts = file_facts();
-    const uint64_t state_at = machine_cells_at(&facts) / sizeof(uint64_t) + MACHINE_CELL_HEAD;
-    latches_leave(&facts, state_at << 3 | 1, 5);
+    const uint64_t used_at = machine_cells_at(&facts) / sizeof(uint64_t) + MACHINE_CELL_HEAD;
+    stripe_leave_behind(&facts, used_at, 5, 1);
     ck_assert_int_eq(taken(limit, "a", 1).remaining, 4);
-    latches_leave(&facts, 0, 0); /* it had decided nothing */
+    stripe_leave_behind(&facts, used_at, 1, 0); /* it had decided nothing */
     ck_assert_int_eq(taken(limit, "a", 1).remaining, 3);
     scene.log_allowed = true;
-    latches_leave(&facts, UINT64_MAX, 9); /* damaged: nothing is written */
+    stripe_leave_behind(&facts, UINT64_MAX, 1, 1); /* damaged: nothing is written */
     ck_assert_int_eq(taken(limit, "a", 1).remaining, 2);
     stats_of(scene.limiter);
     scene_heard(&scene);
     ck_assert_msg(strstr(scene.last_line, "damaged") != NULL, "%s", scene.last_line);
-    latches_leave(&facts, state_at << 3 | 1, 6);
-    ck_assert_int_eq(taken(limit, "b", 1).remaining, 9); /* a key that is added takes latches over, too */
+    stripe_leave_behind(&facts, used_at, 6, 1);
+    ck_assert_int_eq(taken(limit, "b", 1).remaining, 9); /* a key that is added takes the stripe over, too */
     ck_assert_int_eq(left(limit, "a"), 4);
+    folder_remove();
+}
+
+TEST(a_held_key_is_held_until_the_next_decision_for_it, 60)
+{
+    folder_make();
+    OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .shared = path, .max_keys = 1, .timeout_us = WEIR_HOUR));
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
+    ck_assert(taken(limit, "a", 3).allowed);
+    const struct machine_facts facts = file_facts();
+    const off_t time = (off_t)(machine_stripes_at(&facts) + machine_cells_at(&facts)) +
+                       (MACHINE_CELL_HEAD + 1) * (off_t)sizeof(uint64_t);
+    ck_assert_uint_eq(file_word(time) & PAIR_HELD, 0);
+    const uint64_t held = file_word(time) | PAIR_HELD;
+    file_write(time, &held, sizeof held);
+    ck_assert_int_eq(taken(limit, "a", 1).remaining, 6);
+    ck_assert_uint_eq(file_word(time) & PAIR_HELD, 0);
+    ck_assert_uint_ne(file_word(time), held & ~PAIR_HELD); /* it has another turn */
     folder_remove();
 }
 

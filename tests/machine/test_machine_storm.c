@@ -7,8 +7,8 @@
  * Four keys are a process's own. It checks each answer about them. When it is killed, its successor begins by looking at
  * them: each must be as the ledger says, or as the decision that was under way leaves it. All processes use eight more
  * keys. Of these the ledger knows the permits in use up to the decisions under way when a process was killed, so it is
- * balanced after 50 deaths. All keys are in one stripe, so all processes share its lock, journal, latches
- * and cells.
+ * balanced after 50 deaths. All keys are in one stripe, so all processes share its lock, journal and
+ * cells.
  *
  * A process has a timer of the kernel kill it. If the test did it, the process would first wait for a processor to die
  * on, and so there would be few deaths. One in eight is killed by the test, while it begins to use the file.

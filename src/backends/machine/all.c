@@ -15,8 +15,7 @@ struct all {
     const struct weir_backend_request *requests;
     size_t n;
     uint32_t numbers[WEIR_MAX_ALL];
-    uint32_t latches[WEIR_MAX_ALL]; /* that the group takes in the stripe of the request */
-    uint8_t full[WEIR_MAX_ALL];     /* enum all_room: on_full decides for this request, or denies it */
+    uint8_t full[WEIR_MAX_ALL]; /* enum all_room: on_full decides for this request, or denies it */
     uint64_t keys[WEIR_MAX_ALL][3];
     uint64_t turn;
     int64_t soonest_us;
@@ -47,31 +46,17 @@ static struct machine_stripe *all_after(struct all *all, struct machine_stripe *
     return next;
 }
 
-/* Return the latches of a stripe that the group takes: those of all its keys there. */
-static uint32_t all_latches(struct all *all, const struct machine_stripe *stripe)
-{
-    uint32_t latches = 0;
-    for (size_t i = 0; i < all->n; i++) {
-        const struct weir_backend_request request = all_request(all, i);
-        if (machine_stripe_of(all->machine, request.hash) == stripe)
-            latches |= latch_set(bucket_of(&all->machine->shape, request.hash));
-    }
-    return latches;
-}
-
 /* Give back the locks of all stripes before `end`; NULL: of all. */
 static void all_leave(struct all *all, const struct machine_stripe *end)
 {
     for (struct machine_stripe *stripe = all_after(all, NULL); stripe && stripe != end; stripe = all_after(all, stripe))
-        stripe_leave(stripe, all_latches(all, stripe));
+        stripe_leave(stripe);
 }
 
 static int all_enter(struct all *all)
 {
-    for (size_t i = 0; i < all->n; i++)
-        all->latches[i] = all_latches(all, all_stripe(all, i));
     for (struct machine_stripe *stripe = all_after(all, NULL); stripe; stripe = all_after(all, stripe)) {
-        const int error = stripe_enter(all->machine, stripe, all_latches(all, stripe));
+        const int error = stripe_enter(all->machine, stripe);
         if (error) {
             all_leave(all, stripe);
             return error;
@@ -107,7 +92,6 @@ static int all_visit(struct all *all, size_t i, struct weir_backend_request *req
                              .now_us = request->now_us,
                              .len = request->key.len,
                              .number = all->numbers[i],
-                             .latches = all->latches[i],
                              .is_overflow = all->full[i] != ALL_HAS_ROOM };
     if (visit->number == 0)
         return WEIR_OK;
@@ -257,13 +241,24 @@ static int all_decide(struct all *all, struct weir_decision *out)
     return error || all->short_of < all->n ? error : all_take(all, out);
 }
 
+/* Release the keys that the group has visited. A damaged one stays held until it is repaired. */
+static void all_release(struct all *all)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        struct weir_backend_request request;
+        struct visit visit;
+        if (all_visit(all, i, &request, &visit) == WEIR_OK)
+            visit_leave(&visit);
+    }
+}
+
 /* Repair all stripes of the group, because one of them is damaged. */
 static int all_repair(struct all *all)
 {
     int error = WEIR_OK;
     for (struct machine_stripe *stripe = all_after(all, NULL); stripe && !error; stripe = all_after(all, stripe))
         if (!stripe_check(all->machine, stripe))
-            error = stripe_repair(all->machine, stripe, all_latches(all, stripe));
+            error = stripe_repair(all->machine, stripe);
     return error;
 }
 
@@ -290,6 +285,8 @@ static int all_turn(struct all *all, struct weir_decision *out, bool *is_late)
         book_renew(&all->machine->book);
     else
         error = all_decide(all, out);
+    if (!error && !*is_late)
+        all_release(all);
     const int failed = error == WEIR_ESTATE ? all_repair(all) : WEIR_OK;
     error = failed ? failed : error;
     all_leave(all, NULL);

@@ -1,5 +1,5 @@
 /* book.c - looks up rules, copies them, adds them to the file and forgets them. */
-#include "backends/machine/book.h"
+#include "backends/machine/bound.h"
 
 #include "core/algorithm/sliding_window.h"
 #include "core/algorithm/top.h"
@@ -7,9 +7,6 @@
 
 #include <stdlib.h>
 
-#define BOOK_NUMBER_BITS 20
-
-_Static_assert(MACHINE_MAX_RULES < 1 << BOOK_NUMBER_BITS, "a number fits");
 _Static_assert(sizeof(struct machine_rule_text) == 16 + 8 + 2 * sizeof(struct weir_plan) + WEIR_MAX_NAME_LEN + 8,
                "no padding, of which a checksum would be made");
 
@@ -25,6 +22,7 @@ int book_open(struct book *book, const struct machine_file *file, int64_t patien
         return WEIR_ENOMEM;
     }
     lock_init(&book->mutex);
+    readers_init(&book->readers);
     book->turn = book_file_turn(book);
     return WEIR_OK;
 }
@@ -55,6 +53,7 @@ static void page_complete(struct page *page)
     const struct machine_rule_text *text = &page->text;
     page->former = text->has_former ? &text->former : NULL;
     page->own_words = page->words = state_words(&text->plan);
+    page->anchor_at = state_time_at(&text->plan);
     page->top = state_top(&text->plan);
     page->last_anchor = plan_last_anchor(&text->plan);
     page->is_greedy = !page->former && text->plan.algorithm == WEIR_TOKEN_BUCKET && text->plan.refill == WEIR_GREEDY;
@@ -111,6 +110,7 @@ static void book_catch_up(struct book *book) REQUIRES(book->mutex)
             atomic_store_explicit(&binding->bound, 0, memory_order_relaxed);
     memset((void *)book->is_copied, 0, book->file->facts.rules);
     atomic_store_explicit(&book->turn, turn, memory_order_release);
+    readers_wait(&book->readers); /* copies will be overwritten */
 }
 
 void book_renew(struct book *book)
@@ -228,27 +228,6 @@ uint64_t book_forget(struct book *book, const uint8_t *marks)
 
 /* ---- The rule of a request ---- */
 
-static struct binding *_Atomic *book_bucket(struct book *book, const struct weir_limit *limit)
-{
-    return &book->bindings[((uintptr_t)limit / alignof(max_align_t) * UINT64_C(0x9e3779b97f4a7c15)) >> 54];
-}
-
-_Static_assert(BOOK_BUCKETS == 1 << (64 - 54), "the bits that book_bucket() takes");
-
-static struct binding *book_binding(struct book *book, const struct weir_limit *limit)
-{
-    struct binding *binding = atomic_load_explicit(book_bucket(book, limit), memory_order_acquire);
-    while (binding && binding->limit != limit)
-        binding = binding->next;
-    return binding;
-}
-
-/* True if the limit has not been renamed since. Nothing else uses a limit during that. */
-static inline bool binding_holds(const struct binding *binding, const struct weir_limit *limit)
-{
-    return atomic_load_explicit(&binding->secret, memory_order_relaxed) == limit->secret.k0;
-}
-
 static struct binding *book_bind(struct book *book, const struct weir_limit *limit) REQUIRES(book->mutex)
 {
     struct binding *binding = book_binding(book, limit);
@@ -284,28 +263,6 @@ __attribute__((noinline)) static uint32_t book_number_anew(struct book *book,
 
 uint32_t book_number(struct book *book, const struct weir_backend_request *request, uint64_t *turn)
 {
-    *turn = atomic_load_explicit(&book->turn, memory_order_acquire);
-    const struct binding *binding = book_binding(book, request->limit);
-    if (__builtin_expect(binding && binding_holds(binding, request->limit), 1)) {
-        const uint64_t bound = atomic_load_explicit(&binding->bound, memory_order_acquire);
-        if (__builtin_expect(bound >> BOOK_NUMBER_BITS >= request->plan_version, 1)) /* a late request decides by it */
-            return (uint32_t)bound & ((1 << BOOK_NUMBER_BITS) - 1);
-    }
-    return book_number_anew(book, request, turn);
-}
-
-const struct page *book_greedy(struct book *book, struct weir_limit *limit, uint32_t *number, uint64_t *turn)
-{
-    *turn = atomic_load_explicit(&book->turn, memory_order_acquire);
-    const struct binding *binding = book_binding(book, limit);
-    if (__builtin_expect(!binding || !binding_holds(binding, limit), 0))
-        return NULL;
-    const uint64_t bound = atomic_load_explicit(&binding->bound, memory_order_acquire);
-    *number = (uint32_t)bound & ((1 << BOOK_NUMBER_BITS) - 1);
-    if (__builtin_expect(*number == 0 || bound >> BOOK_NUMBER_BITS < plan_cell_version(&limit->plan) ||
-                             atomic_load_explicit(&book->is_copied[*number - 1], memory_order_acquire) == 0,
-                         0))
-        return NULL;
-    const struct page *page = &book->pages[*number - 1];
-    return page->is_greedy ? page : NULL;
+    const uint32_t number = book_bound(book, request->limit, request->plan_version, turn);
+    return __builtin_expect(number != 0, 1) ? number : book_number_anew(book, request, turn);
 }

@@ -7,14 +7,13 @@
  * A process decides by its own copy of a rule, which it makes once and checks: what is damaged in the file later does
  * no harm. For each limit and override it remembers the number of the rule in force, by the version of the plan.
  *
- * Rules are forgotten when the table is full: with all stripes and latches locked, those that no key names. The file's
- * rules_turn then rises. A thread that has a stripe's lock or a latch compares it with the turn at which it looked up its
- * rule's number.
+ * Rules are forgotten when the table is full: with all stripes locked, those that no key names. The file's rules_turn
+ * then rises. A thread compares it with the turn at which it looked up its rule's number, once it has the stripe's lock
+ * or has read a key's pair.
  *
  * Locks, outer first:
  *
  *     stripes, in the order of their numbers
- *     latches of these stripes, in any order; or one latch, see latch.h
  *     book->mutex           this process's copies
  *     header->rules_lock    which rules the file has
  */
@@ -22,14 +21,16 @@
 #define BACKENDS_MACHINE_BOOK_H
 
 #include "backends/machine/lock.h"
+#include "backends/shared/readers.h"
 #include "core/algorithm/level.h"
 #include "core/ground/lock.h"
 
-/* A checked copy. (c) while the turn lasts */
+/* A checked copy. (c) while the turn lasts, and as long as a reader that began in it stays */
 struct page {
     struct machine_rule_text text;
     const struct weir_plan *former;         /* of the text, or NULL */
     size_t own_words, words;                /* of the state; of both */
+    size_t anchor_at;                       /* of the state, which has two words at least; see pair.h */
     int64_t top, last_anchor;               /* a sound state holds no more than these, state_is_sound() */
     int64_t former_top, former_last_anchor; /* the same of the former state */
     bool is_greedy;                         /* a token bucket with greedy refill, and no former state */
@@ -50,6 +51,7 @@ struct binding {
 struct book {
     const struct machine_file *file; /* (c) */
     int64_t patience_us;             /* (c) */
+    struct readers readers;          /* threads without a stripe's lock that use copies */
     struct lock mutex;
     _Atomic uint64_t turn;      /* (a) written under the mutex: the file's when the copies were made */
     struct page *pages;         /* (c) by number, less one */
@@ -65,29 +67,24 @@ void book_close(struct book *book);
  * turn for which that holds. The caller holds no lock. */
 uint32_t book_number(struct book *book, const struct weir_backend_request *request, uint64_t *turn);
 
-/* Return the copy of the rule by which a limit or an override decides now, if it is a token bucket with greedy refill,
- * with its number and turn. NULL: it is not, or book_number() has not looked. The caller holds no lock. */
-const struct page *book_greedy(struct book *book, struct weir_limit *limit, uint32_t *number, uint64_t *turn);
-
 /* Return the number of a rule with a former plan; 0 as above. The caller holds a stripe's lock. */
 uint32_t book_number_of(struct book *book, const struct weir_backend_request *request, const struct weir_plan *plan,
                         const struct weir_plan *former);
 
-/* Return the copy of a rule, or NULL: there is no such rule. The caller holds a stripe's lock; or it compares the turn
- * with that of the number, once it has a latch. */
+/* Return the copy of a rule, or NULL: there is no such rule. The caller holds a stripe's lock. */
 const struct page *book_page(struct book *book, uint32_t number);
 
-/* Return the file's turn; the caller holds a stripe's lock or a latch. */
+/* Return the file's turn; the caller holds a stripe's lock, or has read a key's pair. */
 static inline uint64_t book_file_turn(const struct book *book)
 {
-    return atomic_load_explicit(&file_header(book->file)->rules_turn, memory_order_relaxed);
+    return atomic_load_explicit(&file_header(book->file)->rules_turn, memory_order_acquire);
 }
 
 /* Drop all copies if the turns differ. The caller holds a stripe's lock. */
 void book_renew(struct book *book);
 
-/* Forget the rules in the file that are not marked: marks[number - 1]. Return how many. The caller holds all stripes
- * and latches. */
+/* Forget the rules in the file that are not marked: marks[number - 1]. Return how many. The caller holds all
+ * stripes. */
 uint64_t book_forget(struct book *book, const uint8_t *marks);
 
 /* Fill a copy from a text that book_page() has not seen: of a plan that found no room. */

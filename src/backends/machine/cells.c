@@ -26,8 +26,8 @@ bool walk_read(struct walk *walk, int64_t *out, size_t words)
 
 bool walk_skip(struct walk *walk, size_t words)
 {
-    while (words > MACHINE_CELL_CONTENT - walk->at) {
-        words -= MACHINE_CELL_CONTENT - walk->at;
+    while (words > walk_room(walk) - walk->at) {
+        words -= walk_room(walk) - walk->at;
         if (!walk_on(walk))
             return false;
     }
@@ -70,7 +70,7 @@ static uint64_t key_word(struct weir_key key, size_t at)
     return word;
 }
 
-bool cell_has_key(const struct machine_stripe *stripe, uint64_t at, struct weir_key key)
+bool cell_has_key_of(const struct machine_stripe *stripe, uint64_t at, struct weir_key key)
 {
     uint64_t differs = 0, word;
     size_t i = 0;
@@ -96,6 +96,8 @@ bool walk_write_key(struct walk *walk, struct weir_key key)
 
 bool walk_has_key(struct walk *walk, struct weir_key key)
 {
+    if (walk->at > 0 && (key.len + 7) / 8 <= walk_room(walk) - walk->at)
+        return cell_has_key(walk->stripe, walk_at(walk, walk->at), key);
     for (size_t i = 0; i < key.len; i += 8) {
         const uint64_t at = walk_next(walk);
         if (at == 0 || stripe_load(walk->stripe, at) != key_word(key, i))
@@ -131,6 +133,7 @@ uint32_t cells_take(struct change *change, const struct machine_shape *shape, ui
             first = cell;
         else
             stripe_store(stripe, at + 1, cell_of_more(first));
+        stripe_store(stripe, pair_at(shape, cell) + 1, pair_next(stripe_load(stripe, pair_at(shape, cell) + 1)));
         last = cell;
     }
     change_put(change, ROOM_WORD, word_of_halves(free, bump));

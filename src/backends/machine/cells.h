@@ -4,12 +4,13 @@
  * longer than there are cells, and a further cell must name the first one of its key. So a damaged stripe is noticed
  * and repaired (repair.c), never followed out of its bounds.
  *
- * The caller holds the latch of the key's bucket, and the stripe's lock for a change.
+ * The caller has the stripe's lock; decisions without it find and copy keys all the same, and then see by the pair
+ * (pair.h) whether the key has changed.
  */
 #ifndef BACKENDS_MACHINE_CELLS_H
 #define BACKENDS_MACHINE_CELLS_H
 
-#include "backends/machine/journal.h"
+#include "backends/machine/pair.h"
 
 #include <string.h>
 
@@ -64,6 +65,12 @@ static inline uint64_t cell_at(const struct machine_shape *shape, uint32_t cell)
     return shape->cell_word + (uint64_t)(cell - 1) * MACHINE_CELL_WORDS;
 }
 
+/* Return the place of the pair of a key's first cell. */
+static inline uint64_t pair_at(const struct machine_shape *shape, uint32_t first)
+{
+    return cell_at(shape, first) + MACHINE_CELL_HEAD;
+}
+
 static inline bool cell_exists(const struct machine_shape *shape, uint32_t cell)
 {
     return cell - 1 < shape->cells;
@@ -103,7 +110,10 @@ static inline uint32_t bucket_first(const struct machine_stripe *stripe, const s
 /* Return how many cells hold `words` of states and a key. */
 static inline uint32_t cells_for(size_t words, size_t key_len)
 {
-    return (uint32_t)((words + (key_len + 7) / 8 + MACHINE_CELL_CONTENT - 1) / MACHINE_CELL_CONTENT);
+    const size_t content = words + (key_len + 7) / 8;
+    if (content <= MACHINE_CELL_CONTENT)
+        return 1;
+    return 1 + (uint32_t)((content - MACHINE_CELL_CONTENT + MACHINE_MORE_CONTENT - 1) / MACHINE_MORE_CONTENT);
 }
 
 /* Return how many cells are free. */
@@ -114,7 +124,7 @@ static inline uint32_t cells_free(const struct machine_stripe *stripe, const str
     return listed + (bump < shape->cells ? shape->cells - bump : 0);
 }
 
-/* ---- A key's words: states, then the key ---- */
+/* ---- A key's words: the pair and the rest of its state, a former state, then the key ---- */
 
 /* Where the next word of a key is. */
 struct walk {
@@ -127,6 +137,18 @@ struct walk {
 static inline struct walk walk_begin(struct machine_stripe *stripe, const struct machine_shape *shape, uint32_t first)
 {
     return (struct walk){ .stripe = stripe, .shape = shape, .first = first, .cell = first };
+}
+
+/* Return how many words of content the walk's cell has. */
+static inline unsigned walk_room(const struct walk *walk)
+{
+    return walk->cell == walk->first ? MACHINE_CELL_CONTENT : MACHINE_MORE_CONTENT;
+}
+
+/* Return the place of a word of the walk's cell. */
+static inline uint64_t walk_at(const struct walk *walk, unsigned at)
+{
+    return cell_at(walk->shape, walk->cell) + MACHINE_CELL_HEAD + at + (walk->cell != walk->first && at > 0);
 }
 
 /* Return the cell after `cell` in the chain of the key that begins in `first`, or 0: the chain is damaged. */
@@ -143,9 +165,9 @@ bool walk_on(struct walk *walk);
 /* Return the place of the next word, or 0: the chain is damaged. */
 static inline uint64_t walk_next(struct walk *walk)
 {
-    if (walk->at == MACHINE_CELL_CONTENT && !walk_on(walk))
+    if (walk->at == walk_room(walk) && !walk_on(walk))
         return 0;
-    return cell_at(walk->shape, walk->cell) + MACHINE_CELL_HEAD + walk->at++;
+    return walk_at(walk, walk->at++);
 }
 
 /* Copy the next words. False: damaged. */
@@ -163,7 +185,16 @@ bool walk_write_key(struct walk *walk, struct weir_key key);
 
 /* True if the next words are the key; or those from `at` on, which are in one cell. */
 bool walk_has_key(struct walk *walk, struct weir_key key);
-bool cell_has_key(const struct machine_stripe *stripe, uint64_t at, struct weir_key key);
+bool cell_has_key_of(const struct machine_stripe *stripe, uint64_t at, struct weir_key key);
+
+static inline bool cell_has_key(const struct machine_stripe *stripe, uint64_t at, struct weir_key key)
+{
+    uint64_t words[2];
+    if (__builtin_expect(key.len != sizeof words, 0))
+        return cell_has_key_of(stripe, at, key);
+    memcpy(words, key.data, sizeof words);
+    return ((stripe_load(stripe, at) ^ words[0]) | (stripe_load(stripe, at + 1) ^ words[1])) == 0;
+}
 
 /* ---- Changes ---- */
 

@@ -148,8 +148,7 @@ static int decide_locked(struct machine *machine, const struct weir_backend_requ
                            .request = request,
                            .now_us = request->now_us,
                            .len = request->key.len,
-                           .is_overflow = is_overflow,
-                           .latches = latch_set(bucket_of(&machine->shape, request->hash)) };
+                           .is_overflow = is_overflow };
     for (int repairs = 0;;) {
         uint64_t turn;
         visit.number = book_number(&machine->book, request, &turn);
@@ -157,22 +156,24 @@ static int decide_locked(struct machine *machine, const struct weir_backend_requ
             end->room = ROOM_FULL;
             return WEIR_OK;
         }
-        int error = stripe_enter(machine, stripe, visit.latches);
+        int error = stripe_enter(machine, stripe);
         if (error)
             return error;
         if (__builtin_expect(book_file_turn(&machine->book) != turn, 0)) {
             book_renew(&machine->book);
-            stripe_leave(stripe, visit.latches);
+            stripe_leave(stripe);
             continue;
         }
         visit.plan = book_page(&machine->book, visit.number);
         error = visit.plan ? decide_inside(&visit, out, end) : WEIR_ESTATE;
         const bool again = error == WEIR_ESTATE && repairs++ < 1;
         if (__builtin_expect(again, 0)) {
-            const int failed = stripe_repair(machine, stripe, visit.latches);
+            const int failed = stripe_repair(machine, stripe);
             error = failed ? failed : error;
         }
-        stripe_leave(stripe, visit.latches);
+        if (__builtin_expect(!error, 1))
+            visit_leave(&visit);
+        stripe_leave(stripe);
         if (__builtin_expect(again, 0))
             machine_tell(machine);
         if (!again || error != WEIR_ESTATE)

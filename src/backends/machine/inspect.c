@@ -19,14 +19,16 @@ static int inspect_inside(struct visit *visit, bool remove, struct weir_inspecte
 static int inspect_locked(struct visit *visit, bool remove, struct weir_inspected *out)
 {
     struct machine *machine = visit->machine;
-    int error = stripe_enter(machine, visit->stripe, visit->latches);
+    int error = stripe_enter(machine, visit->stripe);
     if (error)
         return error;
     book_renew(&machine->book);
     error = inspect_inside(visit, remove, out);
-    if (error == WEIR_ESTATE && stripe_repair(machine, visit->stripe, visit->latches) == WEIR_OK)
+    if (error == WEIR_ESTATE && stripe_repair(machine, visit->stripe) == WEIR_OK)
         error = inspect_inside(visit, remove, out);
-    stripe_leave(visit->stripe, visit->latches);
+    if (!error)
+        visit_leave(visit);
+    stripe_leave(visit->stripe);
     return error;
 }
 
@@ -50,8 +52,7 @@ static int inspect_visit(struct file_inspector *inspector, const char *limit, st
                            .now_us = clock_now_us(&inspector->clock),
                            .len = key.len,
                            .limit = &secret,
-                           .request = &request,
-                           .latches = latch_set(bucket_of(&machine->shape, request.hash)) };
+                           .request = &request };
     const int error = inspect_locked(&visit, remove, out);
     return guard_is_lost(machine->file.guard) ? machine_lost(machine) : error;
 }

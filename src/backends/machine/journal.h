@@ -12,7 +12,8 @@
  * All stores have release order, so that they become visible in this order on every processor. What is not reachable
  * yet, such as the content of free cells, is written without the journal.
  *
- * The caller holds the stripe's lock.
+ * The caller holds the stripe's lock. What a decision without that lock could change at the same time, a pair, is held
+ * until the journal is empty again (pair.h). Otherwise the journal of a dead process would undo the decision.
  */
 #ifndef BACKENDS_MACHINE_JOURNAL_H
 #define BACKENDS_MACHINE_JOURNAL_H
@@ -37,9 +38,10 @@ static inline _Atomic uint64_t *stripe_word(struct machine_stripe *stripe, uint6
     return (_Atomic uint64_t *)(void *)stripe + at;
 }
 
+/* Acquire order is for decisions without the stripe's lock: what they read later is not older. */
 static inline uint64_t stripe_load(const struct machine_stripe *stripe, uint64_t at)
 {
-    return atomic_load_explicit((const _Atomic uint64_t *)(const void *)stripe + at, memory_order_relaxed);
+    return atomic_load_explicit((const _Atomic uint64_t *)(const void *)stripe + at, memory_order_acquire);
 }
 
 /* Write what no other process can reach yet. */

@@ -2,7 +2,7 @@
  *
  *     header      what the file is, how large its parts are, and who uses it
  *     rules       the plans under which states were written
- *     stripes     each with a lock, a journal, latches, buckets and cells; a key's hash chooses its stripe
+ *     stripes     each with a lock, a journal, buckets and cells; a key's hash chooses its stripe
  *
  * A file never changes its size. It holds offsets and numbers, no pointers, so each process may map it elsewhere.
  *
@@ -13,7 +13,9 @@
  *     word 0      the next key of the bucket, and the next cell of the key or of the list of free cells
  *     word 1      what the cell is: the first of a key, with its rule, its length and a tag of its hash; or a further
  *                 one, with the number of the first
- *     words 2..7  states and key, see key.h
+ *     words 2, 3  of a first cell: two words of the state, which change as one, see pair.h
+ *     word 3      of another cell: MACHINE_HELD, so that it is never taken for such a word
+ *     the others  the rest of the states, and the key
  *
  * The file is native to the machine: byte order and word size are part of the layout that the header names.
  */
@@ -31,7 +33,7 @@
 
 #define MACHINE_MAGIC UINT64_C(0x0a6d656d72696577) /* "weirmem\n" in memory */
 #define MACHINE_BEGUN UINT64_C(0x0a77656e72696577) /* "weirnew\n": being made; the process may have died over it */
-#define MACHINE_VERSION 5
+#define MACHINE_VERSION 6
 
 #define MACHINE_SLOTS 4096 /* processes that may use a file at the same time */
 #define MACHINE_MIN_RULES 512
@@ -97,19 +99,8 @@ struct machine_write {
     _Atomic uint64_t value;
 };
 
-#define MACHINE_LATCHES 32    /* of a stripe; a set of them is a uint32_t */
-#define MACHINE_LATCH_WORDS 6 /* the longest run that a latch's journal holds: what one cell can hold of a state */
-
-/* A lock of every 32nd bucket of a stripe and of the keys in it, with a journal for a run of words; see latch.h. It
- * fills a cache line. */
-struct machine_latch {
-    alignas(64) _Atomic uint64_t lock; /* lock.h */
-    _Atomic uint64_t run; /* words that are decided: their number, and the first one's place times 8; 0: none */
-    _Atomic uint64_t values[MACHINE_LATCH_WORDS];
-};
-
-/* All is guarded by the lock, except what latches guard. Words are atomic because a process may die between any two,
- * and because stats are read without the lock. */
+/* All is guarded by the lock, except the pairs of keys. Words are atomic because a process may die between any two, and
+ * because decisions and stats read without the lock. */
 struct machine_stripe {
     alignas(64) _Atomic uint64_t lock; /* lock.h */
     _Atomic uint64_t journal_len;      /* writes of a change that is decided; 0: none. See journal.h */
@@ -123,15 +114,12 @@ struct machine_stripe {
      * idle; and the same of the last full round. */
     _Atomic uint64_t hand;
     _Atomic int64_t soonest_us, known_soonest_us;
-    struct machine_latch latches[MACHINE_LATCHES];
 };
 
-_Static_assert(sizeof(struct machine_latch) == 64, "a latch and its journal move in one cache line");
-
 #define MACHINE_CELL_WORDS 8
-#define MACHINE_CELL_HEAD 2   /* words before a cell's content */
-#define MACHINE_SMALL_WORDS 2 /* of a state that is not a sliding window's */
+#define MACHINE_CELL_HEAD 2 /* words before a cell's content */
 #define MACHINE_CELL_CONTENT (MACHINE_CELL_WORDS - MACHINE_CELL_HEAD)
+#define MACHINE_MORE_CONTENT (MACHINE_CELL_CONTENT - 1) /* of a cell that is not the first one of its key */
 
 /* A fingerprint of all the above: bump MACHINE_VERSION for a change that no size shows. */
 #define MACHINE_LAYOUT                                                                             \

@@ -6,18 +6,6 @@
 
 #include <errno.h>
 
-#define LOCK_SOON 20 /* tries of lock_soon(): a decision takes less time, unless its thread loses its processor */
-
-bool lock_soon(const struct machine_file *file, _Atomic uint64_t *word)
-{
-    for (int tries = 0; tries < LOCK_SOON; tries++) {
-        wait_pause(1);
-        if (atomic_load_explicit(word, memory_order_relaxed) == 0 && lock_try(file, word))
-            return true;
-    }
-    return false;
-}
-
 enum lock_end lock_wait(const struct machine_file *file, _Atomic uint64_t *word, int64_t patience_us)
 {
     const int code = errno;

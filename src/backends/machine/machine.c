@@ -51,8 +51,10 @@ static void machine_forked(struct forks_watcher *watcher, enum forks_moment mome
         lock_take(&machine->book.mutex);
     else
         lock_give(&machine->book.mutex);
-    if (moment == FORKS_IN_CHILD)
+    if (moment == FORKS_IN_CHILD) {
+        readers_init(&machine->book.readers);
         file_begin_in_child(&machine->file);
+    }
 }
 
 static void machine_destroy(struct weir_backend *backend)
@@ -88,13 +90,8 @@ static int machine_look_through(struct machine *machine)
         struct machine_stripe *stripe = machine_stripe(machine, i);
         atomic_store_explicit(&stripe->lock, 0, memory_order_relaxed);
         atomic_store_explicit(&stripe->known_soonest_us, 0, memory_order_relaxed);
-        bool is_sound = journal_recover(stripe, &machine->shape);
-        for (int latch = 0; latch < MACHINE_LATCHES; latch++) {
-            atomic_store_explicit(&stripe->latches[latch].lock, 0, memory_order_relaxed);
-            is_sound = latch_recover(stripe, &machine->shape, &stripe->latches[latch]) && is_sound;
-        }
-        if (!is_sound || !stripe_check(machine, stripe))
-            error = stripe_repair(machine, stripe, 0);
+        if (!journal_recover(stripe, &machine->shape) || !stripe_check(machine, stripe))
+            error = stripe_repair(machine, stripe);
     }
     return error;
 }

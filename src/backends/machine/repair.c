@@ -121,6 +121,17 @@ static bool repair_key(struct machine *machine, struct machine_stripe *stripe, u
     return false;
 }
 
+/* Hold all cells, so that no decision changes a key meanwhile; or release the keys among them. */
+static void repair_hold(const struct machine *machine, struct machine_stripe *stripe, bool hold)
+{
+    const struct machine_shape *shape = &machine->shape;
+    for (uint32_t cell = 1; cell <= shape->cells; cell++)
+        if (hold)
+            pair_hold(stripe, pair_at(shape, cell));
+        else if (cell_kind(stripe_load(stripe, cell_at(shape, cell) + 1)) == CELL_KEY)
+            pair_release(stripe, pair_at(shape, cell));
+}
+
 static void repair_all(struct machine *machine, struct machine_stripe *stripe, uint8_t *is_used, int64_t *bytes)
 {
     const struct machine_shape *shape = &machine->shape;
@@ -141,11 +152,8 @@ static void repair_all(struct machine *machine, struct machine_stripe *stripe, u
     stripe_store(stripe, COUNTS_WORD, word_of_halves(keys, listed));
 }
 
-int stripe_repair(struct machine *machine, struct machine_stripe *stripe, uint32_t latches)
+int stripe_repair(struct machine *machine, struct machine_stripe *stripe)
 {
-    const int error = stripe_latch(machine, stripe, ~latches);
-    if (error)
-        return error;
     const uint64_t repairs = atomic_load_explicit(&stripe->repairs, memory_order_relaxed);
     uint8_t *is_used = calloc(machine->shape.cells, 1);
     int64_t *bytes = malloc(WEIR_MAX_KEY_LEN + sizeof *bytes);
@@ -153,57 +161,34 @@ int stripe_repair(struct machine *machine, struct machine_stripe *stripe, uint32
     if (has_memory) {
         atomic_store_explicit(&stripe->repairs, repairs | 1, memory_order_release);
         atomic_store_explicit(&stripe->journal_len, 0, memory_order_release);
+        repair_hold(machine, stripe, true);
         repair_all(machine, stripe, is_used, bytes);
         atomic_store_explicit(&stripe->known_soonest_us, 0, memory_order_relaxed);
         atomic_store_explicit(&stripe->repairs, (repairs | 1) + 1, memory_order_release);
+        repair_hold(machine, stripe, false);
         atomic_fetch_add_explicit(&stripe->damages, 1, memory_order_relaxed);
     }
     free(is_used);
     free(bytes);
-    stripe_unlatch(stripe, ~latches);
     return has_memory ? WEIR_OK : WEIR_ENOMEM;
 }
 
 /* ---- Locks ---- */
 
-int stripe_latch(struct machine *machine, struct machine_stripe *stripe, uint32_t latches)
-{
-    for (uint32_t left = latches; left != 0; left &= left - 1) {
-        struct machine_latch *latch = &stripe->latches[__builtin_ctz(left)];
-        const enum lock_end end = lock_enter(&machine->file, &latch->lock, machine->patience_us);
-        if (end == LOCK_TIMEOUT) {
-            stripe_unlatch(stripe, latches & ~left);
-            return WEIR_ETIME;
-        }
-        if (end == LOCK_INHERITED && !latch_recover(stripe, &machine->shape, latch))
-            atomic_fetch_add_explicit(&stripe->damages, 1, memory_order_relaxed);
-    }
-    return WEIR_OK;
-}
-
-void stripe_unlatch(struct machine_stripe *stripe, uint32_t latches)
-{
-    for (uint32_t left = latches; left != 0; left &= left - 1)
-        lock_leave(&stripe->latches[__builtin_ctz(left)].lock);
-}
-
-int stripe_enter(struct machine *machine, struct machine_stripe *stripe, uint32_t latches)
+int stripe_enter(struct machine *machine, struct machine_stripe *stripe)
 {
     const enum lock_end end = lock_enter(&machine->file, &stripe->lock, machine->patience_us);
     if (end == LOCK_TIMEOUT)
         return WEIR_ETIME;
     int error = WEIR_OK;
     if (end == LOCK_INHERITED && !journal_recover(stripe, &machine->shape))
-        error = stripe_repair(machine, stripe, 0);
-    if (!error)
-        error = stripe_latch(machine, stripe, latches);
+        error = stripe_repair(machine, stripe);
     if (error)
         lock_leave(&stripe->lock);
     return error;
 }
 
-void stripe_leave(struct machine_stripe *stripe, uint32_t latches)
+void stripe_leave(struct machine_stripe *stripe)
 {
-    stripe_unlatch(stripe, latches);
     lock_leave(&stripe->lock);
 }

@@ -21,20 +21,36 @@ struct sweep {
     unsigned keys, found;
 };
 
-/* Look at the keys of a bucket, whose latch is taken, and drop those that are idle. */
-static int sweep_keys(struct sweep *sweep, uint32_t bucket, int64_t *soonest_us)
+/* Return when the key of a visit becomes idle. One that is has been held before it was looked at last, and *held is
+ * whether that was new. */
+static int64_t sweep_fresh_at_us(struct sweep *sweep, bool *held, int *error)
+{
+    struct visit *visit = &sweep->visit;
+    int64_t fresh_at_us = visit_fresh_at_us(visit, error);
+    *held = false;
+    if (*error || fresh_at_us > sweep->at_us || !sweep->drop)
+        return fresh_at_us;
+    *held = pair_hold(visit->stripe, pair_at(&visit->machine->shape, visit->first));
+    return visit_fresh_at_us(visit, error);
+}
+
+/* Look at the keys of a bucket, and drop those that are idle. */
+static int sweep_bucket(struct sweep *sweep, uint32_t bucket, int64_t *soonest_us)
 {
     struct visit *visit = &sweep->visit;
     visit->bucket = bucket;
     visit->before = 0;
     uint32_t cell = bucket_first(visit->stripe, &visit->machine->shape, bucket);
     for (uint32_t steps = 0; cell != 0; steps++) {
+        bool held = false;
         int error = visit_step(visit, &cell, steps);
-        const int64_t fresh_at_us = error ? 0 : visit_fresh_at_us(visit, &error);
+        const int64_t fresh_at_us = error ? 0 : sweep_fresh_at_us(sweep, &held, &error);
         sweep->keys++;
         if (error)
             return error;
         if (fresh_at_us > sweep->at_us || !sweep->drop) {
+            if (held)
+                visit_leave(visit);
             sweep->found += fresh_at_us <= sweep->at_us;
             *soonest_us = min_of(*soonest_us, fresh_at_us);
             visit->before = visit->first;
@@ -47,18 +63,6 @@ static int sweep_keys(struct sweep *sweep, uint32_t bucket, int64_t *soonest_us)
         atomic_fetch_add_explicit(&visit->stripe->evictions, 1, memory_order_relaxed);
     }
     return WEIR_OK;
-}
-
-static int sweep_bucket(struct sweep *sweep, uint32_t bucket, int64_t *soonest_us)
-{
-    struct visit *visit = &sweep->visit;
-    const uint32_t latch = latch_set(bucket) & ~visit->latches;
-    int error = stripe_latch(visit->machine, visit->stripe, latch);
-    if (error)
-        return error;
-    error = sweep_keys(sweep, bucket, soonest_us);
-    stripe_unlatch(visit->stripe, latch);
-    return error;
 }
 
 /* Sweep the bucket at the hand, and move it on. */
@@ -83,14 +87,12 @@ static bool sweep_may_find(const struct machine_stripe *stripe, int64_t at_us)
     return atomic_load_explicit(&stripe->known_soonest_us, memory_order_relaxed) <= at_us;
 }
 
-/* Begin a sweep for a visit, in whose stripe it has the same latches. */
+/* Begin a sweep of a visit's stripe. */
 static struct sweep sweep_begin(const struct visit *visit, int64_t at_us, bool drop)
 {
-    return (struct sweep){
-        .visit = { .machine = visit->machine, .stripe = visit->stripe, .now_us = at_us, .latches = visit->latches },
-        .at_us = at_us,
-        .drop = drop
-    };
+    return (struct sweep){ .visit = { .machine = visit->machine, .stripe = visit->stripe, .now_us = at_us },
+                           .at_us = at_us,
+                           .drop = drop };
 }
 
 int stripe_sweep(const struct visit *visit, int64_t at_us, unsigned steps)
@@ -152,12 +154,12 @@ bool machine_forget_rules(struct machine *machine)
     uint64_t forgotten = 0, n = 0;
     if (!marks)
         return false;
-    while (n < machine->file.facts.stripes && stripe_enter(machine, machine_stripe(machine, n), ALL_LATCHES) == WEIR_OK)
+    while (n < machine->file.facts.stripes && stripe_enter(machine, machine_stripe(machine, n)) == WEIR_OK)
         forget_mark(machine, machine_stripe(machine, n++), marks);
     if (n == machine->file.facts.stripes)
         forgotten = book_forget(&machine->book, marks);
     while (n > 0)
-        stripe_leave(machine_stripe(machine, --n), ALL_LATCHES);
+        stripe_leave(machine_stripe(machine, --n));
     free(marks);
     atomic_store_explicit(&machine->collected_us, forgotten > 0 ? 0 : now_us, memory_order_relaxed);
     return forgotten > 0;

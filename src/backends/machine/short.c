@@ -1,153 +1,180 @@
 /* short.c - decides the short way for all algorithms; take.c does it for the commonest request alone. */
 #include "backends/machine/short.h"
 
+#include "backends/machine/bound.h"
+
+struct ask {
+    struct machine *machine;
+    struct machine_stripe *stripe;
+    const struct weir_backend_request *request;
+    const struct page *page;
+    uint32_t bucket;
+    uint64_t what; /* the second word of the key's first cell */
+    uint64_t turn; /* of the rules, for which that holds */
+};
+
+/* How a look at a key ended. */
+enum end {
+    END_DONE,
+    END_AGAIN, /* the key changed at the same time */
+    END_OTHER, /* the stripe's lock decides */
+};
+
 /* True if a request asks for nothing but what state_decide() does. */
 static inline bool is_plain(const struct weir_backend_request *request)
 {
     return request->verb <= WEIR_PEEK && request->ahead == 0 && !request->reservation;
 }
 
+/* True if the stripe's lock need not decide for a key that was found. */
+static inline bool ask_may_decide(const struct ask *ask, const struct sight *sight)
+{
+    return __builtin_expect(!pair_is_held(sight->pair) && book_file_turn(&ask->machine->book) == ask->turn, 1);
+}
+
+/* Write what was decided. The key is used, and nothing but its pair changed. */
+static inline enum end ask_write(const struct ask *ask, const struct sight *sight, const int64_t *state)
+{
+    const size_t anchor_at = ask->page->anchor_at;
+    const struct pair to = pair_of(state, anchor_at, sight->pair.time & ~PAIR_TIME);
+    return pair_swap(ask->stripe, sight->at, sight->pair, to) ? END_DONE : END_AGAIN;
+}
+
+/* A decision changed nothing: it holds if the key was as it was read. */
+static inline enum end ask_confirm(const struct ask *ask, const struct sight *sight)
+{
+    return pair_is(ask->stripe, sight->at, sight->pair) ? END_DONE : END_AGAIN;
+}
+
 /* ---- A state of two words ---- */
 
-static bool small_decide(struct machine_stripe *stripe, struct machine_latch *latch, uint64_t at,
-                         const struct page *page, const struct weir_backend_request *request, struct weir_decision *out)
+static enum end small_decide(const struct ask *ask, const struct sight *sight, struct weir_decision *out)
 {
-    int64_t state[MACHINE_SMALL_WORDS] = { (int64_t)stripe_load(stripe, at), (int64_t)stripe_load(stripe, at + 1) };
+    const struct weir_backend_request *request = ask->request;
+    const struct page *page = ask->page;
+    int64_t state[PAIR_WORDS];
+    pair_tell(sight->pair, page->anchor_at, state);
     if (__builtin_expect(!state_is_small(page->top, page->last_anchor, state), 0))
-        return false;
+        return END_OTHER;
     if (!(__builtin_expect(is_plain(request), 1)
               ? state_decide(&page->text.plan, state, request->now_us, request->cost, request->verb, out)
               : state_decide_request(&page->text.plan, state, request->now_us, request->verb, request, out)))
-        return true;
-    if (__builtin_expect(out->reset_after_us == 0, 0))
-        return false;
-    latch_write(stripe, latch, at, state, MACHINE_SMALL_WORDS);
-    return true;
+        return ask_confirm(ask, sight);
+    return __builtin_expect(out->reset_after_us == 0, 0) ? END_OTHER : ask_write(ask, sight, state);
 }
 
-/* ---- A sliding window in two cells ---- */
+/* ---- A sliding window, or a key of several cells ---- */
 
-#define PAIR_FIRST MACHINE_CELL_CONTENT      /* words of the state in the first cell */
-#define PAIR_MOST (2 * MACHINE_CELL_CONTENT) /* in both */
-
-struct pair {
-    uint64_t first_at, second_at; /* the contents of the cells */
+/* What is read of a key besides its pair. */
+struct rest {
+    int64_t state[STATE_MAX_WORDS]; /* from PAIR_WORDS on */
+    uint64_t sum; /* of the counts there. Adding them up afterwards would be slow: wider loads than the
+                                     * stores of the copy have to wait until these are done */
 };
 
-/* Find a key whose state has `words`. False: as short_find(). */
-static bool pair_find(const struct machine_stripe *stripe, const struct machine_shape *shape, struct weir_key key,
-                      uint32_t bucket, uint64_t what, size_t words, struct pair *pair)
+/* Copy the rest of a state. False: the key is another one, or its chain is damaged. */
+static inline bool rest_read(const struct ask *ask, const struct sight *sight, struct rest *rest)
 {
-    uint32_t cell = bucket_first(stripe, shape, bucket);
-    for (int steps = 0; steps < SHORT_STEPS && cell_exists(shape, cell); steps++) {
-        const uint64_t at = cell_at(shape, cell);
-        if (stripe_load(stripe, at + 1) == what) {
-            const uint32_t second = cell_after(stripe, shape, cell, cell);
-            if (second == 0)
-                return false;
-            pair->first_at = at + MACHINE_CELL_HEAD;
-            pair->second_at = cell_at(shape, second) + MACHINE_CELL_HEAD;
-            if (cell_has_key(stripe, pair->second_at + words - PAIR_FIRST, key))
-                return true;
-        }
-        cell = word_low(stripe_load(stripe, at));
+    const size_t words = ask->page->own_words;
+    const size_t first = words < MACHINE_CELL_CONTENT ? words : MACHINE_CELL_CONTENT;
+    size_t i = PAIR_WORDS;
+    rest->sum = 0;
+    for (; i < first; i++) {
+        const uint64_t word = stripe_load(ask->stripe, sight->at + i);
+        rest->state[i] = (int64_t)word;
+        rest->sum += state_counts(word);
     }
-    return false;
-}
-
-/* Copy words of counts from a place on, and return the sum of these. Adding them up afterwards would be slow: wider loads
- * than the stores of the copy have to wait until these are done. */
-static inline uint64_t pair_copy(const struct machine_stripe *stripe, uint64_t at, int64_t *state, size_t words)
-{
-    uint64_t sum = 0;
-    for (size_t i = 0; i < words; i++) {
-        const uint64_t word = stripe_load(stripe, at + i);
-        state[i] = (int64_t)word;
-        sum += state_counts(word);
+    struct walk walk = walk_begin(ask->stripe, &ask->machine->shape, sight->first);
+    walk.at = (unsigned)first;
+    for (; i < words; i++) {
+        const uint64_t at = walk_next(&walk);
+        if (__builtin_expect(at == 0, 0))
+            return false;
+        const uint64_t word = stripe_load(ask->stripe, at);
+        rest->state[i] = (int64_t)word;
+        rest->sum += state_counts(word);
     }
-    return sum;
+    return walk_has_key(&walk, ask->request->key);
 }
 
-/* True if the words from a place on are those of a state. */
-static inline bool pair_is(const struct machine_stripe *stripe, uint64_t at, const int64_t *state, size_t words)
+/* A window that goes on to another block changes more than its pair, and so may a refund. */
+static enum end window_decide(const struct ask *ask, const struct sight *sight, struct rest *rest,
+                              struct weir_decision *out)
 {
-    uint64_t differs = 0;
-    for (size_t i = 0; i < words; i++)
-        differs |= stripe_load(stripe, at + i) ^ (uint64_t)state[i];
-    return differs == 0;
-}
-
-/* Write a state that has changed. False: it has in the second cell, which the latch's journal has no room for. */
-static inline bool pair_write(struct machine_stripe *stripe, struct machine_latch *latch, const struct pair *pair,
-                              const int64_t *state, size_t words)
-{
-    size_t from = 0, to = PAIR_FIRST;
-    if (!pair_is(stripe, pair->second_at, state + PAIR_FIRST, words - PAIR_FIRST))
-        return false;
-    while (from < to && pair_is(stripe, pair->first_at + from, state + from, 1))
-        from++;
-    while (from < to && pair_is(stripe, pair->first_at + to - 1, state + to - 1, 1))
-        to--;
-    if (from < to)
-        latch_write(stripe, latch, pair->first_at + from, state + from, to - from);
-    return true;
-}
-
-static bool pair_decide(struct machine_stripe *stripe, struct machine_latch *latch, const struct pair *pair,
-                        const struct page *page, const struct weir_backend_request *request, struct weir_decision *out)
-{
-    const size_t words = page->own_words;
-    int64_t state[PAIR_MOST];
-    assert(words >= PAIR_FIRST && words <= PAIR_MOST);
-    state[0] = (int64_t)stripe_load(stripe, pair->first_at);
-    uint64_t sum = pair_copy(stripe, pair->first_at + 1, state + 1, PAIR_FIRST - 1);
-    sum += pair_copy(stripe, pair->second_at, state + PAIR_FIRST, words - PAIR_FIRST);
-    if (!state_is_large(page->top, page->last_anchor, state[0], sum))
-        return false;
+    const struct weir_backend_request *request = ask->request;
+    const struct page *page = ask->page;
+    int64_t *state = rest->state;
+    pair_tell(sight->pair, 0, state);
+    const int64_t anchor = state[0];
+    if (__builtin_expect(!is_plain(request) || !state_is_large(page->top, page->last_anchor, anchor,
+                                                               rest->sum + state_counts((uint64_t)state[1])),
+                         0))
+        return END_OTHER;
     if (!sliding_window_decide(&page->text.plan, state, request->now_us, request->cost, request->verb, out))
-        return true;
-    return out->reset_after_us != 0 && pair_write(stripe, latch, pair, state, words);
+        return ask_confirm(ask, sight);
+    return out->reset_after_us == 0 || state[0] != anchor ? END_OTHER : ask_write(ask, sight, state);
+}
+
+static enum end long_once(const struct ask *ask, struct weir_decision *out)
+{
+    const struct machine_shape *shape = &ask->machine->shape;
+    const bool is_window = ask->page->anchor_at == 0;
+    uint32_t cell = bucket_first(ask->stripe, shape, ask->bucket);
+    for (int steps = 0; steps < SHORT_STEPS && cell_exists(shape, cell); steps++) {
+        const uint64_t at = pair_at(shape, cell);
+        const struct sight sight = { cell, at, pair_load(ask->stripe, at) };
+        struct rest rest;
+        if (stripe_load(ask->stripe, cell_at(shape, cell) + 1) == ask->what && rest_read(ask, &sight, &rest)) {
+            if (!ask_may_decide(ask, &sight))
+                return END_OTHER;
+            return is_window ? window_decide(ask, &sight, &rest, out) : small_decide(ask, &sight, out);
+        }
+        cell = word_low(stripe_load(ask->stripe, cell_at(shape, cell)));
+    }
+    return END_OTHER;
 }
 
 /* ---- The way ---- */
 
-static inline bool short_inside(struct machine_stripe *stripe, struct machine_latch *latch,
-                                const struct machine_shape *shape, uint32_t bucket, uint32_t number,
-                                const struct page *page, const struct weir_backend_request *request,
-                                struct weir_decision *out)
+static inline enum end ask_once(const struct ask *ask, struct weir_decision *out)
 {
-    const uint64_t what = cell_of_key(request->hash, number, request->key.len);
-    struct pair pair;
-    if (page->own_words != MACHINE_SMALL_WORDS)
-        return pair_find(stripe, shape, request->key, bucket, what, page->own_words, &pair) &&
-               pair_decide(stripe, latch, &pair, page, request, out);
-    const uint64_t at = short_find(stripe, shape, request->key, bucket, what);
-    return at != 0 && small_decide(stripe, latch, at, page, request, out);
+    const struct weir_key key = ask->request->key;
+    struct sight sight;
+    if (ask->page->anchor_at == 0 || cells_for(PAIR_WORDS, key.len) != 1)
+        return long_once(ask, out);
+    if (!short_find(ask->stripe, &ask->machine->shape, key, ask->bucket, ask->what, &sight) ||
+        !ask_may_decide(ask, &sight))
+        return END_OTHER;
+    return small_decide(ask, &sight, out);
+}
+
+static inline bool ask_inside(struct ask *ask, struct weir_decision *out)
+{
+    struct book *book = &ask->machine->book;
+    const struct weir_backend_request *request = ask->request;
+    uint32_t number;
+    ask->page = book_known(book, request, &number, &ask->turn);
+    if (__builtin_expect(!ask->page || request->verb == WEIR_RESET, 0))
+        return false;
+    ask->what = cell_of_key(request->hash, number, request->key.len);
+    enum end end = END_AGAIN;
+    for (int tries = 0; tries < SHORT_TRIES && end == END_AGAIN; tries++)
+        end = ask_once(ask, out);
+    return end == END_DONE;
 }
 
 bool machine_decide_short(struct machine *machine, const struct weir_backend_request *request,
                           struct weir_decision *out)
 {
-    const struct machine_shape *shape = &machine->shape;
-    struct machine_stripe *stripe = machine_stripe_of(machine, request->hash);
-    const uint32_t bucket = bucket_of(shape, request->hash);
-    struct machine_latch *latch = latch_of(stripe, bucket);
-    uint64_t turn;
-    machine_fetch(machine, stripe, bucket);
-    const uint32_t number = book_number(&machine->book, request, &turn);
-    const struct page *page = number ? book_page(&machine->book, number) : NULL;
-    if (__builtin_expect(!page || request->verb == WEIR_RESET, 0))
+    struct ask ask = { .machine = machine,
+                       .stripe = machine_stripe_of(machine, request->hash),
+                       .request = request,
+                       .bucket = bucket_of(&machine->shape, request->hash) };
+    machine_fetch(machine, ask.stripe, ask.bucket);
+    _Atomic uint64_t *reader = readers_enter(&machine->book.readers);
+    if (!reader)
         return false;
-    const uint32_t cells = cells_for(page->own_words, request->key.len);
-    const bool is_pair = page->own_words >= PAIR_FIRST;
-    if (is_pair)
-        machine_fetch_second(machine, stripe, bucket);
-    if (__builtin_expect(
-            is_pair ? cells != 2 || !is_plain(request) : cells != 1 || page->own_words != MACHINE_SMALL_WORDS, 0) ||
-        !short_enter(&machine->file, latch))
-        return false;
-    const bool is_done = __builtin_expect(book_file_turn(&machine->book) == turn, 1) &&
-                         short_inside(stripe, latch, shape, bucket, number, page, request, out);
-    short_leave(latch);
+    const bool is_done = ask_inside(&ask, out);
+    readers_leave(reader);
     return is_done;
 }

@@ -1,40 +1,42 @@
-/* short.h - the short way: a known key, found and changed under its bucket's latch alone.
+/* short.h - the short way: a known key, found and changed without a lock.
  *
- * It is for keys of one cell, or of two of which the first holds nothing but the state, that are under the plan of their
- * request. It leaves all else to decide.c, which begins again under the stripe's lock: nothing has changed then.
+ * A thread reads the key's pair, sees that the key is the request's, decides, and swaps the pair (pair.h). All that
+ * changes more than the pair, or finds the key held or under another plan, is left to decide.c, which begins again
+ * under the stripe's lock: nothing has changed then.
+ *
+ * The chain of a bucket may change while it is followed. Then the thread finds the key, finds nothing, or finds a cell
+ * that was another key's a moment ago, whose pair has another turn. The process's copies of plans stay what they are,
+ * because the thread is one of the book's readers.
  */
 #ifndef BACKENDS_MACHINE_SHORT_H
 #define BACKENDS_MACHINE_SHORT_H
 
 #include "backends/machine/visit.h"
 
-#define SHORT_STEPS 8 /* keys of a bucket to look at */
+#define SHORT_STEPS 8  /* keys of a bucket to look at */
+#define SHORT_TRIES 16 /* swaps: each that fails means that another thread's succeeded, or that the key was held */
 
-/* Find the state of a key in one cell, whose second word is `what`. 0: the stripe does not have the key, or its chain is damaged.
- * The caller has the bucket's latch. */
-static inline uint64_t short_find(const struct machine_stripe *stripe, const struct machine_shape *shape,
-                                  struct weir_key key, uint32_t bucket, uint64_t what)
+/* A key that was found. */
+struct sight {
+    uint32_t first; /* cell */
+    uint64_t at;    /* its pair */
+    struct pair pair;
+};
+
+/* Find a key with a state of two words in one cell, whose second word is `what`. False: the bucket does not have it, or
+ * its chain is damaged. */
+static inline bool short_find(const struct machine_stripe *stripe, const struct machine_shape *shape,
+                              struct weir_key key, uint32_t bucket, uint64_t what, struct sight *sight)
 {
     uint32_t cell = bucket_first(stripe, shape, bucket);
     for (int steps = 0; steps < SHORT_STEPS && cell_exists(shape, cell); steps++) {
         const uint64_t at = cell_at(shape, cell);
-        if (stripe_load(stripe, at + 1) == what &&
-            cell_has_key(stripe, at + MACHINE_CELL_HEAD + MACHINE_SMALL_WORDS, key))
-            return at + MACHINE_CELL_HEAD;
+        *sight = (struct sight){ cell, at + MACHINE_CELL_HEAD, pair_load(stripe, at + MACHINE_CELL_HEAD) };
+        if (stripe_load(stripe, at + 1) == what && cell_has_key(stripe, at + MACHINE_CELL_HEAD + PAIR_WORDS, key))
+            return true;
         cell = word_low(stripe_load(stripe, at));
     }
-    return 0;
-}
-
-/* Take a latch if it is free, or soon is. */
-static inline bool short_enter(const struct machine_file *file, struct machine_latch *latch)
-{
-    return __builtin_expect(lock_try(file, &latch->lock), 1) || lock_soon(file, &latch->lock);
-}
-
-static inline void short_leave(struct machine_latch *latch)
-{
-    lock_leave(&latch->lock);
+    return false;
 }
 
 #endif

@@ -1,6 +1,17 @@
 /* visit.c - finds, reads, writes, adds and removes a key, under its stripe's lock. */
 #include "backends/machine/visit.h"
 
+static uint64_t visit_pair_at(const struct visit *visit)
+{
+    return pair_at(&visit->machine->shape, visit->first);
+}
+
+void visit_leave(struct visit *visit)
+{
+    if (visit->first != 0)
+        pair_release(visit->stripe, visit_pair_at(visit));
+}
+
 static void stripe_damaged(struct machine_stripe *stripe)
 {
     atomic_fetch_add_explicit(&stripe->damages, 1, memory_order_relaxed);
@@ -59,6 +70,7 @@ int visit_find(struct visit *visit)
             return WEIR_ESTATE;
         if ((what & mask) == same && visit_is_at(visit, cell, what, &error)) {
             visit->before = before;
+            pair_hold(visit->stripe, visit_pair_at(visit));
             return WEIR_OK;
         }
         if (error)
@@ -84,30 +96,25 @@ int visit_step(struct visit *visit, uint32_t *cell, uint32_t steps)
 
 /* ---- States ---- */
 
-/* Read the words of a state, which begin at the walk. One that is not sound is made a full one, in the file as well. */
-static int visit_read_sound(const struct visit *visit, struct walk walk, const struct weir_plan *plan, int64_t top,
-                            int64_t last_anchor, int64_t *state)
+/* Count a state that is not sound as damage, and make it a full one. */
+static void visit_fill(const struct visit *visit, const struct weir_plan *plan, int64_t *state)
 {
-    const size_t words = state_words(plan);
-    struct walk again = walk;
-    if (!walk_read(&walk, state, words))
-        return WEIR_ESTATE;
-    if (__builtin_expect(state_is_sound(plan, top, last_anchor, state), 1))
-        return WEIR_OK;
     stripe_damaged(visit->stripe);
     state_charge(plan, state, visit->now_us, plan->size);
-    struct change change = change_begin(visit->stripe);
-    if (!walk_change(&again, &change, state, words))
-        return WEIR_ESTATE;
-    change_commit(&change);
-    return WEIR_OK;
 }
 
 int visit_read(const struct visit *visit, int64_t *state)
 {
     const struct page *page = visit->page;
-    const struct walk walk = walk_begin(visit->stripe, &visit->machine->shape, visit->first);
-    return visit_read_sound(visit, walk, &page->text.plan, page->top, page->last_anchor, state);
+    struct walk walk = walk_begin(visit->stripe, &visit->machine->shape, visit->first);
+    if (!walk_read(&walk, state, page->own_words))
+        return WEIR_ESTATE;
+    pair_tell(pair_read(visit->stripe, visit_pair_at(visit)), page->anchor_at, state);
+    if (__builtin_expect(state_is_sound(&page->text.plan, page->top, page->last_anchor, state), 1))
+        return WEIR_OK;
+    pair_hold(visit->stripe, visit_pair_at(visit)); /* until the next visit, if the caller does not hold it */
+    visit_fill(visit, &page->text.plan, state);
+    return visit_write(visit, state, NULL);
 }
 
 int visit_read_former(const struct visit *visit, int64_t *state)
@@ -116,7 +123,17 @@ int visit_read_former(const struct visit *visit, int64_t *state)
     struct walk walk = walk_begin(visit->stripe, &visit->machine->shape, visit->first);
     if (!walk_skip(&walk, page->own_words))
         return WEIR_ESTATE;
-    return visit_read_sound(visit, walk, page->former, page->former_top, page->former_last_anchor, state);
+    struct walk again = walk;
+    if (!walk_read(&walk, state, page->words - page->own_words))
+        return WEIR_ESTATE;
+    if (__builtin_expect(state_is_sound(page->former, page->former_top, page->former_last_anchor, state), 1))
+        return WEIR_OK;
+    visit_fill(visit, page->former, state);
+    struct change change = change_begin(visit->stripe);
+    if (!walk_change(&again, &change, state, page->words - page->own_words))
+        return WEIR_ESTATE;
+    change_commit(&change);
+    return WEIR_OK;
 }
 
 int64_t visit_fresh_at_us(const struct visit *visit, int *error)
@@ -132,12 +149,17 @@ int64_t visit_fresh_at_us(const struct visit *visit, int *error)
     return *error ? 0 : max_of(fresh_at_us, state_fresh_at_us(visit->page->former, state));
 }
 
-int visit_write(struct visit *visit, const int64_t *state, const int64_t *former)
+int visit_write(const struct visit *visit, const int64_t *state, const int64_t *former)
 {
     const struct page *page = visit->page;
+    const uint64_t at = visit_pair_at(visit);
+    const struct pair pair = pair_of(state, page->anchor_at, pair_next(stripe_load(visit->stripe, at + 1)));
     struct change change = change_begin(visit->stripe);
     struct walk walk = walk_begin(visit->stripe, &visit->machine->shape, visit->first);
-    if (!walk_change(&walk, &change, state, page->own_words) ||
+    change_add(&change, at, pair.other);
+    change_add(&change, at + 1, pair.time);
+    if (!walk_skip(&walk, PAIR_WORDS) ||
+        !walk_change(&walk, &change, state + PAIR_WORDS, page->own_words - PAIR_WORDS) ||
         (former && !walk_change(&walk, &change, former, page->words - page->own_words)))
         return WEIR_ESTATE;
     change_commit(&change);
@@ -154,7 +176,13 @@ static uint32_t visit_make(struct visit *visit, struct change *change, const str
     const uint32_t n = cells_for(page->words, visit->request->key.len);
     const uint32_t first = cells_take(change, shape, n);
     struct walk walk = walk_begin(visit->stripe, shape, first);
-    if (first == 0 || !walk_write(&walk, state, page->own_words) ||
+    if (first == 0)
+        return 0;
+    const uint64_t at = pair_at(shape, first);
+    const struct pair pair = pair_of(state, page->anchor_at, stripe_load(visit->stripe, at + 1) & ~PAIR_TIME);
+    stripe_store(visit->stripe, at, pair.other);
+    stripe_store(visit->stripe, at + 1, pair.time);
+    if (!walk_skip(&walk, PAIR_WORDS) || !walk_write(&walk, state + PAIR_WORDS, page->own_words - PAIR_WORDS) ||
         (former && !walk_write(&walk, former, page->words - page->own_words)) ||
         !walk_write_key(&walk, visit->request->key))
         return 0;

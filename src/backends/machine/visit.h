@@ -6,14 +6,14 @@
  *     file.c      makes, checks, maps and shares it
  *     lock.h      a lock that outlives its owner
  *     journal.h   changes that happen as a whole
- *     latch.h     a lock of some buckets, enough for a known key
+ *     pair.h      two words that change as one, enough for a known key
  *     cells.c     keys made of cells
  *     book.c      the plans under which states were written
  *     repair.c    looks through a stripe, and makes a damaged one whole
  *     visit.c     finds, reads, writes, adds and removes a key
  *     room.c      drops idle keys, and rules that no key names
  *     state.c     what a key's states decide; another plan of its limit
- *     short.c     decides for a known key under its latch alone
+ *     short.c     decides for a known key without a lock
  *     take.c      the same for the commonest request
  *     decide.c    decides for one key
  *     all.c       decides for a group: all or nothing
@@ -28,7 +28,6 @@
 
 #include "backends/machine/book.h"
 #include "backends/machine/cells.h"
-#include "backends/machine/latch.h"
 #include "core/algorithm/former.h"
 #include "core/ground/fetch.h"
 #include "core/ground/forks.h"
@@ -59,7 +58,8 @@ enum room { ROOM_OK = 0, ROOM_FULL };
 #define MACHINE_SHARED_KEY_WORDS 3 /* of the key that keys without room share */
 #define MACHINE_SHARED_PART 64     /* 1 / this of a stripe's cells is for states that keys without room share */
 
-/* A key in the file, and the request for it, if any. While `first` is not 0, `page` is that of the key's rule. */
+/* A key in the file, and the request for it, if any. While `first` is not 0, `page` is that of the key's rule, and the
+ * key is held, unless visit_step() found it. */
 struct visit {
     struct machine *machine;
     struct machine_stripe *stripe;
@@ -74,7 +74,6 @@ struct visit {
     uint32_t number;         /* the request's rule */
     const struct page *plan; /* its page */
     bool is_overflow;        /* the request is for the key that keys without room share */
-    uint32_t latches;        /* of the stripe, that the caller has: that of the key is one */
 };
 
 static inline struct machine_stripe *machine_stripe(const struct machine *machine, uint64_t number)
@@ -87,25 +86,12 @@ static inline struct machine_stripe *machine_stripe_of(const struct machine *mac
     return machine_stripe(machine, hash >> 32 & machine->stripe_mask);
 }
 
-/* Fetch the line of a bucket's latch and its first cell. A processor takes the latch only after all earlier loads, and
- * begins no later one before; this way both lines arrive while it does other things. What is read without the latch may
- * be wrong, and serves for nothing else. */
-static inline void machine_fetch(const struct machine *machine, struct machine_stripe *stripe, uint32_t bucket)
-{
-    const struct machine_shape *shape = &machine->shape;
-    fetch_to_write(latch_of(stripe, bucket));
-    const uint32_t cell = bucket_first(stripe, shape, bucket);
-    if (cell_exists(shape, cell))
-        fetch_to_write((const uint64_t *)(const void *)stripe + cell_at(shape, cell));
-}
-
-/* Fetch the cell after a bucket's first one, which is mostly the second cell of the same key. */
-static inline void machine_fetch_second(const struct machine *machine, const struct machine_stripe *stripe,
-                                        uint32_t bucket)
+/* Fetch the first cell of a bucket, to be written. */
+static inline void machine_fetch(const struct machine *machine, const struct machine_stripe *stripe, uint32_t bucket)
 {
     const uint32_t cell = bucket_first(stripe, &machine->shape, bucket);
-    if (cell < machine->shape.cells)
-        __builtin_prefetch((const uint64_t *)(const void *)stripe + cell_at(&machine->shape, cell + 1));
+    if (cell_exists(&machine->shape, cell))
+        fetch_to_write((const uint64_t *)(const void *)stripe + cell_at(&machine->shape, cell));
 }
 
 /* ---- repair.c ---- */
@@ -113,23 +99,21 @@ static inline void machine_fetch_second(const struct machine *machine, const str
 /* True if every key of the stripe can be reached and read. */
 bool stripe_check(struct machine *machine, struct machine_stripe *stripe);
 
-/* Make the stripe whole: keys whose cells cannot be read are dropped. The caller has its lock and a set of its latches.
- * WEIR_OK, or WEIR_ENOMEM or WEIR_ETIME with the stripe still to be repaired. */
-int stripe_repair(struct machine *machine, struct machine_stripe *stripe, uint32_t latches);
+/* Make the stripe whole: keys whose cells cannot be read are dropped. The caller has its lock. WEIR_OK, or WEIR_ENOMEM
+ * with the stripe still to be repaired. */
+int stripe_repair(struct machine *machine, struct machine_stripe *stripe);
 
-/* Take the stripe's lock and a set of its latches, and finish what a dead process began. WEIR_OK, WEIR_ETIME or
- * WEIR_ENOMEM. */
-int stripe_enter(struct machine *machine, struct machine_stripe *stripe, uint32_t latches);
-void stripe_leave(struct machine_stripe *stripe, uint32_t latches);
-
-/* Take more latches, with the stripe's lock. WEIR_OK, or WEIR_ETIME without any of them. */
-int stripe_latch(struct machine *machine, struct machine_stripe *stripe, uint32_t latches);
-void stripe_unlatch(struct machine_stripe *stripe, uint32_t latches);
+/* Take the stripe's lock, and finish what a dead process began. WEIR_OK, WEIR_ETIME or WEIR_ENOMEM. */
+int stripe_enter(struct machine *machine, struct machine_stripe *stripe);
+void stripe_leave(struct machine_stripe *stripe);
 
 /* ---- visit.c; WEIR_ESTATE: the stripe is damaged ---- */
 
-/* Find the request's key. */
+/* Find the request's key, and hold it. */
 int visit_find(struct visit *visit);
+
+/* Let decisions without the stripe's lock at the key again, if there is one. */
+void visit_leave(struct visit *visit);
 
 /* Go to the key in *cell, the first one of its bucket after `steps` others, and make *cell that of the next one, or 0.
  * visit->before is not set. */
@@ -143,9 +127,9 @@ int visit_read_former(const struct visit *visit, int64_t *state);
 int64_t visit_fresh_at_us(const struct visit *visit, int *error);
 
 /* Write the state, and the former one unless `former` is NULL. */
-int visit_write(struct visit *visit, const int64_t *state, const int64_t *former);
+int visit_write(const struct visit *visit, const int64_t *state, const int64_t *former);
 
-/* Add the request's key under a rule, with its states. The stripe has room. */
+/* Add the request's key under a rule, with its states, and hold it. The stripe has room. */
 int visit_add(struct visit *visit, uint32_t number, const struct page *page, const int64_t *state,
               const int64_t *former);
 
@@ -197,7 +181,7 @@ int machine_decide_one(struct machine *machine, const struct weir_backend_reques
 
 /* ---- short.c ---- */
 
-/* Decide the short way, see short.h. False: it is not for this request, or its latch is taken; nothing changed then. */
+/* Decide the short way, see short.h. False: it is not for this request, or the key is held; nothing changed then. */
 bool machine_decide_short(struct machine *machine, const struct weir_backend_request *request,
                           struct weir_decision *out);
 

@@ -87,9 +87,7 @@ static void walk_forget(struct file_walk *walk)
 /* Copy the keys of a bucket, whose stripe is locked. */
 static int walk_bucket(struct file_walk *walk, struct machine_stripe *stripe, uint32_t bucket, int64_t now_us)
 {
-    struct visit visit = {
-        .machine = walk->machine, .stripe = stripe, .now_us = now_us, .bucket = bucket, .latches = latch_set(bucket)
-    };
+    struct visit visit = { .machine = walk->machine, .stripe = stripe, .now_us = now_us, .bucket = bucket };
     uint32_t cell = bucket_first(stripe, &walk->machine->shape, bucket);
     int error = WEIR_OK;
     for (uint32_t steps = 0; cell != 0 && !error; steps++) {
@@ -105,14 +103,14 @@ static int walk_bucket(struct file_walk *walk, struct machine_stripe *stripe, ui
 static int walk_locked(struct file_walk *walk, struct machine_stripe *stripe, uint32_t bucket, int64_t now_us)
 {
     struct machine *machine = walk->machine;
-    int error = stripe_enter(machine, stripe, latch_set(bucket));
+    int error = stripe_enter(machine, stripe);
     if (error)
         return error;
     book_renew(&machine->book);
     error = walk_bucket(walk, stripe, bucket, now_us);
-    if (error == WEIR_ESTATE && stripe_repair(machine, stripe, latch_set(bucket)) == WEIR_OK)
+    if (error == WEIR_ESTATE && stripe_repair(machine, stripe) == WEIR_OK)
         error = walk_bucket(walk, stripe, bucket, now_us);
-    stripe_leave(stripe, latch_set(bucket));
+    stripe_leave(stripe);
     return error;
 }
 
