@@ -4,6 +4,7 @@
 #include "model.h"
 
 #include "core/limiter/limiter.h"
+#include "core/limiter/request.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -186,7 +187,7 @@ static struct weir_decision ask_memory(struct stream *stream, int i, int64_t cos
     const struct weir_backend_request request = {
         .limit = stream->limit,
         .key = weir_key_text(key_names[i]),
-        .hash = siphash13(&stream->limit->secret, key_names[i], strlen(key_names[i])),
+        .hash = key_hash(stream->limit, weir_key_text(key_names[i])),
         .cost = cost,
         .now_us = stream->scene.now_us,
         .plan_version = plan_cell_version(&stream->limit->local_plan),

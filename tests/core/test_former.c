@@ -5,6 +5,7 @@
 #include "backends/memory/decide.h"
 #include "core/limiter/limiter.h"
 #include "core/limiter/own_ops.h"
+#include "core/limiter/request.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -55,7 +56,7 @@ static struct weir_backend_request request_of(struct scene *scene, weir_limit *l
     return (struct weir_backend_request){
         .limit = limit,
         .key = weir_key_text("key"),
-        .hash = siphash13(&limit->secret, "key", 3),
+        .hash = key_hash(limit, weir_key("key", 3)),
         .cost = cost,
         .now_us = scene->now_us,
         .plan_version = plan_cell_version(&limit->plan),

@@ -3,6 +3,7 @@
 
 #include "backends/memory/decide.h"
 #include "core/limiter/limiter.h"
+#include "core/limiter/request.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -192,7 +193,7 @@ static bool is_up_to_date(struct scene *scene, weir_limit *limit, const char *ke
     struct table *table = &((struct memory *)scene->limiter->backend)->table;
     const struct weir_backend_request request = {
         .key = weir_key_text(key),
-        .hash = siphash13(&limit->secret, key, strlen(key)),
+        .hash = key_hash(limit, weir_key_text(key)),
         .limit_id = limit->id,
     };
     struct shard *shard = table_shard(table, request.hash);

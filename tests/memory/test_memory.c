@@ -4,6 +4,7 @@
 #include "backends/memory/look.h"
 #include "core/api/verbs.h"
 #include "core/ground/arith.h"
+#include "core/limiter/request.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -732,7 +733,7 @@ TEST(a_decision_begun_before_a_redefinition_gives_no_second_burst, 30)
         const struct weir_backend_request late = {
             .limit = limit,
             .key = weir_key_text("key"),
-            .hash = siphash13(&limit->secret, "key", 3),
+            .hash = key_hash(limit, weir_key("key", 3)),
             .cost = 1,
             .now_us = scene.now_us,
             .plan_version = plan_cell_version(&limit->plan),
@@ -838,7 +839,7 @@ TEST(growth_is_not_switched_off_by_keys_that_share_a_bucket, 30)
     unsigned colliding = 0;
     for (int64_t i = 0; colliding < 200; i++) {
         struct wide_key key = wide_key(i);
-        uint64_t hash = siphash13(&limit->secret, key.bytes, 16);
+        uint64_t hash = key_hash(limit, weir_key(key.bytes, 16));
         if (table_shard(table, hash)->number != 7 || (hash & 63) != 0)
             continue;
         take_number(limit, i, 1);
@@ -846,7 +847,7 @@ TEST(growth_is_not_switched_off_by_keys_that_share_a_bucket, 30)
     }
     for (int64_t i = INT64_C(1) << 32; table->shards[7].first->hh.tbl->num_items < 3000; i++) {
         struct wide_key key = wide_key(i);
-        if (table_shard(table, siphash13(&limit->secret, key.bytes, 16))->number == 7)
+        if (table_shard(table, key_hash(limit, weir_key(key.bytes, 16)))->number == 7)
             take_number(limit, i, 1);
     }
     ck_assert_uint_ge(table->shards[7].bucket_mask + 1, 256);

@@ -7,6 +7,7 @@
 #include "core/limiter/limiter.h"
 #include "core/limiter/options.h"
 #include "core/limiter/own_ops.h"
+#include "core/limiter/request.h"
 
 /* ---- The remote ---- */
 
@@ -128,7 +129,7 @@ struct weir_backend_request stage_request(const struct stage *stage, const char 
     return (struct weir_backend_request){
         .limit = stage->limit,
         .key = weir_key_text(key),
-        .hash = siphash13(&stage->limit->secret, key, strlen(key)),
+        .hash = key_hash(stage->limit, weir_key_text(key)),
         .cost = cost,
         .now_us = WEIR_OWN_CLOCK,
         .plan_version = plan_cell_version(&stage->limit->plan),

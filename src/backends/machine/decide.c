@@ -8,6 +8,7 @@
 #include "core/ground/arith.h"
 #include "core/limiter/limiter.h"
 #include "core/limiter/overrides.h"
+#include "core/limiter/request.h"
 
 #include <inttypes.h>
 
@@ -192,7 +193,7 @@ struct weir_backend_request machine_overflow_request(const struct weir_backend_r
     key[1] = limit->secret.k1;
     key[2] = limit->override ? limit->override->hash : 0;
     shared.key = weir_key(key, MACHINE_SHARED_KEY_WORDS * sizeof *key);
-    shared.hash = siphash13(&limit->secret, key, MACHINE_SHARED_KEY_WORDS * sizeof *key);
+    shared.hash = key_hash(limit, shared.key);
     shared.hint = NULL;
     return shared;
 }

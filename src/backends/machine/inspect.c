@@ -1,6 +1,7 @@
 /* inspect.c - the inspector of a shared file, which looks at keys in it and clears them. */
 #include "backends/machine/inspector.h"
 #include "backends/machine/machine.h"
+#include "core/ground/key_hash.h"
 #include "core/policy/policy.h"
 
 #include <stdio.h>
@@ -46,7 +47,7 @@ static int inspect_visit(struct file_inspector *inspector, const char *limit, st
     *out = (struct weir_inspected){ .size = sizeof *out, .key = key };
     snprintf(out->limit, sizeof out->limit, "%s", limit);
     const struct hash_secret secret = hash_secret_of(&machine->file.facts.secret, limit);
-    const struct weir_backend_request request = { .key = key, .hash = siphash13(&secret, key.data, key.len) };
+    const struct weir_backend_request request = { .key = key, .hash = key_hash_by(&secret, key.data, key.len) };
     struct visit visit = { .machine = machine,
                            .stripe = machine_stripe_of(machine, request.hash),
                            .now_us = clock_now_us(&inspector->clock),

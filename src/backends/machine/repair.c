@@ -3,6 +3,7 @@
  * A process that dies leaves no damage: the journal sees to that. Damage is a flipped bit, or another program that
  * wrote to the file. A key whose cells can be read stays; any other begins anew, as if it had been reset. */
 #include "backends/machine/visit.h"
+#include "core/ground/key_hash.h"
 
 #include <stdlib.h>
 
@@ -91,7 +92,7 @@ static uint64_t repair_hash(const struct machine *machine, struct machine_stripe
     struct walk walk = walk_begin(stripe, &machine->shape, first);
     if (!walk_skip(&walk, page->words) || !walk_read(&walk, bytes, (len + 7) / 8))
         return 0;
-    return siphash13(&page->text.limit, bytes, len);
+    return key_hash_by(&page->text.limit, bytes, len);
 }
 
 /* Put a key into its bucket and mark its cells, if it can be read; otherwise drop it. */

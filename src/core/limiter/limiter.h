@@ -19,7 +19,7 @@
 #include "core/algorithm/lease_rules.h"
 #include "core/ground/clock.h"
 #include "core/ground/forks.h"
-#include "core/ground/hash.h"
+#include "core/ground/key_hash.h"
 #include "core/ground/lock.h"
 #include "core/ground/log.h"
 #include "core/ground/stats.h"
@@ -63,16 +63,17 @@ struct figures {
  * atomic */
 struct weir_limit {
     struct weir *limiter; /* (c) */
-    struct sip begun;     /* (m) writers, as of `name`; the hashes of its keys begin with it */
     struct overrides
         *_Atomic overrides;         /* (a) readers; (m) writers; NULL if there never were any; an override's is NULL */
     uint32_t id;                    /* (c) below WEIR_MAX_LIMITS; an override has its limit's */
     _Atomic bool is_greedy;         /* (a) its plan is a token bucket with greedy refill: a guess, for the way to go */
+    _Atomic int32_t shadow;         /* (a) percent of its keys for which it denies nothing, shadow.h */
+    struct key_hash hash;           /* (m) writers, as of `name` */
     struct plan_cell plan;          /* (a) readers; (m) writers; the backend decides by it */
-    struct hash_secret secret;      /* (m) writers, as of `name`; `begun` is made of it */
+    struct key_hash_rest hash_rest; /* (m) writers, as of `name` */
+    struct hash_secret secret;      /* (m) writers, as of `name`; both of the hash are made of it */
     struct weir_limit *of;          /* (c) the limit that this override belongs to; a limit points to itself */
     struct override *override;      /* (c) NULL if this is the limit itself */
-    _Atomic int32_t shadow;         /* (a) percent of its keys for which it denies nothing, shadow.h */
     enum plan_part part;            /* (m) */
     uint64_t version;               /* (m) a limit's: of the plan written last, its own or an override's */
     bool is_defined;                /* (m) a limit's: a policy has been in force; otherwise it only has overrides */

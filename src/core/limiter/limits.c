@@ -2,6 +2,7 @@
 #include "core/limiter/limits.h"
 
 #include "core/limiter/figures.h"
+#include "core/limiter/request.h"
 
 #include <stdlib.h>
 
@@ -22,7 +23,7 @@ static void limit_call(struct weir_limit *limit, const char *name)
 {
     memcpy(limit->name, name, strlen(name) + 1);
     limit->secret = hash_secret_of(&limit->limiter->secret, name);
-    limit->begun = sip_begin(&limit->secret);
+    key_hash_make(&limit->secret, &limit->hash, &limit->hash_rest);
 }
 
 static struct weir_limit *limit_make(struct weir *limiter, const char *name)
@@ -73,7 +74,7 @@ static struct weir_limit *find_limit(const struct weir *limiter, const char *nam
 
 static uint64_t pattern_hash(const struct weir_limit *limit, const struct pattern *pattern)
 {
-    return siphash13(&limit->secret, pattern->bytes, pattern->len);
+    return key_hash(limit, weir_key(pattern->bytes, pattern->len));
 }
 
 static struct weir_limit *find_override(const struct weir_limit *limit, const struct pattern *pattern)
@@ -144,7 +145,8 @@ static struct override *override_make(struct weir_limit *limit, const struct pat
         return NULL;
     }
     instead->secret = limit->secret;
-    instead->begun = limit->begun;
+    instead->hash = limit->hash;
+    instead->hash_rest = limit->hash_rest;
     instead->id = limit->id;
     instead->of = limit;
     instead->override = override;

@@ -5,6 +5,7 @@
  */
 #include "core/limiter/overrides.h"
 #include "core/limiter/figures.h"
+#include "core/limiter/request.h"
 
 #include <stdlib.h>
 
@@ -81,7 +82,7 @@ struct weir_limit *overrides_find(const struct overrides *overrides, struct weir
             const unsigned bit = 63 - (unsigned)__builtin_clzll(lens);
             const size_t len = word * 64 + bit;
             lens &= ~(UINT64_C(1) << bit);
-            found = probe(table, key.data, len, true, siphash13(&limit->secret, key.data, len));
+            found = probe(table, key.data, len, true, key_hash(limit, weir_key(key.data, len)));
             if (override_is_in_force(found))
                 return found->limit;
         }

@@ -75,7 +75,8 @@ static inline int request_time(const struct weir *limiter, int64_t *out)
 /* Return the hash of a key; a limit and its overrides hash alike. */
 static inline uint64_t key_hash(const struct weir_limit *limit, struct weir_key key)
 {
-    return siphash13_from(&limit->begun, key.data, key.len);
+    return __builtin_expect(key.len == 16, 1) ? key_hash_16(&limit->hash, key.data)
+                                              : key_hash_any(&limit->hash, &limit->hash_rest, key.data, key.len);
 }
 
 /* True if there is, or was, an override of a limit. */
