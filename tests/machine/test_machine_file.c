@@ -182,9 +182,9 @@ TEST(a_file_of_another_layout_size_owner_or_mode_is_refused_with_a_sentence, 20)
     scene_open(&scene, SHARED(.instances = 1));
     scene_close(&scene);
     const struct machine_facts facts = file_facts();
-    const uint64_t version = 7, keys = 77;
+    const uint64_t version = 1000, keys = 77;
     file_write(offsetof(struct machine_facts, version), &version, sizeof version);
-    assert_is_refused(SHARED(.instances = 1), WEIR_ESTATE, "another layout (version 7, this is");
+    assert_is_refused(SHARED(.instances = 1), WEIR_ESTATE, "another layout (version 1000, this is");
     file_write(0, &facts, sizeof facts);
     file_write(offsetof(struct machine_facts, layout), &keys, sizeof keys);
     assert_is_refused(SHARED(.instances = 1), WEIR_ESTATE, "another kind of processor");
@@ -241,7 +241,7 @@ TEST(a_file_keeps_the_size_that_it_was_made_for, 20)
 
 /* ---- Room ---- */
 
-/* Fill a small file, of 1,600 cells. Return how many of `n` keys found room. */
+/* Fill a small file, of 1,888 cells. Return how many of `n` keys found room. */
 static int fill(weir_limit *limit, int n, int64_t *full_allowed)
 {
     int kept = 0;
@@ -261,7 +261,7 @@ TEST(a_full_file_answers_new_keys_by_on_full_and_resets_nobody, 60)
         enum weir_on_full on_full;
         int kept;
         int64_t allowed;
-    } cases[] = { { WEIR_FULL_DENY, 1600, 0 }, { WEIR_FULL_ALLOW, 1600, 1400 }, { WEIR_FULL_SHARE, 1575, 10 } };
+    } cases[] = { { WEIR_FULL_DENY, 1888, 0 }, { WEIR_FULL_ALLOW, 1888, 1112 }, { WEIR_FULL_SHARE, 1859, 10 } };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int64_t allowed = 0;
         OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .max_keys = 1, .on_full = cases[i].on_full));
@@ -289,13 +289,13 @@ TEST(a_group_finds_room_for_all_or_takes_nothing, 60)
     int64_t allowed = 0;
     OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .max_keys = 1));
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
-    ck_assert_int_eq(fill(limit, 1599, &allowed), 1599);
+    ck_assert_int_eq(fill(limit, 1887, &allowed), 1887);
     struct weir_request requests[] = { { .limit = limit, .key = weir_key_text("g1"), .cost = 1 },
                                        { .limit = limit, .key = weir_key_text("g2"), .cost = 1 } };
     struct weir_decision decision;
     must_succeed(weir_try_all(scene.limiter, requests, 2, &decision));
     ck_assert(!decision.allowed && decision.source == WEIR_BY_FULL);
-    ck_assert_int_eq(stats_of(scene.limiter).keys, 1599);
+    ck_assert_int_eq(stats_of(scene.limiter).keys, 1887);
     must_succeed(weir_try_all(scene.limiter, requests, 1, &decision));
     ck_assert(decision.allowed && decision.source == WEIR_BY_MEMORY);
 }
@@ -313,6 +313,23 @@ TEST(rules_that_no_key_names_make_room_for_new_ones, 60)
         ck_assert_msg(decision.source == WEIR_BY_MEMORY && decision.remaining == 5, "change %d", i);
     }
     ck_assert_int_eq(left(kept, "a"), 2);
+}
+
+TEST(longest_key_with_largest_state_finds_room_in_smallest_file, 60)
+{
+    static const char longest[WEIR_MAX_KEY_LEN] = { 'k' };
+    const struct weir_key key = weir_key(longest, sizeof longest);
+    struct weir_decision decision;
+    OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .max_keys = 1, .on_full = WEIR_FULL_SHARE));
+    weir_limit *limit = scene_define_text(&scene, "limit", "sliding_window limit=9 period=1h blocks=1024");
+    for (int64_t left = 8; left >= 0; left--) {
+        must_succeed(weir_try(limit, key, 1, &decision));
+        ck_assert_int_eq(decision.source, WEIR_BY_MEMORY);
+        ck_assert_int_eq(decision.remaining, left);
+    }
+    must_succeed(weir_try(limit, key, 1, &decision));
+    ck_assert(!decision.allowed);
+    ck_assert_int_eq(stats_of(scene.limiter).keys, 1);
 }
 
 /* ---- Damage ---- */

@@ -152,7 +152,11 @@ static uint64_t file_root(uint64_t value)
     return root;
 }
 
-#define FEWEST_CELLS 1600 /* enough for the longest key with two states of the largest size */
+#define FEWEST_CELLS 1888 /* enough for the longest key with two states of the largest size, and a 64th beside it */
+
+_Static_assert(MACHINE_CELL_CONTENT + (FEWEST_CELLS - FEWEST_CELLS / 64 - 1) * MACHINE_MORE_CONTENT >=
+                   2 * STATE_MAX_WORDS + WEIR_MAX_KEY_LEN / 8,
+               "there are so many cells");
 
 /* Keys spread over the stripes by chance: six standard deviations of room let a stripe hold its part in practice. */
 static void file_size(struct machine_facts *facts, int64_t max_keys)
