@@ -72,7 +72,7 @@ TEST(a_region_may_become_a_huge_page_when_it_is_used_up, 10)
 TEST(cells_may_become_huge_pages_where_half_of_a_page_is_in_use, 20)
 {
     enum { SHARDS = 512, PAGES = 64, GROUPS = HUGE_BYTES / sizeof(struct cell_group) };
-    struct budget budget = { .max = INT64_C(64) << 20 };
+    struct budget budget = { .max = INT64_C(128) << 20 };
     struct cells cells;
     must(cells_init(&cells, SHARDS, 2000, &budget, NULL) == 0, "there is memory");
     const size_t whole = cells.most_groups * SHARDS / GROUPS;

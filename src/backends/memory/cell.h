@@ -98,7 +98,18 @@ static inline void group_mark(struct cell_group *group)
     atomic_store_explicit(&group->head, head | CELLS_MARKED, memory_order_release);
 }
 
-/* cells.c: count a shard's groups from `from` to `end` as in use, or no longer; `by` is 1 or -1. Memory that is mostly in
+/* ---- cells.c ---- */
+
+/* Fetch the entries of a group, so that their cache misses overlap. */
+void group_fetch_entries(const struct cells *cells, size_t shard, uint32_t number);
+
+/* Move what a cell holds to a free one. A record that a thread with the mutex has claimed stays claimed. */
+void cell_move(const struct cells *cells, struct cell from, struct cell to);
+
+/* Return the number of the other group of an entry that has a cell in this one. */
+uint32_t cell_other_group(const struct entry *entry, uint32_t number, uint32_t count);
+
+/* Count a shard's groups from `from` to `end` as in use, or no longer; `by` is 1 or -1. Memory that is mostly in
  * use may become huge pages. */
 void cells_use(const struct cells *cells, size_t shard, uint32_t from, uint32_t end, int by);
 

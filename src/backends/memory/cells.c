@@ -33,8 +33,8 @@ void cells_use(const struct cells *cells, size_t shard, uint32_t from, uint32_t 
 int cells_init(struct cells *cells, size_t shards, int64_t keys, struct budget *budget, const struct slab *slab)
 {
     *cells = (struct cells){ .shards = shards, .budget = budget, .slab = slab };
-    const uint64_t enough = 2 + (uint64_t)keys / 2; /* hashes spread keys a little unevenly */
-    cells->most_groups = (uint32_t)(UINT64_MAX >> __builtin_clzll(enough));
+    const uint64_t enough = 2 + (uint64_t)keys * 3 / 5; /* hashes spread keys a little unevenly */
+    cells->most_groups = (uint32_t)((enough / CELLS_CHUNK + 1) * CELLS_CHUNK - 1);
     cells->pages = cells_most(cells) / GROUPS_PER_PAGE;
     cells->counts = calloc(shards, sizeof *cells->counts);
     cells->in_pages = calloc(cells->pages + 1, sizeof *cells->in_pages); /* never of 0 bytes */
@@ -63,8 +63,7 @@ void cells_free(struct cells *cells)
 
 /* ---- Room ---- */
 
-/* Move what a cell holds to a free one. */
-static void cell_move(const struct cells *cells, struct cell from, struct cell to)
+void cell_move(const struct cells *cells, struct cell from, struct cell to)
 {
     const uint32_t place = cell_place(from);
     struct entry *entry = cell_entry(cells, from);
@@ -74,19 +73,41 @@ static void cell_move(const struct cells *cells, struct cell from, struct cell t
         cell_empty(from);
         return;
     }
-    record_hold(cell_record(from));
+    const bool is_held = (entry->hh.keylen & ENTRY_HELD) != 0;
+    if (!is_held)
+        record_hold(cell_record(from));
     cell_write(to, cell_record(from));
     entry->record = cell_record(to);
     cell_own(to, cell_tag(from), place);
     cell_empty(from);
-    cell_let_go(to);
+    if (!is_held)
+        cell_let_go(to);
 }
 
-/* Return the number of the other group of a cell's key. */
-static uint32_t cell_other_group(const struct entry *entry, uint32_t number, uint32_t count)
+uint32_t cell_other_group(const struct entry *entry, uint32_t number, uint32_t count)
 {
     const uint32_t first = cells_number(entry->hh.hashv, false, count);
     return first == number ? cells_number(entry->hh.hashv, true, count) : first;
+}
+
+void group_fetch_entries(const struct cells *cells, size_t shard, uint32_t number)
+{
+    for (unsigned slot = 0; slot < CELLS_SLOTS; slot++) {
+        const struct cell cell = cell_at(cells, cells_index(cells, shard, number), slot);
+        if (cell_place(cell) != 0)
+            __builtin_prefetch(cell_entry(cells, cell), 1);
+    }
+}
+
+/* Fetch the groups to which the records of a full group may move. */
+static void group_fetch_others(const struct cells *cells, size_t shard, uint32_t number)
+{
+    const uint32_t count = cells_groups(cells, shard);
+    for (unsigned slot = 0; slot < CELLS_SLOTS; slot++) {
+        const struct cell cell = cell_at(cells, cells_index(cells, shard, number), slot);
+        const uint32_t other = cell_other_group(cell_entry(cells, cell), number, count);
+        __builtin_prefetch(&cells->groups[cells_index(cells, shard, other)], 1);
+    }
 }
 
 /* Find a free cell in a group, or make one free by up to `moves` moves; without `makes`, only find that it can be. The
@@ -98,7 +119,7 @@ static unsigned group_room(const struct cells *cells, size_t shard, uint32_t fro
     const uint32_t count = cells_groups(cells, shard);
     const size_t index = cells_index(cells, shard, number);
     for (unsigned slot = 0; slot < CELLS_SLOTS; slot++)
-        if (cell_place(cell_at(cells, index, slot)) == 0)
+        if (cell_tag(cell_at(cells, index, slot)) == 0)
             return slot;
     for (unsigned slot = 0; moves > 0 && slot < CELLS_SLOTS; slot++) {
         const struct cell cell = cell_at(cells, index, slot);
@@ -119,13 +140,19 @@ static unsigned group_room(const struct cells *cells, size_t shard, uint32_t fro
 struct record *cells_room(struct cells *cells, size_t shard, uint64_t hash, int most_moves, bool makes)
 {
     const uint32_t count = cells_groups(cells, shard);
-    for (int moves = 0; moves <= most_moves; moves++)
+    const uint32_t numbers[] = { cells_number(hash, false, count), cells_number(hash, true, count) };
+    for (int moves = 0; moves <= most_moves; moves++) {
+        for (int second = 0; moves == 1 && second < 2; second++)
+            group_fetch_entries(cells, shard, numbers[second]);
+        for (int second = 0; moves == 1 && second < 2; second++)
+            group_fetch_others(cells, shard, numbers[second]);
         for (int second = 0; second < 2; second++) {
-            const uint32_t number = cells_number(hash, second, count);
+            const uint32_t number = numbers[second];
             const unsigned slot = group_room(cells, shard, number, number, moves, makes);
             if (slot != CELLS_SLOTS)
                 return cell_record(cell_at(cells, cells_index(cells, shard, number), slot));
         }
+    }
     return NULL;
 }
 

@@ -20,17 +20,20 @@
  * the mutex that finds a key in neither of its groups knows that there is none, unless the first is marked. (Two
  * choices and moves: Pagh and Rodler, "Cuckoo hashing", 2004.)
  *
- * A shard begins with one group and gets a quarter more when most cells are in use. Groups never move: the address
- * range for as many as there may ever be is reserved at the start. It is divided into levels. Level k has 2^k groups of
- * each shard; with three shards a, b and c it is
+ * A shard begins with one group. When most of its cells are in use, it gets more, one by one, and the records of one
+ * of its groups are divided between both (Litwin, "Linear hashing", 1980). So a new key waits for a few moves only.
+ * With 4 + 3 groups, groups 0 to 2 have been divided; the keys of group 3 will be those of 3 and 7. A shard that has
+ * lost most of its keys to the sweep gives groups back.
+ *
+ * Groups stay where they are: the address range for as many as there may ever be is reserved at the start. Groups that
+ * come into use together are neighbours, because the first use of a page of memory takes long. A shard's first 31
+ * groups are in levels of 1, 2, 4, 8 and 16, the others in chunks of 32, which is 4 KiB. With three shards a, b and c:
  *
  *     level 0   a1 b1 c1
  *     level 1   a2 a3 b2 b3 c2 c3
  *     level 2   a4 a5 a6 a7 b4 b5 b6 b7 c4 c5 c6 c7
  *
- * So groups that come into use together are neighbours. A shard that has lost most of its keys to the sweep gives
- * groups back. The first use of a page of memory takes long, and this way few pages are used. Once half of the groups
- * in 2 MiB are in use, these may become a huge page (shared/huge.h).
+ * Once half of the groups in 2 MiB are in use, these may become a huge page (shared/huge.h).
  *
  * The owners of a group's cells, which are the places of their entries, lie in a mapping of the same order: only
  * threads with the mutex and returns of permits read them.
@@ -46,13 +49,21 @@
 #define CELL_WORDS 4  /* of a record behind its word */
 #define CELLS_MOVES 4 /* records that move to make room for another one, at most */
 
-/* A shard with more keys than 7/8 of its cells gets more. */
-#define CELLS_FULL(groups) ((uint64_t)(groups)*CELLS_SLOTS * 7 / 8)
+/* A shard with more keys than 4/5 of its cells gets more. */
+#define CELLS_FULL(groups) ((uint64_t)(groups)*CELLS_SLOTS * 4 / 5)
 
 /* The groups of whose cells so many keys use 3/5. A shard with 8/5 times as many, and more than CELLS_KEPT, has too
  * many. */
 #define CELLS_ROOMY(keys) ((uint64_t)(keys)*5 / (3 * CELLS_SLOTS) + 1)
 #define CELLS_KEPT 8
+
+/* A shard gets a 64th more groups at a time, up to CELLS_WIDEN_MOST. */
+#define CELLS_WIDEN_SHARE 64
+#define CELLS_WIDEN_MOST 8
+#define CELLS_WIDEN_BYTES ((int64_t)(CELLS_WIDEN_MOST * (sizeof(struct cell_group) + sizeof(struct cell_owners))))
+
+#define CELLS_CHUNK_BITS 5 /* of the number of groups in a chunk */
+#define CELLS_CHUNK (1u << CELLS_CHUNK_BITS)
 
 /* (s) written under the shard's mutex, (a) read atomically, (w) as in struct record */
 struct cell_group {
@@ -78,7 +89,7 @@ struct cells {
     _Atomic uint32_t *in_pages; /* (a) groups in use in each 2 MiB; relaxed: counts that order nothing */
     size_t pages;               /* (c) whole ones */
     size_t shards;              /* (c) */
-    uint32_t most_groups;       /* (c) of a shard; fills whole levels */
+    uint32_t most_groups;       /* (c) of a shard; fills whole chunks */
     struct budget *budget;      /* (c) */
     const struct slab *slab;    /* (c) of the entries */
 };
@@ -87,13 +98,15 @@ struct cells {
 int cells_init(struct cells *cells, size_t shards, int64_t keys, struct budget *budget, const struct slab *slab);
 void cells_free(struct cells *cells);
 
-/* Return where a shard's group is in the mapping. Groups are numbered from 0; the drawing above counts from 1. Level k
- * lies behind (2^k - 1) * shards groups. */
+/* Return where a shard's group is in the mapping. Groups are numbered from 0; the drawing above counts from 1. The
+ * level or chunk that begins with number n of each shard lies behind n * shards groups. */
 static inline size_t cells_index(const struct cells *cells, size_t shard, uint32_t number)
 {
     const size_t nth = (size_t)number + 1;
-    const unsigned level = 63 ^ (unsigned)__builtin_clzll(nth); /* the highest bit: one instruction */
-    return ((cells->shards - 1 + shard) << level) + nth - cells->shards;
+    const unsigned top = 63 ^ (unsigned)__builtin_clzll(nth); /* the highest bit: one instruction */
+    const unsigned bits = top < CELLS_CHUNK_BITS ? top : CELLS_CHUNK_BITS;
+    const size_t from = nth >> bits << bits;
+    return (from - 1) * cells->shards + (shard << bits) + (nth - from);
 }
 
 /* Return a shard's number of groups. */
@@ -102,11 +115,19 @@ static inline uint32_t cells_groups(const struct cells *cells, size_t shard)
     return atomic_load_explicit(&cells->counts[shard], memory_order_acquire);
 }
 
+/* Return the group that a shard's group of this number, which is not 0, was divided from. */
+static inline uint32_t cells_divided(uint32_t number)
+{
+    return number ^ 1u << (31 ^ (unsigned)__builtin_clz(number)); /* without the highest bit */
+}
+
 /* Return the number of a key's first group, or of the second one, in a shard with `count`. */
 static inline uint32_t cells_number(uint64_t hash, bool is_second, uint32_t count)
 {
-    const uint32_t half = is_second ? (uint32_t)hash * UINT32_C(0x9e3779b9) : (uint32_t)hash;
-    return (uint32_t)(((uint64_t)half * count) >> 32);
+    const uint64_t low = (uint32_t)hash;
+    const uint32_t half = is_second ? (uint32_t)(low * UINT64_C(0x9e3779b97f4a7c15) >> 32) : (uint32_t)low;
+    const uint32_t top = 1u << (31 ^ (unsigned)__builtin_clz(count)), number = half & (2 * top - 1);
+    return number < count ? number : number - top;
 }
 
 /* Return a group of a key. It is valid until its shard's number of groups changes. */
@@ -201,9 +222,9 @@ static inline bool cells_are_narrow(const struct cells *cells, size_t shard, uin
     return keys > CELLS_FULL(count) && count < cells->most_groups;
 }
 
-/* Give a shard a quarter more groups, or more than that if records would find no cells, if the budget and the memory
- * have room for them. All records move. */
-void cells_widen(struct cells *cells, size_t shard);
+/* Give a shard one more group, or a few if it is large, if it may have more and the budget has room for them. Some
+ * records move there. False: it stays as it is. */
+bool cells_widen(struct cells *cells, size_t shard);
 
 /* True if a shard with `keys` keys should give groups back. */
 static inline bool cells_are_loose(const struct cells *cells, size_t shard, uint64_t keys)
@@ -212,7 +233,8 @@ static inline bool cells_are_loose(const struct cells *cells, size_t shard, uint
     return count > CELLS_KEPT && CELLS_ROOMY(keys) < count * UINT64_C(5) / 8;
 }
 
-/* Take groups away from such a shard, if there is memory to do it. All records move; then it waits for all readers. */
+/* Take groups away from such a shard as long as their records find cells in others. Waits for all readers before memory
+ * goes back to the system. */
 void cells_narrow(struct cells *cells, size_t shard, uint64_t keys, struct readers *readers);
 
 #endif

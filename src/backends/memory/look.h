@@ -122,12 +122,15 @@ static inline void look_hint(const struct table *table, struct weir_backend_hint
     __atomic_store_n(&hint->opaque[0], value, __ATOMIC_RELEASE);
 }
 
-/* Return a group of a key. Its second line is fetched together with the first: which of them is needed is known only
- * when the tags are. */
+/* Return a group of a key. Its second line is fetched together with the first, and the second group with the first
+ * group: which of them is needed is known only when the tags are. */
 static inline struct cell_group *look_group(const struct table *table, uint64_t hash, bool is_second)
 {
-    struct cell_group *group = cells_group(&table->cells, (size_t)(hash >> table->shard_shift), hash, is_second);
+    const size_t shard = (size_t)(hash >> table->shard_shift);
+    struct cell_group *group = cells_group(&table->cells, shard, hash, is_second);
     __builtin_prefetch(&group->words[CELLS_SECOND_LINE]);
+    if (!is_second)
+        __builtin_prefetch(cells_group(&table->cells, shard, hash, true));
     return group;
 }
 

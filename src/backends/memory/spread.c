@@ -1,190 +1,150 @@
 /* spread.c - gives shards more groups of cells, or fewer.
  *
- * All records of the shard are lifted out of their cells and put into those of their new groups. Meanwhile looks find
- * nothing, and wait for the mutex. */
+ * A look that runs meanwhile may find a key in neither of its groups, and then waits for the mutex. */
 #include "backends/memory/cell.h"
 
 #include "backends/shared/huge.h"
 #include "core/ground/arith.h"
 
-#include <stdlib.h>
 
-#define WIDEN_TRIES 8
-
-/* An entry whose cell is given up, and its record if that was in the cell. */
-struct lifted {
-    uint64_t hash;  /* the tag and the lower half */
-    uint32_t place; /* of the entry */
-    uint32_t from;  /* the cell's number in its shard */
-    struct record *record;
-    int64_t words[1 + CELL_WORDS]; /* the record */
-};
-
-struct lifting {
-    struct cells *cells;
-    size_t shard, n;
-    uint32_t old; /* number of groups */
-    struct lifted *all;
-    bool *marked; /* by group */
-};
-
-static struct cell lifting_cell(const struct lifting *lifting, uint32_t number)
+static struct cell cell_in(const struct cells *cells, size_t shard, uint32_t number, unsigned slot)
 {
-    return cell_at(lifting->cells, cells_index(lifting->cells, lifting->shard, number / CELLS_SLOTS),
-                   number % CELLS_SLOTS);
+    return cell_at(cells, cells_index(cells, shard, number), slot);
 }
 
-/* Empty a cell, whose entry keeps its record in `lifted`. */
-static void cell_lift(const struct cells *cells, struct cell cell, struct lifted *lifted)
+static void cells_count(struct cells *cells, size_t shard, uint32_t count)
 {
-    struct entry *entry = cell_entry(cells, cell);
-    lifted->hash = cell_tag(cell) << 32 | entry->hh.hashv;
-    lifted->place = cell_place(cell);
-    lifted->record = NULL;
-    if (!entry_has_own(entry)) {
-        if ((entry->hh.keylen & ENTRY_HELD) == 0)
-            record_hold(entry->record);
-        lifted->record = (struct record *)(void *)lifted->words;
-        record_copy(lifted->record, entry->record, record_held_word(entry->record));
-        entry->record = lifted->record;
-    }
-    cell_empty(cell);
+    atomic_store_explicit(&cells->counts[shard], count, memory_order_release);
 }
 
-/* Give a lifted entry this free cell. */
-static void cell_put(const struct cells *cells, struct cell cell, const struct lifted *lifted)
-{
-    struct entry *entry = slab_entry(cells->slab, lifted->place);
-    if (lifted->record) {
-        cell_write(cell, lifted->record);
-        entry->record = cell_record(cell);
-    } else {
-        cell_write_place(cell, lifted->place);
-    }
-    cell_own(cell, cells_tag(lifted->hash), lifted->place);
-    if (lifted->record && (entry->hh.keylen & ENTRY_HELD) == 0)
-        cell_let_go(cell);
-}
+/* ---- More ---- */
 
-/* Lift all entries. */
-static void lifting_lift(struct lifting *lifting)
+/* Move the records that belong to the last group, of which there is one more now, from the group that is divided. Each
+ * has the new group in place of that one, so they find room there. */
+static void group_divide(const struct cells *cells, size_t shard, uint32_t last)
 {
-    struct cells *cells = lifting->cells;
-    const uint32_t all = lifting->old * CELLS_SLOTS;
-    for (uint32_t i = 0; i < all; i++)
-        if (cell_place(lifting_cell(lifting, i)) != 0)
-            __builtin_prefetch(cell_entry(cells, lifting_cell(lifting, i)));
-    for (uint32_t i = 0; i < all; i++)
-        if (cell_place(lifting_cell(lifting, i)) != 0) {
-            lifting->all[lifting->n].from = i;
-            cell_lift(cells, lifting_cell(lifting, i), &lifting->all[lifting->n++]);
-        }
-    for (uint32_t i = 0; i < lifting->old; i++) {
-        struct cell_group *group = lifting_cell(lifting, i * CELLS_SLOTS).group;
-        lifting->marked[i] = cells_are_marked(group);
-        atomic_store_explicit(&group->head, 0, memory_order_release);
+    const uint32_t from = cells_divided(last);
+    for (unsigned slot = 0; slot < CELLS_SLOTS; slot++) {
+        const struct cell cell = cell_in(cells, shard, from, slot);
+        if (cell_place(cell) == 0)
+            continue;
+        const uint64_t hash = cell_entry(cells, cell)->hh.hashv;
+        if (cells_number(hash, false, last + 1) != from && cells_number(hash, true, last + 1) != from)
+            cell_move(cells, cell, cell_in(cells, shard, last, slot));
     }
 }
 
-/* Mark the groups of the keys without cells. Those whose first group was i have groups from i * count / old to
- * (i + 1) * count / old as their first one with `count` groups. */
-static void lifting_mark(const struct lifting *lifting, uint32_t count)
+static void group_fetch(const struct cells *cells, size_t shard, uint32_t number)
 {
-    const uint32_t old = lifting->old;
-    for (uint32_t i = 0; i < old; i++) {
-        const uint32_t end = (uint32_t)(((uint64_t)(i + 1) * count + old - 1) / old);
-        for (uint32_t to = (uint32_t)((uint64_t)i * count / old); lifting->marked[i] && to < end; to++)
-            group_mark(lifting_cell(lifting, to * CELLS_SLOTS).group);
+    const struct cell cell = cell_in(cells, shard, number, 0);
+    __builtin_prefetch(cell.group, 1);
+    __builtin_prefetch(&cell.group->words[CELLS_SECOND_LINE], 1);
+    __builtin_prefetch(cell.owners, 1);
+}
+
+/* Fetch what is needed to add some groups, so that the cache misses of all of them overlap. */
+static void groups_fetch(const struct cells *cells, size_t shard, uint32_t from, uint32_t end)
+{
+    for (uint32_t number = from; number < end; number++) {
+        group_fetch(cells, shard, number);
+        group_fetch(cells, shard, cells_divided(number));
+    }
+    for (uint32_t number = from; number < end; number++)
+        group_fetch_entries(cells, shard, cells_divided(number));
+}
+
+bool cells_widen(struct cells *cells, size_t shard)
+{
+    const uint32_t old = cells_groups(cells, shard);
+    const uint32_t more = (uint32_t)min_of(1 + old / CELLS_WIDEN_SHARE,
+                                           min_of(CELLS_WIDEN_MOST, cells->most_groups - old));
+    groups_fetch(cells, shard, old, old + more);
+    for (uint32_t last = old; last < old + more; last++) {
+        if (!budget_take(cells->budget, GROUP_BYTES))
+            return last > old;
+        cells_use(cells, shard, last, last + 1, 1);
+        if (cells_are_marked(cell_in(cells, shard, cells_divided(last), 0).group))
+            group_mark(cell_in(cells, shard, last, 0).group);
+        cells_count(cells, shard, last + 1);
+        group_divide(cells, shard, last);
+    }
+    return more > 0;
+}
+
+/* ---- Fewer ---- */
+
+static unsigned group_used(const struct cells *cells, size_t shard, uint32_t number)
+{
+    unsigned used = 0;
+    for (unsigned slot = 0; slot < CELLS_SLOTS; slot++)
+        used += cell_place(cell_in(cells, shard, number, slot)) != 0;
+    return used;
+}
+
+/* Return the first free cell of a group that has one. */
+static struct cell group_free_cell(const struct cells *cells, size_t shard, uint32_t number)
+{
+    unsigned slot = 0;
+    while (cell_place(cell_in(cells, shard, number, slot)) != 0)
+        slot++;
+    return cell_in(cells, shard, number, slot);
+}
+
+/* Move records of a group to their other groups, as far as these have free cells, until no more than `most` are in this
+ * one and in `spared` together. None moves to that. */
+static void group_thin(const struct cells *cells, size_t shard, uint32_t number, uint32_t spared, unsigned most)
+{
+    const uint32_t count = cells_groups(cells, shard);
+    for (unsigned slot = 0; slot < CELLS_SLOTS; slot++) {
+        const struct cell cell = cell_in(cells, shard, number, slot);
+        if (cell_place(cell) == 0)
+            continue;
+        const uint32_t other = cell_other_group(cell_entry(cells, cell), number, count);
+        if (other == number || other == spared || group_used(cells, shard, other) == CELLS_SLOTS)
+            continue;
+        if (group_used(cells, shard, number) + group_used(cells, shard, spared) <= most)
+            return;
+        cell_move(cells, cell, group_free_cell(cells, shard, other));
     }
 }
 
-/* Put lifted entries into cells by their hashes. False: all records before *n have found one, and the next has not. */
-static bool lifting_put(const struct lifting *lifting, size_t *n)
+/* Give up the last group. False: its records and those of the group that it was divided from do not find cells. */
+static bool group_merge(struct cells *cells, size_t shard)
 {
-    struct cells *cells = lifting->cells;
-    for (*n = 0; *n < lifting->n; ++*n) {
-        const struct lifted *lifted = &lifting->all[*n];
-        struct record *record = cells_room(cells, lifting->shard, lifted->hash, CELLS_MOVES, true);
-        if (!record && lifted->record)
-            return false;
-        if (record)
-            cell_put(cells, cell_of(cells, record), lifted);
-        else
-            group_mark(cells_group(cells, lifting->shard, lifted->hash, false));
-    }
+    const uint32_t last = cells_groups(cells, shard) - 1, to = cells_divided(last);
+    group_thin(cells, shard, last, to, CELLS_SLOTS);
+    group_thin(cells, shard, to, last, CELLS_SLOTS);
+    if (group_used(cells, shard, last) + group_used(cells, shard, to) > CELLS_SLOTS)
+        return false;
+    for (unsigned slot = 0; slot < CELLS_SLOTS; slot++)
+        if (cell_place(cell_in(cells, shard, last, slot)) != 0)
+            cell_move(cells, cell_in(cells, shard, last, slot), group_free_cell(cells, shard, to));
+    struct cell_group *group = cell_in(cells, shard, last, 0).group;
+    if (cells_are_marked(group))
+        group_mark(cell_in(cells, shard, to, 0).group);
+    atomic_store_explicit(&group->head, 0, memory_order_release);
+    cells_count(cells, shard, last);
     return true;
 }
 
-/* Put all entries back where they were; the first `n` have other cells, in `count` groups. */
-static void lifting_undo(struct lifting *lifting, size_t n, uint32_t count)
+/* Give the chunks between two numbers of groups back to the system. */
+static void cells_drop(const struct cells *cells, size_t shard, uint32_t from, uint32_t end, struct readers *readers)
 {
-    struct cells *cells = lifting->cells;
-    for (size_t i = 0; i < n; i++) {
-        struct lifted *lifted = &lifting->all[i];
-        struct entry *entry = slab_entry(cells->slab, lifted->place);
-        if (lifted->record)
-            cell_lift(cells, cell_of(cells, entry->record), lifted);
-        else
-            cells_move(cells, lifting->shard, lifted->hash, lifted->place, 0);
-    }
-    for (uint32_t i = 0; i < count; i++)
-        atomic_store_explicit(&lifting_cell(lifting, i * CELLS_SLOTS).group->head, 0, memory_order_release);
-    atomic_store_explicit(&cells->counts[lifting->shard], lifting->old, memory_order_release);
-    lifting_mark(lifting, lifting->old);
-    for (size_t i = 0; i < lifting->n; i++)
-        cell_put(cells, lifting_cell(lifting, lifting->all[i].from), &lifting->all[i]);
-}
-
-/* Give a shard `count` groups. False: nothing has changed, because there is no memory, or because a record would find
- * no cell. */
-static bool cells_spread(struct cells *cells, size_t shard, uint32_t count)
-{
-    struct lifting lifting = { .cells = cells, .shard = shard, .old = cells_groups(cells, shard) };
-    lifting.all = malloc((size_t)lifting.old * (CELLS_SLOTS * sizeof *lifting.all + sizeof *lifting.marked));
-    if (!lifting.all)
-        return false;
-    lifting.marked = (bool *)&lifting.all[lifting.old * CELLS_SLOTS];
-    lifting_lift(&lifting);
-    atomic_store_explicit(&cells->counts[shard], count, memory_order_release);
-    lifting_mark(&lifting, count);
-    size_t placed = 0;
-    const bool is_done = lifting_put(&lifting, &placed);
-    if (!is_done)
-        lifting_undo(&lifting, placed, count);
-    free(lifting.all);
-    return is_done;
-}
-
-/* Records of few groups may find no cells in a quarter more, but do so in more than that. */
-void cells_widen(struct cells *cells, size_t shard)
-{
-    const uint32_t old = cells_groups(cells, shard);
-    uint32_t count = old;
-    for (int tries = 0; tries < WIDEN_TRIES && count < cells->most_groups; tries++) {
-        count = (uint32_t)min_of((int64_t)count + count / 4 + 1, cells->most_groups);
-        const int64_t bytes = (int64_t)(count - old) * GROUP_BYTES;
-        if (!budget_take(cells->budget, bytes))
-            return;
-        if (cells_spread(cells, shard, count)) {
-            cells_use(cells, shard, old, count, 1);
-            return;
-        }
-        budget_give(cells->budget, bytes);
-    }
+    from = (from + CELLS_CHUNK) / CELLS_CHUNK * CELLS_CHUNK - 1; /* the first of a chunk */
+    if (from >= end)
+        return;
+    readers_wait(readers); /* a word that begins to count anew must not be mistaken for one that was read before */
+    for (; from < end; from += CELLS_CHUNK)
+        huge_drop(&cells->groups[cells_index(cells, shard, from)], CELLS_CHUNK * sizeof *cells->groups);
 }
 
 void cells_narrow(struct cells *cells, size_t shard, uint64_t keys, struct readers *readers)
 {
-    const uint32_t old = cells_groups(cells, shard), count = (uint32_t)CELLS_ROOMY(keys);
-    if (!cells_spread(cells, shard, count))
-        return;
-    readers_wait(readers); /* a word that begins to count anew must not be mistaken for one that was read before */
+    const uint32_t old = cells_groups(cells, shard);
+    while (cells_groups(cells, shard) > CELLS_ROOMY(keys) && group_merge(cells, shard))
+        ;
+    const uint32_t count = cells_groups(cells, shard);
     cells_use(cells, shard, count, old, -1);
-    for (uint32_t from = count, end; from < old; from = end) {
-        end = (uint32_t)min_of(old, (INT64_C(2) << (63 ^ __builtin_clzll((uint64_t)from + 1))) - 1); /* of its level */
-        const size_t index = cells_index(cells, shard, from);
-        huge_drop(&cells->groups[index], (end - from) * sizeof *cells->groups);
-        huge_drop(&cells->owners[index], (end - from) * sizeof *cells->owners);
-    }
+    cells_drop(cells, shard, count, old, readers);
     budget_give(cells->budget, (int64_t)(old - count) * GROUP_BYTES);
 }

@@ -239,6 +239,8 @@ uint64_t table_evictions(struct table *table)
 
 /* ---- One key ---- */
 
+#define SHARD_WIDEN_MOST 8
+
 enum table_error shard_rule(struct table *table, struct shard *shard, const struct weir_backend_request *request,
                             const struct weir_plan *plan, uint64_t version, const struct weir_plan *former,
                             size_t spare_words, struct rule **out)
@@ -370,6 +372,22 @@ enum table_error entry_make(struct table *table, struct shard *shard, struct rul
     return TABLE_OK;
 }
 
+/* Give a shard groups while it has too few for its keys or for a new one with this hash. It may be more than one only
+ * if that finds no cell, or if there was no memory before. Cells never take the bytes that the key's entry needs: one of
+ * `bytes`, or a page of the slab. */
+static void shard_widen(struct table *table, const struct shard *shard, uint64_t hash, size_t bytes)
+    REQUIRES(shard->mutex)
+{
+    const int64_t spare = max_of((int64_t)bytes, (int64_t)table->slab.page_bytes);
+    for (int i = 0; i < SHARD_WIDEN_MOST; i++) {
+        const bool is_narrow = cells_are_narrow(&table->cells, shard->number, shard->first->hh.tbl->num_items);
+        if (!is_narrow && cells_room(&table->cells, shard->number, hash, CELLS_MOVES, false))
+            return;
+        if (!budget_has(&table->budget, CELLS_WIDEN_BYTES + spare) || !cells_widen(&table->cells, shard->number))
+            return;
+    }
+}
+
 enum table_error shard_add(struct table *table, struct shard *shard, const struct weir_backend_request *request,
                            const struct weir_plan *plan, uint64_t version, struct entry **out)
 {
@@ -384,8 +402,8 @@ enum table_error shard_add(struct table *table, struct shard *shard, const struc
     struct rule *rule;
     enum table_error error = shard_rule(table, shard, request, plan, version, NULL, 0, &rule);
     /* Here and not in entry_make(), which must not move the states that its caller copies. */
-    if (!error && counted && cells_are_narrow(&table->cells, shard->number, shard->first->hh.tbl->num_items))
-        cells_widen(&table->cells, shard->number);
+    if (!error && counted)
+        shard_widen(table, shard, request->hash, entry_bytes(rule->words, request->key.len));
     if (!error)
         error = entry_make(table, shard, rule, request, out);
     if (error) {
