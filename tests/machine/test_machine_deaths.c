@@ -217,12 +217,12 @@ struct copies {
 
 enum { COPIES_MOST = 2000 };
 
-/* Add a copy if the stripe has changed, as far as the few keys reach. */
+/* Add a copy if the stripe has changed. */
 static void copies_add(struct copies *copies, const struct machine *machine)
 {
     const unsigned char *memory = machine->file.map;
     const size_t from = (size_t)(machine->stripes - memory);
-    const size_t len = (machine->shape.cell_word + 100 * MACHINE_CELL_WORDS) * sizeof(uint64_t);
+    const size_t len = machine->shape.words * sizeof(uint64_t);
     const unsigned char *last = copies->bytes + (size_t)(copies->n - 1) * copies->size;
     if (copies->n > 0 && memcmp(last + from, memory + from, len) == 0)
         return;
@@ -301,7 +301,7 @@ static void lives_prepare(weir_limit *limit)
     charge_key(limit, "c", 7);
 }
 
-/* What the file held when it was looked at last, as far as the few keys reach. */
+/* What the file held when it was looked at last. */
 struct watch {
     const struct machine *machine;
     unsigned char *stripe, *rules;
@@ -312,7 +312,7 @@ struct watch {
 static struct watch watch_begin(const struct machine *machine)
 {
     struct watch watch = { .machine = machine,
-                           .stripe_len = (machine->shape.cell_word + 100 * MACHINE_CELL_WORDS) * sizeof(uint64_t),
+                           .stripe_len = machine->shape.words * sizeof(uint64_t),
                            .rules_len = machine->file.facts.rules * sizeof(struct machine_rule) };
     watch.stripe = malloc(watch.stripe_len);
     watch.rules = malloc(watch.rules_len);

@@ -1,6 +1,6 @@
 /* test_machine_file.c - the shared file itself: who may use it, what is refused, what survives, and what happens when
  * it is full, damaged, or used by several processes and threads. */
-#include "backends/machine/pair.h"
+#include "backends/machine/cells.h"
 #include "shared_file.h"
 #include "support.h"
 
@@ -192,9 +192,12 @@ TEST(a_file_of_another_layout_size_owner_or_mode_is_refused_with_a_sentence, 20)
     file_write(offsetof(struct machine_facts, max_keys), &keys, sizeof keys);
     assert_is_refused(SHARED(.instances = 1), WEIR_ESTATE, "damaged");
     file_write(0, &facts, sizeof facts);
-    ck_assert_int_eq(truncate(path, (off_t)facts.size - 4096), 0);
+    char last[4096];
+    const off_t last_at = (off_t)(facts.size - sizeof last);
+    file_read(last_at, last, sizeof last);
+    ck_assert_int_eq(truncate(path, last_at), 0);
     assert_is_refused(SHARED(.instances = 1), WEIR_ESTATE, "truncated");
-    ck_assert_int_eq(truncate(path, (off_t)facts.size), 0);
+    file_write(last_at, last, sizeof last);
     ck_assert_int_eq(chmod(path, 0640), 0);
     assert_is_refused(SHARED(.instances = 1), WEIR_EIO, "chmod 600");
     ck_assert_int_eq(chmod(path, 0600), 0);
@@ -334,6 +337,19 @@ TEST(longest_key_with_largest_state_finds_room_in_smallest_file, 60)
 
 /* ---- Damage ---- */
 
+/* Return where the cell of a file's only key is. */
+static off_t key_find(void)
+{
+    const struct machine_facts facts = file_facts();
+    for (uint64_t i = 0; i < facts.cells; i++) {
+        const off_t at = (off_t)(machine_stripes_at(&facts) + machine_cells_at(&facts) + i * 64);
+        if (cell_kind(file_word(at + 8)) == CELL_KEY)
+            return at;
+    }
+    must(false, "there is a key");
+    return 0;
+}
+
 TEST(a_damaged_state_counts_as_used_up_and_damaged_keys_begin_anew, 60)
 {
     folder_make();
@@ -341,8 +357,7 @@ TEST(a_damaged_state_counts_as_used_up_and_damaged_keys_begin_anew, 60)
     scene.log_allowed = true;
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
     ck_assert(taken(limit, "a", 3).allowed);
-    const struct machine_facts facts = file_facts();
-    const off_t cell = (off_t)(machine_stripes_at(&facts) + machine_cells_at(&facts)); /* the first one ever used */
+    const off_t cell = key_find();
     const uint64_t wrong[] = { UINT64_MAX };
     file_write(cell + MACHINE_CELL_HEAD * 8, wrong, sizeof wrong);
     ck_assert(!taken(limit, "a", 1).allowed);
@@ -360,12 +375,11 @@ TEST(a_damaged_state_counts_as_used_up_and_damaged_keys_begin_anew, 60)
     folder_remove();
 }
 
-/* Give the only stripe of a file to a process that does not live, with a journal of one word, and hold the key of the
- * first cell. */
-static void stripe_leave_behind(const struct machine_facts *facts, uint64_t at, uint64_t value, uint64_t len)
+/* Give the only stripe of a file to a process that does not live, with a journal of one word, and hold the key of a
+ * cell. */
+static void stripe_leave_behind(off_t stripe, off_t cell, uint64_t at, uint64_t value, uint64_t len)
 {
-    const off_t stripe = (off_t)machine_stripes_at(facts);
-    const off_t time = stripe + (off_t)machine_cells_at(facts) + (MACHINE_CELL_HEAD + 1) * (off_t)sizeof(uint64_t);
+    const off_t time = cell + (MACHINE_CELL_HEAD + 1) * (off_t)sizeof(uint64_t);
     const uint64_t words[] = { 7 << 16 | 9, len }, write[] = { at, value };
     const uint64_t held = file_word(time) | PAIR_HELD;
     file_write(time, &held, sizeof held);
@@ -380,18 +394,19 @@ TEST(a_stripe_of_a_dead_process_is_taken_over_with_what_that_had_decided, 60)
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
     ck_assert(taken(limit, "a", 3).allowed);
     const struct machine_facts facts = file_facts();
-    const uint64_t used_at = machine_cells_at(&facts) / sizeof(uint64_t) + MACHINE_CELL_HEAD;
-    stripe_leave_behind(&facts, used_at, 5, 1);
+    const off_t stripe = (off_t)machine_stripes_at(&facts), cell = key_find();
+    const uint64_t used_at = (uint64_t)(cell - stripe) / sizeof(uint64_t) + MACHINE_CELL_HEAD;
+    stripe_leave_behind(stripe, cell, used_at, 5, 1);
     ck_assert_int_eq(taken(limit, "a", 1).remaining, 4);
-    stripe_leave_behind(&facts, used_at, 1, 0); /* it had decided nothing */
+    stripe_leave_behind(stripe, cell, used_at, 1, 0); /* it had decided nothing */
     ck_assert_int_eq(taken(limit, "a", 1).remaining, 3);
     scene.log_allowed = true;
-    stripe_leave_behind(&facts, UINT64_MAX, 1, 1); /* damaged: nothing is written */
+    stripe_leave_behind(stripe, cell, UINT64_MAX, 1, 1); /* damaged: nothing is written */
     ck_assert_int_eq(taken(limit, "a", 1).remaining, 2);
     stats_of(scene.limiter);
     scene_heard(&scene);
     ck_assert_msg(strstr(scene.last_line, "damaged") != NULL, "%s", scene.last_line);
-    stripe_leave_behind(&facts, used_at, 6, 1);
+    stripe_leave_behind(stripe, cell, used_at, 6, 1);
     ck_assert_int_eq(taken(limit, "b", 1).remaining, 9); /* a key that is added takes the stripe over, too */
     ck_assert_int_eq(left(limit, "a"), 4);
     folder_remove();
@@ -403,9 +418,7 @@ TEST(a_held_key_is_held_until_the_next_decision_for_it, 60)
     OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .shared = path, .max_keys = 1, .timeout_us = WEIR_HOUR));
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
     ck_assert(taken(limit, "a", 3).allowed);
-    const struct machine_facts facts = file_facts();
-    const off_t time = (off_t)(machine_stripes_at(&facts) + machine_cells_at(&facts)) +
-                       (MACHINE_CELL_HEAD + 1) * (off_t)sizeof(uint64_t);
+    const off_t time = key_find() + (MACHINE_CELL_HEAD + 1) * (off_t)sizeof(uint64_t);
     ck_assert_uint_eq(file_word(time) & PAIR_HELD, 0);
     const uint64_t held = file_word(time) | PAIR_HELD;
     file_write(time, &held, sizeof held);

@@ -108,36 +108,81 @@ bool walk_has_key(struct walk *walk, struct weir_key key)
 
 /* ---- Changes ---- */
 
-uint32_t cells_take(struct change *change, const struct machine_shape *shape, uint32_t n)
+/* Have the list of free cells begin with `first`, and count `n` cells less. */
+static void list_begin(struct change *change, uint32_t first, uint32_t n)
+{
+    const uint64_t counts = change_get(change, COUNTS_WORD);
+    change_put(change, ROOM_WORD, word_of_halves(first, 0));
+    change_put(change, COUNTS_WORD, word_of_halves(word_low(counts), word_high(counts) - n));
+}
+
+/* Take one cell out of the list. False: damaged. */
+static bool list_drop(struct change *change, const struct machine_shape *shape, uint32_t cell)
+{
+    const uint64_t word = change_get(change, cell_at(shape, cell));
+    const uint32_t before = word_low(word), after = word_high(word), head = word_low(change_get(change, ROOM_WORD));
+    if (after != 0) {
+        const uint64_t next = cell_exists(shape, after) ? change_get(change, cell_at(shape, after)) : 0;
+        if (word_low(next) != cell)
+            return false;
+        change_put(change, cell_at(shape, after), word_of_halves(before, word_high(next)));
+    }
+    if (cell != head) {
+        const uint64_t last = cell_exists(shape, before) ? change_get(change, cell_at(shape, before)) : 0;
+        if (word_high(last) != cell)
+            return false;
+        change_put(change, cell_at(shape, before), word_of_halves(word_low(last), after));
+    }
+    list_begin(change, cell == head ? after : head, 1);
+    return true;
+}
+
+static bool cell_is_free(const struct machine_stripe *stripe, const struct machine_shape *shape, uint32_t cell)
+{
+    return cell_exists(shape, cell) && stripe_load(stripe, cell_at(shape, cell) + 1) == CELL_FREE;
+}
+
+/* Make a taken cell one that no late swap changes. */
+static void cell_hold(struct machine_stripe *stripe, const struct machine_shape *shape, uint32_t cell)
+{
+    const uint64_t at = pair_at(shape, cell) + 1;
+    stripe_store(stripe, at, pair_next(stripe_load(stripe, at)));
+}
+
+/* Take a cell for a key that needs no other one. */
+static uint32_t cells_take_one(struct change *change, const struct machine_shape *shape, uint32_t bucket)
+{
+    uint32_t cell = word_low(change_get(change, ROOM_WORD));
+    if (cell_is_free(change->stripe, shape, bucket_home(bucket)))
+        cell = bucket_home(bucket);
+    else if (cell_is_free(change->stripe, shape, bucket_second_home(bucket)))
+        cell = bucket_second_home(bucket);
+    if (!cell_exists(shape, cell) || !list_drop(change, shape, cell))
+        return 0;
+    change_put(change, cell_at(shape, cell), word_of_halves(0, 0));
+    cell_hold(change->stripe, shape, cell);
+    return cell;
+}
+
+/* A run of the list is linked as the cells of a key are. */
+uint32_t cells_take(struct change *change, const struct machine_shape *shape, uint32_t bucket, uint32_t n)
 {
     struct machine_stripe *stripe = change->stripe;
-    const uint64_t room = change_get(change, ROOM_WORD), counts = change_get(change, COUNTS_WORD);
-    uint32_t listed = word_high(counts), bump = word_high(room), free = word_low(room);
-    uint32_t first = 0, last = 0;
+    const uint32_t first = word_low(stripe_load(stripe, ROOM_WORD));
+    uint32_t cell = first;
+    if (n > word_high(stripe_load(stripe, COUNTS_WORD)))
+        return 0;
+    if (n == 1)
+        return cells_take_one(change, shape, bucket);
     for (uint32_t i = 0; i < n; i++) {
-        const bool is_listed = listed > 0;
-        const uint32_t cell = is_listed ? free : bump + 1;
         if (!cell_exists(shape, cell))
             return 0;
-        const uint64_t at = cell_at(shape, cell);
-        if (is_listed) {
-            free = word_high(stripe_load(stripe, at));
-            listed--;
-        } else {
-            bump++;
-            stripe_store(stripe, at, word_of_halves(0, 0));
-            if (last != 0) /* the list ends by its count, so what its last cell leads to does not matter */
-                stripe_store(stripe, cell_at(shape, last), word_of_halves(0, cell));
-        }
-        if (i == 0)
-            first = cell;
-        else
-            stripe_store(stripe, at + 1, cell_of_more(first));
-        stripe_store(stripe, pair_at(shape, cell) + 1, pair_next(stripe_load(stripe, pair_at(shape, cell) + 1)));
-        last = cell;
+        if (i > 0)
+            stripe_store(stripe, cell_at(shape, cell) + 1, cell_of_more(first));
+        cell_hold(stripe, shape, cell);
+        cell = word_high(stripe_load(stripe, cell_at(shape, cell)));
     }
-    change_put(change, ROOM_WORD, word_of_halves(free, bump));
-    change_put(change, COUNTS_WORD, word_of_halves(word_low(counts), listed));
+    list_begin(change, cell, n);
     return first;
 }
 
@@ -169,19 +214,26 @@ bool key_unlink(struct change *change, const struct machine_shape *shape, uint32
     for (uint32_t i = 1; i < n; i++)
         if (!walk_on(&walk))
             return false;
-    const uint64_t room = change_get(change, ROOM_WORD), counts = change_get(change, COUNTS_WORD);
+    const uint64_t counts = change_get(change, COUNTS_WORD);
     const uint64_t at = cell_at(shape, first), word = change_get(change, at);
+    const uint32_t head = word_low(change_get(change, ROOM_WORD));
     if (before == 0) {
         bucket_change(change, shape, bucket, word_low(word));
     } else {
         const uint64_t before_at = cell_at(shape, before);
         change_put(change, before_at, word_of_halves(word_low(word), word_high(change_get(change, before_at))));
     }
-    change_put(change, at, word_of_halves(0, n == 1 ? word_low(room) : word_high(word)));
+    change_put(change, at, word_of_halves(0, n == 1 ? head : word_high(word)));
     change_put(change, at + 1, CELL_FREE);
-    if (n > 1)
-        change_put(change, cell_at(shape, walk.cell), word_of_halves(0, word_low(room)));
-    change_put(change, ROOM_WORD, word_of_halves(first, word_high(room)));
+    if (n > 1) {
+        const uint64_t last_at = cell_at(shape, walk.cell);
+        change_put(change, last_at, word_of_halves(word_low(change_get(change, last_at)), head));
+    }
+    if (cell_exists(shape, head)) {
+        const uint64_t head_at = cell_at(shape, head);
+        change_put(change, head_at, word_of_halves(walk.cell, word_high(change_get(change, head_at))));
+    }
+    change_put(change, ROOM_WORD, word_of_halves(first, 0));
     change_put(change, COUNTS_WORD, word_of_halves(word_low(counts) - 1, word_high(counts) + n));
     return true;
 }

@@ -107,6 +107,17 @@ static inline uint32_t bucket_first(const struct machine_stripe *stripe, const s
     return bucket % 2 ? word_high(word) : word_low(word);
 }
 
+/* Return the cell in which a bucket's key is looked for first, and the one next to it. */
+static inline uint32_t bucket_home(uint32_t bucket)
+{
+    return bucket + 1;
+}
+
+static inline uint32_t bucket_second_home(uint32_t bucket)
+{
+    return (bucket ^ 1) + 1;
+}
+
 /* Return how many cells hold `words` of states and a key. */
 static inline uint32_t cells_for(size_t words, size_t key_len)
 {
@@ -117,11 +128,9 @@ static inline uint32_t cells_for(size_t words, size_t key_len)
 }
 
 /* Return how many cells are free. */
-static inline uint32_t cells_free(const struct machine_stripe *stripe, const struct machine_shape *shape)
+static inline uint32_t cells_free(const struct machine_stripe *stripe)
 {
-    const uint32_t bump = word_high(stripe_load(stripe, ROOM_WORD));
-    const uint32_t listed = word_high(stripe_load(stripe, COUNTS_WORD));
-    return listed + (bump < shape->cells ? shape->cells - bump : 0);
+    return word_high(stripe_load(stripe, COUNTS_WORD));
 }
 
 /* ---- A key's words: the pair and the rest of its state, a former state, then the key ---- */
@@ -198,9 +207,9 @@ static inline bool cell_has_key(const struct machine_stripe *stripe, uint64_t at
 
 /* ---- Changes ---- */
 
-/* Take `n` cells out of those that are free, which are enough. Return the first of them; each of the others names it.
- * 0: damaged. */
-uint32_t cells_take(struct change *change, const struct machine_shape *shape, uint32_t n);
+/* Take `n` cells out of those that are free, which are enough; a single one where it is found best. Return the first of
+ * them; each of the others names it. 0: damaged. The change has no other part yet. */
+uint32_t cells_take(struct change *change, const struct machine_shape *shape, uint32_t bucket, uint32_t n);
 
 /* Make a key of taken cells, whose content is written, the first one of its bucket. */
 void key_link(struct change *change, const struct machine_shape *shape, uint32_t first, uint64_t what, uint32_t bucket);

@@ -111,8 +111,9 @@ void machine_tell(struct machine *machine)
 {
     const uint64_t damages = machine_damages(machine);
     uint64_t told = atomic_load_explicit(&machine->told, memory_order_relaxed);
-    if (damages != told && atomic_compare_exchange_strong_explicit(&machine->told, &told, damages, memory_order_relaxed,
-                                                                   memory_order_relaxed))
+    if (damages != told && !guard_is_lost(machine->file.guard) &&
+        atomic_compare_exchange_strong_explicit(&machine->told, &told, damages, memory_order_relaxed,
+                                                memory_order_relaxed))
         log_line(&machine->log, WEIR_LOG_WARNING,
                  "shared: the file was found damaged, %" PRIu64 " times so far: states that cannot be right count as"
                  " used up, and keys that cannot be read begin anew; find out which program writes to it",

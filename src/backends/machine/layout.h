@@ -7,10 +7,11 @@
  * A file never changes its size. It holds offsets and numbers, no pointers, so each process may map it elsewhere.
  *
  * A cell is 64 bytes. A key has one cell or a chain of them, which hold its state, perhaps a former state, and the key
- * itself. Cells that are not in use form a list, linked as the cells of a key are; those from `bump` on have never been
- * used and need no link.
+ * itself. Free cells form a list. Bucket b's home is cell b + 1: a key of one cell lies there if it can, or in the cell
+ * next to it, in the same 128 bytes. So a decision mostly finds it without its bucket.
  *
- *     word 0      the next key of the bucket, and the next cell of the key or of the list of free cells
+ *     word 0      the next cell of the key or of the list, in the upper half; and in the lower half, of a first cell the
+ *                 next key of the bucket, of any other one the cell before it in the key or in the list
  *     word 1      what the cell is: the first of a key, with its rule, its length and a tag of its hash; or a further
  *                 one, with the number of the first
  *     words 2, 3  of a first cell: two words of the state, which change as one, see pair.h
@@ -33,7 +34,7 @@
 
 #define MACHINE_MAGIC UINT64_C(0x0a6d656d72696577) /* "weirmem\n" in memory */
 #define MACHINE_BEGUN UINT64_C(0x0a77656e72696577) /* "weirnew\n": being made; the process may have died over it */
-#define MACHINE_VERSION 7
+#define MACHINE_VERSION 8
 
 #define MACHINE_SLOTS 4096 /* processes that may use a file at the same time */
 #define MACHINE_MIN_RULES 512
@@ -104,8 +105,8 @@ struct machine_write {
 struct machine_stripe {
     alignas(64) _Atomic uint64_t lock; /* lock.h */
     _Atomic uint64_t journal_len;      /* writes of a change that is decided; 0: none. See journal.h */
-    _Atomic uint64_t room;             /* the first free cell, or 0, and `bump` in the upper half */
-    _Atomic uint64_t counts;           /* keys, and free cells in the list in the upper half */
+    _Atomic uint64_t room;             /* the first free cell, or 0 */
+    _Atomic uint64_t counts;           /* keys, and free cells in the upper half; 0: the stripe is new */
     struct machine_write journal[MACHINE_JOURNAL];
     _Atomic uint64_t repairs; /* odd: a repair is under way */
     _Atomic uint64_t evictions;

@@ -90,7 +90,9 @@ static int machine_look_through(struct machine *machine)
         struct machine_stripe *stripe = machine_stripe(machine, i);
         atomic_store_explicit(&stripe->lock, 0, memory_order_relaxed);
         atomic_store_explicit(&stripe->known_soonest_us, 0, memory_order_relaxed);
-        if (!journal_recover(stripe, &machine->shape) || !stripe_check(machine, stripe))
+        if (stripe_load(stripe, COUNTS_WORD) == 0) /* it is new */
+            error = stripe_begin(machine, stripe);
+        else if (!journal_recover(stripe, &machine->shape) || !stripe_check(machine, stripe))
             error = stripe_repair(machine, stripe);
     }
     return error;
@@ -102,6 +104,7 @@ static void machine_shape_of(struct machine *machine)
     machine->stripes = machine->file.map + machine_stripes_at(facts);
     machine->stripe_bytes = machine_stripe_bytes(facts);
     machine->stripe_mask = (uint32_t)facts->stripes - 1;
+    machine->is_crowded = facts->cells * facts->stripes < 4 * facts->max_keys;
     machine->shape = (struct machine_shape){
         .bucket_word = sizeof(struct machine_stripe) / sizeof(uint64_t),
         .cell_word = machine_cells_at(facts) / sizeof(uint64_t),

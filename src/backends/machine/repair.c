@@ -59,26 +59,27 @@ static bool check_list(const struct machine *machine, const struct machine_strip
 {
     const struct machine_shape *shape = &machine->shape;
     const uint32_t listed = word_high(stripe_load(stripe, COUNTS_WORD));
-    uint32_t free = word_low(stripe_load(stripe, ROOM_WORD));
+    uint32_t free = word_low(stripe_load(stripe, ROOM_WORD)), before = 0;
     for (uint32_t i = 0; i < listed; i++) {
         if (!cell_exists(shape, free) || is_used[free - 1] ||
-            cell_kind(stripe_load(stripe, cell_at(shape, free) + 1)) == CELL_KEY)
+            cell_kind(stripe_load(stripe, cell_at(shape, free) + 1)) == CELL_KEY ||
+            (i > 0 && word_low(stripe_load(stripe, cell_at(shape, free))) != before))
             return false;
         is_used[free - 1] = 1;
+        before = free;
         free = word_high(stripe_load(stripe, cell_at(shape, free)));
     }
-    return true;
+    return free == 0;
 }
 
 bool stripe_check(struct machine *machine, struct machine_stripe *stripe)
 {
-    const uint64_t room = stripe_load(stripe, ROOM_WORD), counts = stripe_load(stripe, COUNTS_WORD);
-    const uint32_t bump = word_high(room), listed = word_high(counts);
+    const uint64_t counts = stripe_load(stripe, COUNTS_WORD);
     uint64_t keys = 0, cells = 0;
     uint8_t *is_used = calloc(machine->shape.cells, 1);
-    const bool is_sound = is_used && bump <= machine->shape.cells &&
-                          check_buckets(machine, stripe, is_used, &keys, &cells) &&
-                          check_list(machine, stripe, is_used) && keys == word_low(counts) && cells + listed == bump;
+    const bool is_sound = is_used && check_buckets(machine, stripe, is_used, &keys, &cells) &&
+                          check_list(machine, stripe, is_used) && keys == word_low(counts) &&
+                          cells + word_high(counts) == machine->shape.cells;
     free(is_used);
     return is_sound;
 }
@@ -146,14 +147,18 @@ static void repair_all(struct machine *machine, struct machine_stripe *stripe, u
         if (is_used[cell - 1])
             continue;
         stripe_store(stripe, cell_at(shape, cell), word_of_halves(0, free));
+        stripe_store(stripe, cell_at(shape, cell) + 1, CELL_FREE);
+        if (free != 0)
+            stripe_store(stripe, cell_at(shape, free),
+                         word_of_halves(cell, word_high(stripe_load(stripe, cell_at(shape, free)))));
         free = cell;
         listed++;
     }
-    stripe_store(stripe, ROOM_WORD, word_of_halves(free, shape->cells));
+    stripe_store(stripe, ROOM_WORD, word_of_halves(free, 0));
     stripe_store(stripe, COUNTS_WORD, word_of_halves(keys, listed));
 }
 
-int stripe_repair(struct machine *machine, struct machine_stripe *stripe)
+int stripe_begin(struct machine *machine, struct machine_stripe *stripe)
 {
     const uint64_t repairs = atomic_load_explicit(&stripe->repairs, memory_order_relaxed);
     uint8_t *is_used = calloc(machine->shape.cells, 1);
@@ -167,11 +172,18 @@ int stripe_repair(struct machine *machine, struct machine_stripe *stripe)
         atomic_store_explicit(&stripe->known_soonest_us, 0, memory_order_relaxed);
         atomic_store_explicit(&stripe->repairs, (repairs | 1) + 1, memory_order_release);
         repair_hold(machine, stripe, false);
-        atomic_fetch_add_explicit(&stripe->damages, 1, memory_order_relaxed);
     }
     free(is_used);
     free(bytes);
     return has_memory ? WEIR_OK : WEIR_ENOMEM;
+}
+
+int stripe_repair(struct machine *machine, struct machine_stripe *stripe)
+{
+    const int error = stripe_begin(machine, stripe);
+    if (!error)
+        atomic_fetch_add_explicit(&stripe->damages, 1, memory_order_relaxed);
+    return error;
 }
 
 /* ---- Locks ---- */

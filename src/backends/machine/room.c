@@ -121,12 +121,12 @@ int stripe_make_room(struct visit *visit, uint32_t cells, bool drop, bool *has_r
         cells += machine->shape.cells / MACHINE_SHARED_PART;
     int error = WEIR_OK;
     for (unsigned i = 0; !error && i < ROOM_BUCKETS && sweep.keys < ROOM_KEYS; i++) {
-        *has_room = cells_free(stripe, &machine->shape) >= cells || (!drop && sweep.found > 0);
+        *has_room = cells_free(stripe) >= cells || (!drop && sweep.found > 0);
         if (*has_room || !sweep_may_find(stripe, visit->now_us))
             break;
         error = sweep_next(&sweep);
     }
-    *has_room = cells_free(stripe, &machine->shape) >= cells || (!drop && sweep.found > 0);
+    *has_room = cells_free(stripe) >= cells || (!drop && sweep.found > 0);
     const int64_t known_us = atomic_load_explicit(&stripe->known_soonest_us, memory_order_relaxed);
     *soonest_us = known_us > visit->now_us ? known_us : visit->now_us + 1;
     return error;

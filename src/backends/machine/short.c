@@ -73,7 +73,7 @@ struct rest {
 };
 
 /* Copy the rest of a state. False: the key is another one, or its chain is damaged. */
-static inline bool rest_read(const struct ask *ask, const struct sight *sight, struct rest *rest)
+static inline bool rest_read(const struct ask *ask, const struct sight *sight, uint32_t cell, struct rest *rest)
 {
     const size_t words = ask->page->own_words;
     const size_t first = words < MACHINE_CELL_CONTENT ? words : MACHINE_CELL_CONTENT;
@@ -84,7 +84,7 @@ static inline bool rest_read(const struct ask *ask, const struct sight *sight, s
         rest->state[i] = (int64_t)word;
         rest->sum += state_counts(word);
     }
-    struct walk walk = walk_begin(ask->stripe, &ask->machine->shape, sight->first);
+    struct walk walk = walk_begin(ask->stripe, &ask->machine->shape, cell);
     walk.at = (unsigned)first;
     for (; i < words; i++) {
         const uint64_t at = walk_next(&walk);
@@ -122,9 +122,9 @@ static enum end long_once(const struct ask *ask, struct weir_decision *out)
     uint32_t cell = bucket_first(ask->stripe, shape, ask->bucket);
     for (int steps = 0; steps < SHORT_STEPS && cell_exists(shape, cell); steps++) {
         const uint64_t at = pair_at(shape, cell);
-        const struct sight sight = { cell, at, pair_load(ask->stripe, at) };
+        const struct sight sight = { at, pair_load(ask->stripe, at) };
         struct rest rest;
-        if (stripe_load(ask->stripe, cell_at(shape, cell) + 1) == ask->what && rest_read(ask, &sight, &rest)) {
+        if (stripe_load(ask->stripe, cell_at(shape, cell) + 1) == ask->what && rest_read(ask, &sight, cell, &rest)) {
             if (!ask_may_decide(ask, &sight))
                 return END_OTHER;
             return is_window ? window_decide(ask, &sight, &rest, out) : small_decide(ask, &sight, out);

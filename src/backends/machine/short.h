@@ -18,21 +18,29 @@
 
 /* A key that was found. */
 struct sight {
-    uint32_t first; /* cell */
-    uint64_t at;    /* its pair */
+    uint64_t at; /* its pair */
     struct pair pair;
 };
 
-/* Find a key with a state of two words in one cell, whose second word is `what`. False: the bucket does not have it, or
- * its chain is damaged. */
+/* True if a cell, whose second word is then `what`, has a state of two words and the key. */
+static inline bool short_is(const struct machine_stripe *stripe, uint64_t at, struct weir_key key, uint64_t what,
+                            struct sight *sight)
+{
+    sight->at = at + MACHINE_CELL_HEAD;
+    sight->pair = pair_load(stripe, sight->at);
+    return stripe_load(stripe, at + 1) == what && cell_has_key(stripe, sight->at + PAIR_WORDS, key);
+}
+
+/* Find it: mostly in the home of its bucket. False: the stripe does not have it, or its chain is damaged. */
 static inline bool short_find(const struct machine_stripe *stripe, const struct machine_shape *shape,
                               struct weir_key key, uint32_t bucket, uint64_t what, struct sight *sight)
 {
+    if (__builtin_expect(short_is(stripe, cell_at(shape, bucket_home(bucket)), key, what, sight), 1))
+        return true;
     uint32_t cell = bucket_first(stripe, shape, bucket);
     for (int steps = 0; steps < SHORT_STEPS && cell_exists(shape, cell); steps++) {
         const uint64_t at = cell_at(shape, cell);
-        *sight = (struct sight){ cell, at + MACHINE_CELL_HEAD, pair_load(stripe, at + MACHINE_CELL_HEAD) };
-        if (stripe_load(stripe, at + 1) == what && cell_has_key(stripe, at + MACHINE_CELL_HEAD + PAIR_WORDS, key))
+        if (short_is(stripe, at, key, what, sight))
             return true;
         cell = word_low(stripe_load(stripe, at));
     }

@@ -174,7 +174,7 @@ static uint32_t visit_make(struct visit *visit, struct change *change, const str
 {
     const struct machine_shape *shape = &visit->machine->shape;
     const uint32_t n = cells_for(page->words, visit->request->key.len);
-    const uint32_t first = cells_take(change, shape, n);
+    const uint32_t first = cells_take(change, shape, visit->bucket, n);
     struct walk walk = walk_begin(visit->stripe, shape, first);
     if (first == 0)
         return 0;

@@ -41,6 +41,7 @@ struct machine {
     unsigned char *stripes;       /* (c) */
     uint64_t stripe_bytes;        /* (c) */
     uint32_t stripe_mask;         /* (c) */
+    bool is_crowded;              /* (c) in a full file, many keys are not in their homes */
     enum weir_on_full on_full;    /* (c) */
     bool keep_idle;               /* (c) */
     int64_t patience_us;          /* (c) */
@@ -86,12 +87,18 @@ static inline struct machine_stripe *machine_stripe_of(const struct machine *mac
     return machine_stripe(machine, hash >> 32 & machine->stripe_mask);
 }
 
-/* Fetch the first cell of a bucket, to be written. */
+/* Fetch the cell where a bucket's key probably is, to be written: its home, and the first one of the bucket where many
+ * keys are not in their homes. */
 static inline void machine_fetch(const struct machine *machine, const struct machine_stripe *stripe, uint32_t bucket)
 {
-    const uint32_t cell = bucket_first(stripe, &machine->shape, bucket);
-    if (cell_exists(&machine->shape, cell))
-        fetch_to_write((const uint64_t *)(const void *)stripe + cell_at(&machine->shape, cell));
+    const struct machine_shape *shape = &machine->shape;
+    const uint64_t *words = (const uint64_t *)(const void *)stripe;
+    fetch_to_write(words + cell_at(shape, bucket_home(bucket)));
+    if (!machine->is_crowded)
+        return;
+    const uint32_t cell = bucket_first(stripe, shape, bucket);
+    if (cell != bucket_home(bucket) && cell_exists(shape, cell))
+        fetch_to_write(words + cell_at(shape, cell));
 }
 
 /* ---- repair.c ---- */
@@ -99,8 +106,10 @@ static inline void machine_fetch(const struct machine *machine, const struct mac
 /* True if every key of the stripe can be reached and read. */
 bool stripe_check(struct machine *machine, struct machine_stripe *stripe);
 
-/* Make the stripe whole: keys whose cells cannot be read are dropped. The caller has its lock. WEIR_OK, or WEIR_ENOMEM
- * with the stripe still to be repaired. */
+/* List the free cells of a new stripe. The caller has its lock. WEIR_OK, or WEIR_ENOMEM with the stripe as it was. */
+int stripe_begin(struct machine *machine, struct machine_stripe *stripe);
+
+/* Make a damaged stripe whole: keys whose cells cannot be read are dropped. As above. */
 int stripe_repair(struct machine *machine, struct machine_stripe *stripe);
 
 /* Take the stripe's lock, and finish what a dead process began. WEIR_OK, WEIR_ETIME or WEIR_ENOMEM. */
