@@ -5,7 +5,9 @@
 
 bool walk_on(struct walk *walk)
 {
-    const uint32_t next = cell_after(walk->stripe, walk->shape, walk->first, walk->cell);
+    const uint32_t next = walk->second != 0 && walk->cell == walk->first
+                              ? walk->second
+                              : cell_after(walk->stripe, walk->shape, walk->first, walk->cell);
     if (next == 0)
         return false;
     walk->cell = next;
@@ -149,31 +151,52 @@ static void cell_hold(struct machine_stripe *stripe, const struct machine_shape 
     stripe_store(stripe, at, pair_next(stripe_load(stripe, at)));
 }
 
-/* Take a cell for a key that needs no other one. */
-static uint32_t cells_take_one(struct change *change, const struct machine_shape *shape, uint32_t bucket)
+/* Take the best cell for a key of one or two cells, but not `other`. 0: damaged. */
+static uint32_t cells_take_best(struct change *change, const struct machine_shape *shape, uint32_t bucket,
+                                uint32_t other)
 {
+    const uint32_t home = bucket_home(bucket), second = bucket_second_home(bucket);
     uint32_t cell = word_low(change_get(change, ROOM_WORD));
-    if (cell_is_free(change->stripe, shape, bucket_home(bucket)))
-        cell = bucket_home(bucket);
-    else if (cell_is_free(change->stripe, shape, bucket_second_home(bucket)))
-        cell = bucket_second_home(bucket);
+    if (home != other && cell_is_free(change->stripe, shape, home))
+        cell = home;
+    else if (second != other && cell_is_free(change->stripe, shape, second))
+        cell = second;
     if (!cell_exists(shape, cell) || !list_drop(change, shape, cell))
         return 0;
-    change_put(change, cell_at(shape, cell), word_of_halves(0, 0));
     cell_hold(change->stripe, shape, cell);
     return cell;
 }
 
+static uint32_t cells_take_few(struct change *change, const struct machine_shape *shape, uint32_t bucket, uint32_t n,
+                               uint32_t *second)
+{
+    const uint32_t first = cells_take_best(change, shape, bucket, 0);
+    if (first == 0 || n == 1) {
+        if (first != 0)
+            change_put(change, cell_at(shape, first), word_of_halves(0, 0));
+        return first;
+    }
+    *second = cells_take_best(change, shape, bucket, first);
+    if (*second == 0)
+        return 0;
+    stripe_store(change->stripe, cell_at(shape, *second) + 1, cell_of_more(first));
+    change_put(change, cell_at(shape, first), word_of_halves(0, *second));
+    change_put(change, cell_at(shape, *second), word_of_halves(first, 0));
+    return first;
+}
+
 /* A run of the list is linked as the cells of a key are. */
-uint32_t cells_take(struct change *change, const struct machine_shape *shape, uint32_t bucket, uint32_t n)
+uint32_t cells_take(struct change *change, const struct machine_shape *shape, uint32_t bucket, uint32_t n,
+                    uint32_t *second)
 {
     struct machine_stripe *stripe = change->stripe;
     const uint32_t first = word_low(stripe_load(stripe, ROOM_WORD));
     uint32_t cell = first;
+    *second = 0;
     if (n > word_high(stripe_load(stripe, COUNTS_WORD)))
         return 0;
-    if (n == 1)
-        return cells_take_one(change, shape, bucket);
+    if (n <= 2)
+        return cells_take_few(change, shape, bucket, n, second);
     for (uint32_t i = 0; i < n; i++) {
         if (!cell_exists(shape, cell))
             return 0;
@@ -228,6 +251,7 @@ bool key_unlink(struct change *change, const struct machine_shape *shape, uint32
     if (n > 1) {
         const uint64_t last_at = cell_at(shape, walk.cell);
         change_put(change, last_at, word_of_halves(word_low(change_get(change, last_at)), head));
+        change_put(change, last_at + 1, CELL_FREE); /* it may be a home; those between stay what they are */
     }
     if (cell_exists(shape, head)) {
         const uint64_t head_at = cell_at(shape, head);

@@ -140,7 +140,8 @@ struct walk {
     struct machine_stripe *stripe;
     const struct machine_shape *shape;
     uint32_t first, cell;
-    unsigned at; /* in the cell's content */
+    uint32_t second; /* the cell after the first one, to which that does not lead yet; 0: it does */
+    unsigned at;     /* in the cell's content */
 };
 
 static inline struct walk walk_begin(struct machine_stripe *stripe, const struct machine_shape *shape, uint32_t first)
@@ -207,9 +208,11 @@ static inline bool cell_has_key(const struct machine_stripe *stripe, uint64_t at
 
 /* ---- Changes ---- */
 
-/* Take `n` cells out of those that are free, which are enough; a single one where it is found best. Return the first of
- * them; each of the others names it. 0: damaged. The change has no other part yet. */
-uint32_t cells_take(struct change *change, const struct machine_shape *shape, uint32_t bucket, uint32_t n);
+/* Take `n` cells out of those that are free, which are enough: up to two where they are found best. Return the first of
+ * them; each of the others names it. *second is for the walk that writes them. 0: damaged. The change has no other part
+ * yet. */
+uint32_t cells_take(struct change *change, const struct machine_shape *shape, uint32_t bucket, uint32_t n,
+                    uint32_t *second);
 
 /* Make a key of taken cells, whose content is written, the first one of its bucket. */
 void key_link(struct change *change, const struct machine_shape *shape, uint32_t first, uint64_t what, uint32_t bucket);

@@ -7,8 +7,8 @@
  * A file never changes its size. It holds offsets and numbers, no pointers, so each process may map it elsewhere.
  *
  * A cell is 64 bytes. A key has one cell or a chain of them, which hold its state, perhaps a former state, and the key
- * itself. Free cells form a list. Bucket b's home is cell b + 1: a key of one cell lies there if it can, or in the cell
- * next to it, in the same 128 bytes. So a decision mostly finds it without its bucket.
+ * itself. Free cells form a list. Bucket b's home is cell b + 1: a key of one or two cells lies there if it can, or in
+ * the cell next to it, in the same 128 bytes. So a decision mostly finds it without its bucket.
  *
  *     word 0      the next cell of the key or of the list, in the upper half; and in the lower half, of a first cell the
  *                 next key of the bucket, of any other one the cell before it in the key or in the list

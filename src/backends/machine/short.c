@@ -115,23 +115,37 @@ static enum end window_decide(const struct ask *ask, const struct sight *sight, 
     return out->reset_after_us == 0 || state[0] != anchor ? END_OTHER : ask_write(ask, sight, state);
 }
 
+/* Decide if the key is in a cell. False: it is not. */
+static inline bool long_is(const struct ask *ask, uint32_t cell, enum end *end, struct weir_decision *out)
+{
+    const struct machine_shape *shape = &ask->machine->shape;
+    const uint64_t at = pair_at(shape, cell);
+    const struct sight sight = { at, pair_load(ask->stripe, at) };
+    struct rest rest;
+    if (stripe_load(ask->stripe, cell_at(shape, cell) + 1) != ask->what || !rest_read(ask, &sight, cell, &rest))
+        return false;
+    if (!ask_may_decide(ask, &sight))
+        *end = END_OTHER;
+    else if (ask->page->anchor_at == 0)
+        *end = window_decide(ask, &sight, &rest, out);
+    else
+        *end = small_decide(ask, &sight, out);
+    return true;
+}
+
 static enum end long_once(const struct ask *ask, struct weir_decision *out)
 {
     const struct machine_shape *shape = &ask->machine->shape;
-    const bool is_window = ask->page->anchor_at == 0;
+    enum end end = END_OTHER;
+    if (long_is(ask, bucket_home(ask->bucket), &end, out))
+        return end;
     uint32_t cell = bucket_first(ask->stripe, shape, ask->bucket);
     for (int steps = 0; steps < SHORT_STEPS && cell_exists(shape, cell); steps++) {
-        const uint64_t at = pair_at(shape, cell);
-        const struct sight sight = { at, pair_load(ask->stripe, at) };
-        struct rest rest;
-        if (stripe_load(ask->stripe, cell_at(shape, cell) + 1) == ask->what && rest_read(ask, &sight, cell, &rest)) {
-            if (!ask_may_decide(ask, &sight))
-                return END_OTHER;
-            return is_window ? window_decide(ask, &sight, &rest, out) : small_decide(ask, &sight, out);
-        }
+        if (long_is(ask, cell, &end, out))
+            return end;
         cell = word_low(stripe_load(ask->stripe, cell_at(shape, cell)));
     }
-    return END_OTHER;
+    return end;
 }
 
 /* ---- The way ---- */

@@ -174,8 +174,10 @@ static uint32_t visit_make(struct visit *visit, struct change *change, const str
 {
     const struct machine_shape *shape = &visit->machine->shape;
     const uint32_t n = cells_for(page->words, visit->request->key.len);
-    const uint32_t first = cells_take(change, shape, visit->bucket, n);
+    uint32_t second;
+    const uint32_t first = cells_take(change, shape, visit->bucket, n, &second);
     struct walk walk = walk_begin(visit->stripe, shape, first);
+    walk.second = second;
     if (first == 0)
         return 0;
     const uint64_t at = pair_at(shape, first);
