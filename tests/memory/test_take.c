@@ -6,7 +6,7 @@
 #include "backends/memory/look.h"
 #include "backends/memory/memory.h"
 #include "core/limiter/limiter.h"
-#include "core/limiter/request.h"
+#include "core/limiter/take.h"
 
 #include <stdio.h>
 
@@ -169,6 +169,14 @@ struct pair {
     struct weir_reservation open[2][KEYS]; /* not settled */
 };
 
+/* Return a key of 4 or of 16 bytes: the latter have their own version of the short way. */
+static struct weir_key pair_key(int key)
+{
+    static unsigned char bytes[KEYS][16];
+    memcpy(bytes[key], &key, sizeof key);
+    return weir_key(bytes[key], key % 3 == 0 ? sizeof key : sizeof bytes[key]);
+}
+
 static void pair_define(struct pair *pair, struct chance *chance, const char *name)
 {
     const enum kind kind = chance_one_in(chance, 3) ? (enum kind)chance_between(chance, 0, KIND_COUNT - 1)
@@ -188,15 +196,14 @@ static void pair_open(struct pair *pair)
         pair->open[i / KEYS][i % KEYS].permits = -1;
     for (int i = 0; i < 2; i++) {
         scene_open(&pair->scenes[i], OPTIONS(.max_keys = 1000, .keep_idle = true, .top_keys = 4));
+        pair->scenes[i].log_allowed = true; /* of what is refused */
         pair->limits[i] = scene_define_text(&pair->scenes[i], "own", "token_bucket limit=20 period=1s burst=30 debt=3");
         for (int key = 0; key < KEYS; key++)
-            must_succeed(weir_key_resolve(pair->limits[i], weir_key(&key, sizeof key), &pair->handles[i][key]));
+            must_succeed(weir_key_resolve(pair->limits[i], pair_key(key), &pair->handles[i][key]));
     }
-    must(pair->scenes[0].limiter->try_key && pair->scenes[0].limiter->try_handle, "local mode has the short way");
-    pair->scenes[1].limiter->try_key = NULL;
-    pair->scenes[1].limiter->try_handle = NULL;
-    pair->scenes[1].limiter->reserve = NULL;
-    pair->scenes[1].limiter->give_back = NULL;
+    must(limit_takes(pair->limits[0]) != NULL, "local mode has the short way");
+    pair->scenes[1].limiter->takes = NULL; /* of limits that are defined from now on, and of this one: */
+    atomic_store(&pair->limits[1]->takes, NULL);
 }
 
 static void pair_close(struct pair *pair)
@@ -210,16 +217,19 @@ static void pair_close(struct pair *pair)
 
 static void pair_ask(struct pair *pair, struct chance *chance)
 {
+    static const int64_t refused_costs[] = { 0, -1, WEIR_MAX_PERMITS + 1, INT64_MIN };
     const int key = (int)chance_between(chance, 0, KEYS - 1);
-    const int64_t cost = chance_one_in(chance, 10) ? 1 + chance_magnitude(chance, 1000)
-                                                   : 1 + chance_between(chance, 0, 3);
+    const int64_t cost = chance_one_in(chance, 10)   ? 1 + chance_magnitude(chance, 1000)
+                         : chance_one_in(chance, 50) ? refused_costs[chance_between(chance, 0, 3)]
+                                                     : 1 + chance_between(chance, 0, 3);
     const int64_t way = chance_between(chance, 0, 3);
+    const bool is_late = chance_one_in(chance, 100);
     struct weir_decision out[2];
     int errors[2];
     memset(out, 0x55, sizeof out);
     for (int i = 0; i < 2; i++) {
-        const struct weir_key bytes = weir_key(&key, sizeof key);
-        const int64_t now_us = pair->scenes[i].now_us;
+        const struct weir_key bytes = pair_key(key);
+        const int64_t now_us = is_late ? WEIR_MAX_TIME_US : pair->scenes[i].now_us;
         if (way == 0)
             errors[i] = weir_try(pair->limits[i], bytes, cost, &out[i]);
         else if (way == 1)
@@ -228,6 +238,7 @@ static void pair_ask(struct pair *pair, struct chance *chance)
             errors[i] = weir_handle_try(pair->handles[i][key], cost, way == 2 ? 0 : now_us + 1, &out[i]);
     }
     ck_assert_int_eq(errors[0], errors[1]);
+    ck_assert(errors[0] == WEIR_OK || errors[0] == WEIR_EINVAL);
     ck_assert_mem_eq(&out[0], &out[1], sizeof out[0]);
 }
 
@@ -236,7 +247,7 @@ static void pair_reserve(struct pair *pair, struct chance *chance)
 {
     const int key = (int)chance_between(chance, 0, KEYS - 1);
     const int64_t cost = 1 + chance_magnitude(chance, 40), actual = chance_between(chance, 0, 12);
-    const struct weir_key bytes = weir_key(&key, sizeof key);
+    const struct weir_key bytes = pair_key(key);
     struct weir_decision out[2];
     memset(out, 0x55, sizeof out);
     for (int i = 0; i < 2; i++) {
@@ -257,7 +268,7 @@ static void pair_do_else(struct pair *pair, struct chance *chance)
     const int64_t step_us = what == 1 ? -chance_magnitude(chance, 4 * WEIR_SECOND)
                                       : chance_magnitude(chance, WEIR_SECOND);
     for (int i = 0; i < 2; i++) {
-        const struct weir_key bytes = weir_key(&key, sizeof key);
+        const struct weir_key bytes = pair_key(key);
         pair->scenes[i].now_us += what % 2 ? step_us : 0;
         if (what == 2)
             must_succeed(weir_reset(pair->limits[i], bytes));

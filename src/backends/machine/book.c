@@ -58,7 +58,7 @@ static void page_complete(struct page *page)
     page->last_anchor = plan_last_anchor(&text->plan);
     page->is_greedy = !page->former && text->plan.algorithm == WEIR_TOKEN_BUCKET && text->plan.refill == WEIR_GREEDY;
     if (page->is_greedy)
-        page->inverse = (struct level_inverse){ inverse_of(text->plan.p), inverse_of(text->plan.q) };
+        page->known = level_known_of(&text->plan);
     if (page->former) {
         page->words += state_words(page->former);
         page->former_top = state_top(page->former);

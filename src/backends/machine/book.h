@@ -34,7 +34,7 @@ struct page {
     int64_t top, last_anchor;               /* a sound state holds no more than these, state_is_sound() */
     int64_t former_top, former_last_anchor; /* the same of the former state */
     bool is_greedy;                         /* a token bucket with greedy refill, and no former state */
-    struct level_inverse inverse;           /* of its plan, if is_greedy is set */
+    struct level_known known;               /* of its plan, if is_greedy is set */
 };
 
 #define BOOK_BUCKETS 1024

@@ -67,6 +67,11 @@ static void machine_destroy(struct weir_backend *backend)
     free(machine);
 }
 
+static const struct own_takes takes = {
+    .try_key = machine_try,
+    .try_handle = machine_try_handle,
+};
+
 static const struct own_ops machine_ops = {
     .base = {
         .size = OWN_OPS_SIZE,
@@ -75,8 +80,7 @@ static const struct own_ops machine_ops = {
         .stats = machine_stats,
         .destroy = machine_destroy,
     },
-    .try_key = machine_try,
-    .try_handle = machine_try_handle,
+    .takes = &takes,
     .common = machine_common,
 };
 

@@ -34,7 +34,7 @@ static inline bool take_swap(struct machine *machine, struct machine_stripe *str
                              0))
             return false;
         *level = level_read(&page->text.plan, state, now_us);
-        *allowed = level_ask(&page->text.plan, level, cost, WEIR_TAKE);
+        *allowed = level_ask(&page->text.plan, level_given(&page->known), level, cost, WEIR_TAKE);
         if (__builtin_expect(level->changed && level->used == 0, 0))
             return false;
         const struct pair to = { (uint64_t)level->used, pair_time_of(sight.pair, level->tick) };
@@ -53,7 +53,7 @@ static inline int take_inside(struct machine *machine, struct machine_stripe *st
 {
     uint64_t turn;
     uint32_t number;
-    struct level level;
+    struct level level = { 0, 0, false }; /* for compilers that do not see that take_swap() fills it */
     bool allowed;
     const struct page *page = book_greedy(&machine->book, limit, &number, &turn);
     if (__builtin_expect(!page || cells_for(PAIR_WORDS, key.len) != 1 ||
@@ -61,7 +61,7 @@ static inline int take_inside(struct machine *machine, struct machine_stripe *st
                                         cost, now_us, &level, &allowed),
                          0))
         return -1;
-    level_tell_by(&page->text.plan, true, page->inverse, &level, now_us, cost, allowed, out);
+    level_tell_by(&page->text.plan, level_given(&page->known), &level, now_us, cost, allowed, out);
     return own_taken(out);
 }
 
@@ -98,10 +98,12 @@ __attribute__((always_inline)) static inline int machine_take_counted(struct wei
 
 int machine_try(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us, struct weir_decision *out)
 {
-    return machine_take_counted(limit, key, key_hash(limit, key), cost, now_us, out);
+    const int error = take_check_key(limit, key, cost, now_us, out);
+    return error ? error : machine_take_counted(limit, key, key_hash(limit, key), cost, now_us, out);
 }
 
 int machine_try_handle(weir_handle *handle, int64_t cost, int64_t now_us, struct weir_decision *out)
 {
-    return machine_take_counted(handle->limit, handle->key, handle->hash, cost, now_us, out);
+    const int error = take_check(handle->limit->limiter, cost, now_us, out);
+    return error ? error : machine_take_counted(handle->limit, handle->key, handle->hash, cost, now_us, out);
 }

@@ -224,9 +224,9 @@ __attribute__((always_inline)) static inline enum look_end look_ask(const struct
     if (__builtin_expect(level->changed && verb == WEIR_TAKE,
                          0)) /* the clock stepped back: to be noted for the sweep */
         return LOOK_GIVEN_UP;
-    if (is_plain && __builtin_expect(cost > plan->size, 0)) /* never to be had */
+    if (is_plain && __builtin_expect((uint64_t)cost - 1 >= (uint64_t)plan->size, 0)) /* never to be had, or refused */
         return LOOK_GIVEN_UP;
-    *allowed = level_ask(plan, level, cost, verb);
+    *allowed = level_ask(plan, level_given(&look->rule->known), level, cost, verb);
     if (level->changed) {
         assert(level->used > 0 && level->tick >= tick);
         level_write(level, state);
@@ -245,7 +245,7 @@ look_greedy(const struct look *look, int64_t now_us, int64_t cost, enum weir_ver
     bool allowed;
     const enum look_end end = look_ask(look, false, now_us, cost, verb, &level, &allowed);
     if (end == LOOK_DONE)
-        level_tell_by(&look->rule->plan, true, look->rule->inverse, &level, now_us, cost, allowed, out);
+        level_tell_by(&look->rule->plan, level_given(&look->rule->known), &level, now_us, cost, allowed, out);
     return end;
 }
 
@@ -261,7 +261,7 @@ look_greedy_back(const struct table *table, const struct look *look, int64_t now
     level_return(plan, &level, since_us, cost);
     if (level.used == 0) /* must be dropped */
         return LOOK_GIVEN_UP;
-    const int64_t wait_us = level_wait_by(plan, true, look->rule->inverse, &level, level.used, now_us);
+    const int64_t wait_us = level_wait_by(plan, level_given(&look->rule->known), &level, level.used, now_us);
     if (look_is_due_earlier(table, look->record, now_us + wait_us))
         return LOOK_GIVEN_UP;
     level_write(&level, state);

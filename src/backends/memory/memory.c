@@ -50,6 +50,13 @@ static void memory_destroy(struct weir_backend *backend)
     free(memory);
 }
 
+static const struct own_takes takes = {
+    .try_key = memory_try,
+    .try_handle = memory_try_handle,
+    .reserve = memory_reserve,
+    .give_back = memory_give_back,
+};
+
 static const struct own_ops memory_ops = {
     .base = {
         .size = OWN_OPS_SIZE,
@@ -58,10 +65,7 @@ static const struct own_ops memory_ops = {
         .stats = memory_stats,
         .destroy = memory_destroy,
     },
-    .try_key = memory_try,
-    .try_handle = memory_try_handle,
-    .reserve = memory_reserve,
-    .give_back = memory_give_back,
+    .takes = &takes,
     .debt = memory_debt,
     .pay = memory_pay,
     .debtors = memory_debtors,

@@ -113,8 +113,9 @@ static struct rule *rule_add(struct rules *rules, const struct weir_plan *plan, 
         .number = rule->number,
     };
     if (rule->is_greedy)
-        rule->inverse = (struct level_inverse){ inverse_of(plan->p), inverse_of(plan->q) };
-    rule->plain_number = rule->is_greedy && plan->tick_us == 1 ? rule->number : 0;
+        rule->known = level_known_of(plan);
+    if (rule->is_greedy && plan->tick_us == 1 && plan->size <= WEIR_MAX_PERMITS)
+        rule->plain_number = rule->number;
     if (former) {
         rule->former = *former;
         rule->words += (uint32_t)state_words(former);

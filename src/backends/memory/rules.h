@@ -65,14 +65,14 @@ struct rule {
     uint32_t limit_id;                    /* (c) as in `key` */
     uint32_t number;                      /* (c) */
     uint32_t words;                       /* (c) of an entry: its state, its former state and spare ones */
-    /* (c) `number` if is_greedy is set and a tick is 1 us, as it is except with very large numbers. Otherwise 0, which
-     * no record has. */
+    /* (c) `number` if is_greedy is set, a tick is 1 us, and the size is a cost that the API allows, as it is except with
+     * very large numbers. Otherwise 0, which no record has. */
     uint32_t plain_number;
-    struct level_inverse inverse; /* (c) valid if is_greedy is set */
-    bool is_greedy;               /* (c) only a token bucket with greedy refill, the commonest kind: GREEDY_WORDS */
-    struct weir_plan plan;        /* (c) */
-    struct rule_key key;          /* (c) */
-    struct weir_plan former;      /* (c) valid if key.former_fingerprint is not 0 */
+    struct level_known known; /* (c) valid if is_greedy is set */
+    bool is_greedy;           /* (c) only a token bucket with greedy refill, the commonest kind: GREEDY_WORDS */
+    struct weir_plan plan;    /* (c) */
+    struct rule_key key;      /* (c) */
+    struct weir_plan former;  /* (c) valid if key.former_fingerprint is not 0 */
     /* Every decision reads the fields above; `holders` changes with each key that comes or goes. `former` between
      * them keeps them in separate cache lines. */
     _Atomic uint64_t holders; /* entries and shards that use the rule; goes from 0 to 1 only under rules->mutex */

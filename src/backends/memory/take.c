@@ -51,8 +51,8 @@ __attribute__((always_inline)) static inline unsigned take_tell(_Atomic uint64_t
     __asm__("" : "+r"(rule)); /* load the plan again: the registers that would keep it have to be saved */
     const struct weir_plan *plan = rule_plain_plan(rule);
     assume(level->used > 0 && cost <= plan->size);
-    assume(!allowed || level->used <= plan->size * plan->q);
-    level_tell_by(plan, true, rule->inverse, level, now_us, cost, allowed, out);
+    assume(!allowed || level->used <= rule->known.top);
+    level_tell_by(plan, level_given(&rule->known), level, now_us, cost, allowed, out);
     if (take_leave(turn))
         return TAKE_SWEEPS;
     if (__builtin_expect(take_is_rare(limit, allowed), 0))
@@ -113,28 +113,43 @@ static inline int take_any(struct weir_limit *limit, struct weir_key key, uint64
                                      : WEIR_OK;
 }
 
-/* True if a limit has no overrides and the time is given or can be computed; *now_us is then the time. */
-static inline bool take_is_ready(const struct weir_limit *limit, int64_t *now_us)
+static inline bool take_is_time(int64_t now_us)
 {
-    return !limit_has_overrides(limit) && (*now_us != 0 || clock_counts_us(&limit->limiter->clock, now_us));
+    return (uint64_t)now_us - 1 < WEIR_MAX_TIME_US;
 }
 
-/* Do what memory_try() leaves: hash the key again, because the hash would have to be kept in each take. */
+/* True if the limit has no overrides, and the time is given and valid, or can be computed; *now_us is then the time. */
+static inline bool take_is_ready(const struct weir_limit *limit, int64_t *now_us)
+{
+    if (__builtin_expect(limit_has_overrides(limit), 0))
+        return false;
+    return take_is_time(*now_us) ||
+           (*now_us == 0 && clock_counts_us(&limit->limiter->clock, now_us) && take_is_time(*now_us));
+}
+
+/* Do what memory_try() leaves: hash the key again, because the hash would have to be kept in each take. What has been
+ * decided had valid arguments. */
 __attribute__((noinline)) static int try_otherwise(unsigned rest, struct weir_limit *limit, struct weir_key key,
                                                    int64_t cost, int64_t now_us, struct weir_decision *out)
 {
+    const int error = take_check_key(limit, key, cost, now_us, out);
+    if (error)
+        return error;
     const uint64_t hash = key_hash(limit, key);
     return rest == TAKE_CALLS ? take_any(limit, key, hash, cost, now_us, NULL, NULL, out)
                               : take_rest(rest, limit, key, hash, cost, now_us, NULL, NULL, out);
 }
 
+/* Only what the short way would not survive is checked first: NULL. It gives up at a cost that is out of range. */
 int memory_try(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us, struct weir_decision *out)
 {
+    int64_t time_us = now_us;
     unsigned rest = TAKE_CALLS;
-    if (__builtin_expect(key.len == 16 && take_is_ready(limit, &now_us), 1)) {
+    if (__builtin_expect(key.len == 16 && key.data && out && take_is_ready(limit, &time_us), 1)) {
         const struct weir_key known = weir_key(key.data, 16); /* its length is a constant */
         uint64_t hash = key_hash(limit, known);
         __asm__ volatile("" : "+r"(hash)); /* now, rather than keeping in registers all that it is made of */
+        now_us = time_us;
         rest = take(limit, known, hash, cost, now_us, NULL, NULL, false, out);
     }
     return __builtin_expect(rest, 0) != 0 ? try_otherwise(rest, limit, key, cost, now_us, out) : WEIR_OK;
@@ -143,6 +158,9 @@ int memory_try(struct weir_limit *limit, struct weir_key key, int64_t cost, int6
 __attribute__((noinline)) static int try_handle_otherwise(unsigned rest, weir_handle *handle, int64_t cost,
                                                           int64_t now_us, struct weir_decision *out)
 {
+    const int error = take_check(handle->limit->limiter, cost, now_us, out);
+    if (error)
+        return error;
     return rest == TAKE_CALLS
                ? take_any(handle->limit, handle->key, handle->hash, cost, now_us, &handle->hint, NULL, out)
                : take_rest(rest, handle->limit, handle->key, handle->hash, cost, now_us, &handle->hint, NULL, out);
@@ -152,11 +170,13 @@ int memory_try_handle(weir_handle *handle, int64_t cost, int64_t now_us, struct 
 {
     struct weir_limit *limit = handle->limit;
     struct weir_backend_hint *hint = &handle->hint;
+    int64_t time_us = now_us;
     unsigned rest = TAKE_CALLS;
-    if (!hint) /* lets the compiler drop the way without one */
-        __builtin_unreachable();
-    if (__builtin_expect(handle->key.len == 16 && take_is_ready(limit, &now_us), 1))
+    assume(hint != NULL); /* lets the compiler drop the way without one */
+    if (__builtin_expect(handle->key.len == 16 && out && take_is_ready(limit, &time_us), 1)) {
+        now_us = time_us;
         rest = take(limit, weir_key(handle->bytes, 16), handle->hash, cost, now_us, hint, NULL, false, out);
+    }
     return __builtin_expect(rest, 0) != 0 ? try_handle_otherwise(rest, handle, cost, now_us, out) : WEIR_OK;
 }
 

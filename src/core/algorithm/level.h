@@ -35,19 +35,27 @@ static inline struct level level_read(const struct weir_plan *plan, const int64_
     return level;
 }
 
-/* The reciprocals (arith.h) of a plan's p and q. */
-struct level_inverse {
-    uint64_t p, q;
+/* What is computed once for a plan: the reciprocals of p and q, and the size in units. */
+struct level_known {
+    uint64_t p_factor, q_factor; /* of a struct inverse, ... */
+    uint32_t p_shift, q_shift;   /* ... whose halves are apart to save room */
+    int64_t top;
 };
 
-/* Return the time from now until `units` of a level have drained. `inverse` counts if `knows` is set, a constant. */
-__attribute__((always_inline)) static inline int64_t level_wait_by(const struct weir_plan *plan, bool knows,
-                                                                   struct level_inverse inverse,
+static inline struct level_known level_known_of(const struct weir_plan *plan)
+{
+    const struct inverse p = inverse_of(plan->p), q = inverse_of(plan->q);
+    return (struct level_known){ p.factor, q.factor, p.shift, q.shift, plan->size * plan->q };
+}
+
+/* Return the time from now until `units` of a level have drained. `known` may be a constant NULL. */
+__attribute__((always_inline)) static inline int64_t level_wait_by(const struct weir_plan *plan,
+                                                                   const struct level_known *known,
                                                                    const struct level *level, int64_t units,
                                                                    int64_t now_us)
 {
-    const int64_t ticks = knows && plan->p != 1 /* most rates divide their period */
-                              ? div_down_by((uint64_t)(units + plan->p - 1), plan->p, inverse.p)
+    const int64_t ticks = known && plan->p != 1 /* most rates divide their period */
+                              ? div_down_by(units + plan->p - 1, (struct inverse){ known->p_factor, known->p_shift })
                               : div_up(units, plan->p);
     return (ticks + level->tick) * plan->tick_us - now_us;
 }
@@ -55,11 +63,25 @@ __attribute__((always_inline)) static inline int64_t level_wait_by(const struct 
 static inline int64_t level_wait_us(const struct weir_plan *plan, const struct level *level, int64_t units,
                                     int64_t now_us)
 {
-    return level_wait_by(plan, false, (struct level_inverse){ 0, 0 }, level, units, now_us);
+    return level_wait_by(plan, NULL, level, units, now_us);
 }
 
-/* Take, peek or refund at a level just read, and update it. Return true if allowed. */
-static inline bool level_ask(const struct weir_plan *plan, struct level *level, int64_t cost, enum weir_verb verb)
+/* Return `known`, and say that it is not NULL: by -fno-delete-null-pointer-checks the compiler would check. */
+__attribute__((always_inline)) static inline const struct level_known *level_given(const struct level_known *known)
+{
+    assume(known != NULL);
+    return known;
+}
+
+static inline int64_t level_top(const struct weir_plan *plan, const struct level_known *known)
+{
+    return known ? known->top : plan->size * plan->q;
+}
+
+/* Take, peek or refund at a level just read, and update it. Return true if allowed. `known` may be a constant NULL. */
+__attribute__((always_inline)) static inline bool level_ask(const struct weir_plan *plan,
+                                                            const struct level_known *known, struct level *level,
+                                                            int64_t cost, enum weir_verb verb)
 {
     const bool fits = cost <= plan->size;
     if (verb == WEIR_REFUND) {
@@ -67,7 +89,7 @@ static inline bool level_ask(const struct weir_plan *plan, struct level *level, 
         level->changed = true;
         return true;
     }
-    const bool allowed = fits && level->used + cost * plan->q <= plan->size * plan->q;
+    const bool allowed = fits && level->used + cost * plan->q <= level_top(plan, known);
     if (verb == WEIR_PEEK) {
         level->changed = false;
     } else if (allowed) {
@@ -85,7 +107,7 @@ static inline void level_return(const struct weir_plan *plan, struct level *leve
     int64_t gone = cost;
     if (ticks <= div_down(units, plan->p))
         gone = div_up(ticks * plan->p, plan->q);
-    level_ask(plan, level, max_of(0, cost - gone), WEIR_REFUND);
+    level_ask(plan, NULL, level, max_of(0, cost - gone), WEIR_REFUND);
 }
 
 static inline void level_write(const struct level *level, int64_t *state)
@@ -95,36 +117,35 @@ static inline void level_write(const struct level *level, int64_t *state)
 }
 
 /* Fill the decision from the level after level_ask(), all but delay_us. The divisions are here: code that holds others
- * up writes the state first. Code that cannot spare them has reciprocals (`knows`, a constant). */
-__attribute__((always_inline)) static inline void level_tell_by(const struct weir_plan *plan, bool knows,
-                                                                struct level_inverse inverse, const struct level *level,
-                                                                int64_t now_us, int64_t cost, bool allowed,
-                                                                struct weir_decision *out)
+ * up writes the state first. Code that cannot spare them passes `known`, which otherwise is a constant NULL. */
+__attribute__((always_inline)) static inline void level_tell_by(const struct weir_plan *plan,
+                                                                const struct level_known *known,
+                                                                const struct level *level, int64_t now_us, int64_t cost,
+                                                                bool allowed, struct weir_decision *out)
 {
-    const int64_t top = plan->size * plan->q;
+    const int64_t top = level_top(plan, known);
     int64_t remaining = 0; /* of an overdrawn key */
     if (level->used <= top)
-        remaining = knows ? div_down_by((uint64_t)top - (uint64_t)level->used, plan->q, inverse.q)
+        remaining = known ? div_down_by(top - level->used, (struct inverse){ known->q_factor, known->q_shift })
                           : div_down(top - level->used, plan->q);
     int64_t retry_after_us = 0;
     if (!allowed && cost > plan->size)
         retry_after_us = WEIR_NEVER;
     else if (!allowed)
-        retry_after_us = level_wait_by(plan, knows, inverse, level, level->used - (plan->size - cost) * plan->q,
-                                       now_us);
+        retry_after_us = level_wait_by(plan, known, level, level->used - (plan->size - cost) * plan->q, now_us);
     *out = (struct weir_decision){
         .allowed = allowed,
         .limit = plan->size,
         .remaining = remaining,
         .retry_after_us = retry_after_us,
-        .reset_after_us = level->used > 0 ? level_wait_by(plan, knows, inverse, level, level->used, now_us) : 0,
+        .reset_after_us = level->used > 0 ? level_wait_by(plan, known, level, level->used, now_us) : 0,
     };
 }
 
 static inline void level_tell(const struct weir_plan *plan, const struct level *level, int64_t now_us, int64_t cost,
                               bool allowed, struct weir_decision *out)
 {
-    level_tell_by(plan, false, (struct level_inverse){ 0, 0 }, level, now_us, cost, allowed, out);
+    level_tell_by(plan, NULL, level, now_us, cost, allowed, out);
 }
 
 /* Charge what is not asked for, at a level just read. Return the permits beyond the top, which are not charged. */
@@ -141,7 +162,7 @@ static inline bool level_decide(const struct weir_plan *plan, struct level *leve
                                 int64_t cost, enum weir_verb verb, struct weir_decision *out)
 {
     const int64_t beyond = verb == WEIR_CHARGE ? level_charge(plan, level, cost) : 0;
-    const bool allowed = verb == WEIR_CHARGE || level_ask(plan, level, cost, verb);
+    const bool allowed = verb == WEIR_CHARGE || level_ask(plan, NULL, level, cost, verb);
     if (level->changed)
         level_write(level, state);
     level_tell(plan, level, now_us, cost, allowed, out);

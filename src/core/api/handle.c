@@ -45,18 +45,11 @@ int weir_handle_try(weir_handle *handle, int64_t cost, int64_t now_us, struct we
 {
     if (!handle)
         return WEIR_EINVAL;
-    weir_limit *limit = handle->limit;
-    struct weir *limiter = limit->limiter;
-    int error = check_cost(limiter, cost);
-    if (!error)
-        error = check_time(limiter, now_us);
-    if (error)
-        return error;
-    if (!out)
-        return refuse_null(limiter, "out");
-    if (__builtin_expect(limiter->try_handle && take_suits(limit), 1))
-        return limiter->try_handle(handle, cost, now_us, out);
-    return handle_try_otherwise(handle, cost, now_us, out);
+    const struct own_takes *takes = limit_takes(handle->limit);
+    if (__builtin_expect(takes != NULL, 1))
+        return takes->try_handle(handle, cost, now_us, out);
+    const int error = take_check(handle->limit->limiter, cost, now_us, out);
+    return error ? error : handle_try_otherwise(handle, cost, now_us, out);
 }
 
 void weir_handle_free(weir_handle *handle)

@@ -142,10 +142,7 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
                         !options->event;
     const struct own_ops *own = own_ops(backend);
     if (limiter->is_plain && own) {
-        limiter->try_key = own->try_key;
-        limiter->try_handle = own->try_handle;
-        limiter->reserve = own->reserve;
-        limiter->give_back = own->give_back;
+        limiter->takes = own->takes;
     }
     atomic_init(&limiter->answers.event_fd, -1);
     limiter->log = (struct log){ options->log, options->user };

@@ -39,7 +39,7 @@ void reservation_finish(struct weir_reservation *reservation, int64_t cost, cons
         reservation->at_us = 0;
 }
 
-/* Reserve where limiter->reserve() is not for it or, if since_us is not 0, renew. Out of line, because a request on the
+/* Reserve where own_takes->reserve() is not for it or, if since_us is not 0, renew. Out of line, because a request on the
  * stack costs every call. */
 __attribute__((noinline)) static int reserve_otherwise(struct weir_limit *limit, struct weir_key key, uint64_t hash,
                                                        int64_t cost, int64_t since_us, struct weir_reservation *noted,
@@ -67,8 +67,9 @@ int weir_reserve(weir_limit *limit, struct weir_key key, int64_t estimate, struc
     if (!out || !reservation)
         return refuse_null(limiter, out ? "reservation" : "out");
     struct weir_reservation noted = RESERVATION_NONE;
-    if (__builtin_expect(limiter->reserve && take_suits(limit), 1))
-        error = limiter->reserve(limit, key, estimate, &noted, out);
+    const struct own_takes *takes = limit_takes(limit);
+    if (__builtin_expect(takes && takes->reserve, 1))
+        error = takes->reserve(limit, key, estimate, &noted, out);
     else
         error = reserve_otherwise(limit, key, key_hash(limit, key), estimate, 0, &noted, out);
     if (error)
@@ -78,7 +79,7 @@ int weir_reserve(weir_limit *limit, struct weir_key key, int64_t estimate, struc
     return WEIR_OK;
 }
 
-/* Give back where limiter->give_back() is not for it. */
+/* Give back where own_takes->give_back() is not for it. */
 __attribute__((noinline)) static int give_back_otherwise(struct weir_limit *limit, struct weir_key key, uint64_t hash,
                                                          int64_t since_us, int64_t permits)
 {
@@ -99,11 +100,11 @@ __attribute__((noinline)) static int give_back_otherwise(struct weir_limit *limi
 /* Give back permits that were charged at `since_us` and not used. */
 static inline int give_back(struct weir_limit *limit, struct weir_key key, int64_t since_us, int64_t permits)
 {
-    const struct weir *limiter = limit->limiter;
-    if (__builtin_expect(!limiter->give_back || !take_suits(limit), 0))
+    const struct own_takes *takes = limit_takes(limit);
+    if (__builtin_expect(!takes || !takes->give_back, 0))
         return give_back_otherwise(limit, key, key_hash(limit, key), since_us, permits);
-    const int error = limiter->give_back(limit, key, permits, since_us);
-    if (__builtin_expect(!error && acquire_awaits(limiter), 0))
+    const int error = takes->give_back(limit, key, permits, since_us);
+    if (__builtin_expect(!error && acquire_awaits(limit->limiter), 0))
         acquire_freed_permits(limit, key, key_hash(limit, key));
     return error;
 }

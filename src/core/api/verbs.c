@@ -34,36 +34,24 @@ __attribute__((noinline)) static int ask(struct weir_limit *limit, struct weir_k
     return error;
 }
 
-/* Take permits of a key. Arguments have been checked. */
-__attribute__((always_inline)) static inline int ask_take(struct weir_limit *limit, struct weir_key key, int64_t cost,
-                                                          int64_t now_us, struct weir_decision *out)
+static inline int try_at(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us,
+                         struct weir_decision *out)
 {
-    own_try_op *const try_key = limit->limiter->try_key;
-    if (__builtin_expect(try_key && take_suits(limit), 1))
-        return try_key(limit, key, cost, now_us, out);
-    return ask(limit, key, cost, now_us, WEIR_TAKE, out);
+    const struct own_takes *takes = limit ? limit_takes(limit) : NULL;
+    if (__builtin_expect(takes != NULL, 1))
+        return takes->try_key(limit, key, cost, now_us, out);
+    const int error = take_check_key(limit, key, cost, now_us, out);
+    return error ? error : ask(limit, key, cost, now_us, WEIR_TAKE, out);
 }
 
 int weir_try(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out)
 {
-    int error = check_arguments(limit, key, cost);
-    if (error)
-        return error;
-    if (!out)
-        return refuse_null(limit->limiter, "out");
-    return ask_take(limit, key, cost, 0, out);
+    return try_at(limit, key, cost, 0, out);
 }
 
 int weir_try_at(weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us, struct weir_decision *out)
 {
-    int error = check_arguments(limit, key, cost);
-    if (!error)
-        error = check_time(limit->limiter, now_us);
-    if (error)
-        return error;
-    if (!out)
-        return refuse_null(limit->limiter, "out");
-    return ask_take(limit, key, cost, now_us, out);
+    return try_at(limit, key, cost, now_us, out);
 }
 
 int weir_peek(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out)

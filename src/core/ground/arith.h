@@ -41,24 +41,30 @@ static inline int64_t div_up(int64_t x, int64_t divisor)
     return divisor == 1 ? x : (int64_t)((uint64_t)(x + divisor - 1) / (uint64_t)divisor);
 }
 
-/* Return a divisor's reciprocal for div_down_by(). */
-static inline uint64_t inverse_of(int64_t divisor)
-{
-    assert(divisor > 0);
-    return UINT64_MAX / (uint64_t)divisor;
-}
-
 __extension__ typedef unsigned __int128 arith_wide;
 
-/* Return div_down(x, divisor) without a division. The reciprocal is short of 2^64 / divisor by at most 1, so the product
- * is short of x / divisor by less than 1, and its whole part by at most 1. (Granlund and Montgomery, "Division by
- * invariant integers using multiplication", 1994.) */
-static inline int64_t div_down_by(uint64_t x, int64_t divisor, uint64_t inverse)
+/* A divisor's reciprocal: 2^(63 + shift) / divisor, rounded up. */
+struct inverse {
+    uint64_t factor;
+    uint32_t shift;
+};
+
+static inline struct inverse inverse_of(int64_t divisor)
 {
-    assert(divisor > 0 && inverse == inverse_of(divisor));
-    const uint64_t guess = (uint64_t)(((arith_wide)x * inverse) >> 64);
-    const uint64_t rest = x - guess * (uint64_t)divisor;
-    return (int64_t)(guess + (rest >= (uint64_t)divisor));
+    assert(divisor > 0);
+    const unsigned shift = divisor == 1 ? 0 : 64 - (unsigned)__builtin_clzll((uint64_t)divisor - 1);
+    const arith_wide d = (arith_wide)divisor, power = (arith_wide)1 << (63 + shift); /* d is at most 2^shift */
+    return (struct inverse){ (uint64_t)((power + d - 1) / d), shift };
+}
+
+/* Return div_down(x, divisor) without a division, for the reciprocal of a divisor d. With rounding up by e / d, which is
+ * less than 1, the product is x / d + x * e / (d * 2^(63 + shift)). As e < d <= 2^shift and x < 2^63, what is added is
+ * less than 1 / d, so no whole number comes between. (Granlund and Montgomery, "Division by invariant integers using
+ * multiplication", 1994.) */
+static inline int64_t div_down_by(int64_t x, struct inverse inverse)
+{
+    assert(x >= 0);
+    return (int64_t)((uint64_t)(((arith_wide)((uint64_t)x << 1) * inverse.factor) >> 64) >> inverse.shift);
 }
 
 /* Return a * b, or INT64_MAX if that does not fit. */

@@ -63,10 +63,11 @@ struct figures {
  * atomic */
 struct weir_limit {
     struct weir *limiter; /* (c) */
+    /* (a) the limiter's, if the plan is a token bucket with greedy refill; otherwise NULL. A guess: the plan may change */
+    const struct own_takes *_Atomic takes;
     struct overrides
         *_Atomic overrides;         /* (a) readers; (m) writers; NULL if there never were any; an override's is NULL */
     uint32_t id;                    /* (c) below WEIR_MAX_LIMITS; an override has its limit's */
-    _Atomic bool is_greedy;         /* (a) its plan is a token bucket with greedy refill: a guess, for the way to go */
     _Atomic int32_t shadow;         /* (a) percent of its keys for which it denies nothing, shadow.h */
     struct key_hash hash;           /* (m) writers, as of `name` */
     struct plan_cell plan;          /* (a) readers; (m) writers; the backend decides by it */
@@ -114,10 +115,7 @@ struct closing {
 struct weir {
     struct weir_backend *backend;  /* (c) */
     struct clock clock;            /* (c) */
-    own_try_op *try_key;           /* (c) the backend's, if is_plain is set; NULL: it has none */
-    own_try_handle_op *try_handle; /* (c) the same */
-    own_reserve_op *reserve;       /* (c) the same */
-    own_give_back_op *give_back;   /* (c) the same */
+    const struct own_takes *takes; /* (c) the backend's, if is_plain is set; NULL: it has none */
     bool is_plain;     /* (c) the backend can neither block nor fail, and decides by `clock`; and there are no events */
     bool can_block;    /* (c) weir_close() must wait for calls, so inside.h counts them */
     bool is_foreign;   /* (c) the backend is a user's and can block: cancel.h is for each call to it */

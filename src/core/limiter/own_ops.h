@@ -30,19 +30,26 @@ typedef int own_reserve_op(struct weir_limit *limit, struct weir_key key, int64_
                            struct weir_reservation *reservation, struct weir_decision *out);
 typedef int own_give_back_op(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t since_us);
 
-struct own_ops {
-    struct weir_backend_ops base; /* base.size is OWN_OPS_SIZE */
-
-    /* Both or none. Do all of weir_try_at() and weir_handle_try() but the checks of arguments, for a limiter with
-     * is_plain set: by the functions of take.h. A decision in memory takes no longer than a call between the two. */
+/* A backend's short ways, for a limiter with is_plain set and a limit whose plan is a token bucket with greedy refill or
+ * was one a moment ago. They use the functions of take.h. A decision in memory takes no longer than a call between core
+ * and backend. */
+struct own_takes {
+    /* Do all of weir_try_at() and weir_handle_try(). `limit` or `handle` is not NULL; the other arguments have not been
+     * checked. */
     own_try_op *try_key;
     own_try_handle_op *try_handle;
 
-    /* Both or none, under the same conditions, at the limiter's clock. reserve() takes permits as try_key() and notes
-     * them in *reservation. give_back() decides WEIR_REFUND of permits that were charged at `since_us`, which
-     * base.decide() gets as request->ahead. It returns WEIR_OK or a negative error. */
+    /* Both or none, at the limiter's clock, with checked arguments. reserve() takes permits as try_key() and notes them
+     * in *reservation. give_back() decides WEIR_REFUND of permits that were charged at `since_us`, which base.decide()
+     * gets as request->ahead. It returns WEIR_OK or a negative error. */
     own_reserve_op *reserve;
     own_give_back_op *give_back;
+};
+
+struct own_ops {
+    struct weir_backend_ops base; /* base.size is OWN_OPS_SIZE */
+
+    const struct own_takes *takes; /* optional */
 
     /* All three or none: the functions of a fallback.
      *

@@ -1,8 +1,8 @@
 /* take.h - the commonest request: permits of one key, from a limit whose plan suits a backend's short way.
  *
- * weir_try() and weir_handle_try() jump into such a backend with their own arguments. The backend does the rest of the
- * call here, around its decision: a call from the core into the backend and back would save, move and restore the
- * arguments once more, which took a fifth of the instructions.
+ * weir_try() and weir_handle_try() jump into such a backend with their own arguments. The backend does all of the call
+ * by the functions here: a call from the core into the backend and back would save, move and restore the arguments once
+ * more, which took a fifth of the instructions.
  */
 #ifndef CORE_LIMITER_TAKE_H
 #define CORE_LIMITER_TAKE_H
@@ -30,10 +30,29 @@ int take_told(const struct weir_backend_request *request, int error, struct weir
 int take_told_rarely(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
                      int taken, struct weir_decision *out);
 
-/* True if a backend's short way may be the shortest for the limit: a guess, as its plan may change. */
-static inline bool take_suits(const struct weir_limit *limit)
+/* Return the backend's short ways if they may be the shortest for the limit, or NULL. */
+static inline const struct own_takes *limit_takes(const struct weir_limit *limit)
 {
-    return atomic_load_explicit(&limit->is_greedy, memory_order_relaxed);
+    return atomic_load_explicit(&limit->takes, memory_order_relaxed);
+}
+
+/* Check the arguments of weir_handle_try() besides the handle. */
+static inline int take_check(const struct weir *limiter, int64_t cost, int64_t now_us, const struct weir_decision *out)
+{
+    int error = check_cost(limiter, cost);
+    if (!error)
+        error = check_time(limiter, now_us);
+    if (error)
+        return error;
+    return out ? WEIR_OK : refuse_null(limiter, "out");
+}
+
+/* Check those of weir_try_at(). */
+static inline int take_check_key(const struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us,
+                                 const struct weir_decision *out)
+{
+    const int error = check_arguments(limit, key, cost);
+    return error ? error : take_check(limit->limiter, cost, now_us, out);
 }
 
 /* Write the time to decide by, where the caller gave none: 0. To be called once the hash is there, see api/verbs.h. */

@@ -77,7 +77,7 @@ struct weir_limit *limits_next_changed(const struct weir *limiter, const struct 
 static void note_kind(struct weir_limit *target, const struct weir_plan *plan)
 {
     const bool is_greedy = plan->algorithm == WEIR_TOKEN_BUCKET && plan->refill == WEIR_GREEDY;
-    atomic_store_explicit(&target->is_greedy, is_greedy, memory_order_relaxed);
+    atomic_store_explicit(&target->takes, is_greedy ? target->limiter->takes : NULL, memory_order_relaxed);
 }
 
 /* True if the fallback may know keys under another plan. Keys of an override that comes into force were its limit's. */
