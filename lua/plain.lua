@@ -5,7 +5,7 @@ local function plain(state)
   if (tag == 'T' or tag == 'L') and (#state == 22 or #state == 36) then
     local p, q = parse('<I7I7', state, 2)
     local used = #state == 36 and parse('<I7', state, 23) or 0
-    if p % 2 == 0 and q % 2 == 0 and used % 2 == 0 then
+    if p % 2 == 0 and q % 2 == 0 and used % 2 == 0 and math.max(p, q) <= EXACT_MAX then -- larger ones are rounded here
       local own = pack('<c1I7I7c7', state, p / 2, q / 2, sub(state, 16))
       return #state == 22 and own or pack('<c22I7c7', own, used / 2, sub(state, 30))
     end
