@@ -6,8 +6,10 @@
 #include "backends/memory/memory.h"
 #include "core/api/verbs.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 /* ---- Groups ---- */
 
@@ -512,6 +514,47 @@ TEST(a_look_at_a_record_that_moves_writes_nothing, 10)
         ck_assert_int_eq(peeked(crammed.walk.limits[0], key, 1).remaining, 96);
         assert_table_has_cells(&crammed.walk);
     }
+}
+
+static void *takes_the_key_of_one_group(void *argument)
+{
+    int from = 0;
+    take_in_groups(argument, 2, 0, 0, &from, 1);
+    return NULL;
+}
+
+/* The record in the first cell of a full group moves to make room for a key that has no other group. */
+TEST(a_record_that_a_look_is_writing_moves_only_when_it_is_written, 20)
+{
+    CLOSED_BY(crammed_close) struct crammed crammed;
+    char key[16];
+    int from = 0;
+    pthread_t thread;
+    int64_t state[GREEDY_WORDS];
+    crammed_open(&crammed);
+    widen(&crammed);
+    take_in_groups(&crammed, 2, 0, 1, &from, 1);
+    snprintf(key, sizeof key, "%08d", from);
+    for (int i = 1; i < CELLS_SLOTS; i++)
+        take_in_groups(&crammed, 2, 0, 1, &from, 1);
+    const struct weir_backend_request request = crammed_request(&crammed, key);
+    struct look look = look_guess(crammed.walk.table, &request);
+    must(look_by_cells(crammed.walk.table, &request, &look), "it has a cell");
+    record_read(look.record, 0, state, GREEDY_WORDS);
+    uint64_t word = look.word;
+    must(record_claim(look.record, &word), "nothing has changed");
+    ck_assert_int_eq(pthread_create(&thread, NULL, takes_the_key_of_one_group, &crammed), 0);
+    nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL); /* if it does not wait, it moves the record now */
+    state[0] *= 7;
+    record_write(look.record, 0, state, GREEDY_WORDS);
+    record_release(look.record, word_next(word));
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    ck_assert_int_eq(peeked(crammed.walk.limits[0], key, 1).remaining, 93);
+    ck_assert_uint_eq(groups_of(&crammed), 2);
+    struct look again = look_guess(crammed.walk.table, &request);
+    must(look_by_cells(crammed.walk.table, &request, &again), "it has a cell");
+    must(again.record != look.record, "it has moved");
+    assert_table_has_cells(&crammed.walk);
 }
 
 /* A look may have read the word of any cell long before. */

@@ -742,7 +742,22 @@ static void *forks(void *argument)
     return NULL;
 }
 
-static void *(*const waits[])(void *) = { recasts, forgets_rules, shuts, forks };
+/* Words of cells whose memory goes back to the system begin to count anew. */
+static void *narrows(void *argument)
+{
+    struct waiting *waiting = argument;
+    struct table *table = waiting->stand.table;
+    struct shard *shard = &table->shards[0];
+    lock_take(&shard->mutex);
+    while (cells_groups(&table->cells, shard->number) <= CELLS_CHUNK)
+        must(cells_widen(&table->cells, shard->number), "there is memory");
+    cells_narrow(&table->cells, shard->number, 0, waiting->readers);
+    lock_give(&shard->mutex);
+    atomic_store(&waiting->done, true);
+    return NULL;
+}
+
+static void *(*const waits[])(void *) = { recasts, forgets_rules, narrows, shuts, forks };
 enum { WAITS = sizeof waits / sizeof waits[0] };
 
 TEST(who_takes_memory_back_waits_for_those_that_look, 60)
