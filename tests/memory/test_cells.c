@@ -379,7 +379,7 @@ TEST(a_shard_gets_more_groups_for_a_key_that_finds_no_cell, 10)
         widen(&crammed);
     ck_assert_uint_eq(groups_of(&crammed), 5);
     for (int i = 0; i < CELLS_SLOTS; i++)
-        take_in_groups(&crammed, 5, 1, 1, &from, 1);
+        take_in_groups(&crammed, 6, 1, 1, &from, 1); /* with five groups, it has those of group 5 */
     ck_assert_uint_eq(groups_of(&crammed), 5);
     take_in_groups(&crammed, 6, 5, 5, &from, 1);
     ck_assert_uint_eq(groups_of(&crammed), 6);
