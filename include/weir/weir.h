@@ -237,7 +237,7 @@ WEIR_API int weir_limit_define(weir *w, const char *name, const struct weir_poli
  *
  * Nothing may use the limit during the call: no other call with it or about all limits, no submitted request, handle or
  * reservation. Its keys' states are not looked at any more; in memory they go as they become idle. So choose a limit
- * whose last request was reset_after_us ago, and in hybrid mode longer than twice lease_life_us of weir_limit_info().
+ * whose last request was reset_after_us ago, and in hybrid mode twice lease_life_us of weir_limit_info() longer.
  * Its figures begin anew.
  *
  * WEIR_EINVAL also if the name is in use, or if `limit` is or has an override or has a followed policy. WEIR_EFULL, and
@@ -263,7 +263,8 @@ struct weir_limit_info {
     size_t size;
     int64_t limit;         /* the largest cost admitted for a fresh key; in local mode, within this instance's share */
     int64_t lease_life_us; /* how long a lease may be spent at most; 0: this limit is not leased. After that a greedy
-                            * token bucket's lease shrinks by what the bucket refills, until nothing is left of it */
+                            * token bucket's lease shrinks by what the bucket refills, until nothing is left of it. Its
+                            * life stands still while what this instance has used of the key has not refilled */
     int64_t lease_max;     /* most permits of a key that this instance leases in advance */
     int64_t over_max;      /* most permits of a key that all instances together, however many, admit beyond the limit in
                        * any stretch of time, as long as Redis is available and keeps its data */

@@ -64,14 +64,15 @@ mutant() { # PROMISE WORD SCENARIO FILE SED
 lease=src/core/algorithm/lease.c
 back=src/core/algorithm/lease_back.c
 call=src/backends/hybrid/lease_call.c
-mutant H1 H1: hoard $lease 's/\.end_us = asked_us + min_of/.end_us = now_us + min_of/'
+mutant H1 H1: hoard $lease 's/max_of(asked_us, lease->busy_us) + min_of(/(is_greedy(plan) ? now_us : asked_us) + min_of(/'
 mutant H1 H1: hoard $lease 's/if (left > 0 && now_us >= batch->end_us) {/if (left < 0) {/'
 mutant H1 H1: calm $lease 's/\.left = granted,/.left = 2 * granted,/'
 mutant H1 H1: hoard src/core/policy/plan.c 's/plan->size -= permits;/;/'
+mutant H1 H1: hoard $lease 's/div_down(plan->q, plan->p) \* plan->tick_us : 0/4 * div_down(plan->q, plan->p) * plan->tick_us : 0/'
 mutant H2 H2: hoard src/backends/hybrid/returns.c 's/\.ahead = charged_us,/.ahead = 0,/'
 mutant H4 H4: hoard src/core/algorithm/sliding_window.c 's/first = state\[0\] - div_down(since_us, plan->period_us);/first = 0 * since_us;/'
 mutant H3 H3: hoard $lease 's/case WEIR_FIXED_WINDOW: return decision->reset_after_us;/case WEIR_FIXED_WINDOW: return plan->period_us;/'
-mutant H4 ' used' hoard $lease 's/\.end_us = asked_us + min_of(lease->life_us, good_us)/.end_us = asked_us + (plan->algorithm == WEIR_SLIDING_WINDOW ? 3 : 1) * min_of(lease->life_us, good_us)/'
+mutant H4 ' used' hoard $lease 's/ + min_of(lease->life_us, good_us)/ + (plan->algorithm == WEIR_SLIDING_WINDOW ? 3 : 1) * min_of(lease->life_us, good_us)/'
 mutant H5 H5: hoard $lease 's/return decision->reset_after_us - max_of.*/return decision->reset_after_us + WEIR_MINUTE;/'
 mutant H6 H6: hoard $lease 's/if (now_us <= slot_at_us(plan, batch, batch->next))/if (now_us)/'
 mutant H6 H6: hoard $lease 's/\.next = direct,/.next = 0,/'
@@ -81,7 +82,7 @@ mutant H8 H1: loss $call 's/if (status == WEIR_OK) {/if (status == WEIR_OK || st
 mutant H9 ' used' flush tests/sim/sim_store.c 's/if (lost > 0)/if (lost < 0)/'
 mutant H10 H10: outage src/backends/memory/state.c 's/plan->size - min_of(request->cold_left, plan->size)/0/'
 mutant H10 ' used' flap src/core/outage/settle.c '/^bool settle_admitted/,/^{/s/^{/{ return false;/'
-mutant H10 'H10: all together' flap src/backends/memory/debt.c 's/return div_up(max_of(0, level.used - none.used), plan->q);/return div_up(max_of(0, level.used - none.used), 2 * plan->q);/'
+mutant H10 ' used' flap src/backends/memory/debt.c 's/return div_up(max_of(0, level.used - none.used), plan->q);/return div_up(max_of(0, level.used - none.used), 2 * plan->q);/'
 mutant H10 'is denied limit' day src/core/policy/plan.c 's/plan_at_share(&bucket, share, out)/plan_at_share(policy, share, out)/'
 mutant H10 'the outage may end' day src/core/outage/failure.c 's/min_of(out->retry_after_us, limiter->outage->retry_us)/max_of(out->retry_after_us, limiter->outage->retry_us)/'
 mutant H10 'H10: an instance in an outage' day src/core/outage/outage.c 's/ \* local\.size \/ size;/;/'

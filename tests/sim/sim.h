@@ -154,12 +154,14 @@ struct grant {
     int64_t life_us;  /* after which a greedy bucket's lease shrinks by what the bucket refills */
     int64_t shrunk;   /* by so much */
     bool shrinks;     /* after its life, by this plan: a greedy bucket's */
+    int64_t young_us; /* for so long it did not age, or will not: permits used here had not refilled */
     struct weir_plan plan;
     bool is_lease; /* part of it was charged in advance */
 };
 struct holding {
     struct grant grants[SIM_GRANTS]; /* oldest first */
     int count;
+    int64_t busy_us; /* until then, permits that were used here have not refilled */
     /* The denial delivered last: its request's true time, and its end by the instance's clock. */
     int64_t denied_cost, denied_asked_us, denied_until_us;
     int64_t returned_us;      /* permits were given back then: a denial asked for by then may be outdated */
@@ -377,6 +379,8 @@ int64_t sim_drifted_us(const struct sim *sim, int64_t us);
 int64_t grants_left(const struct sim *sim, struct holding *holding);
 /* Return those of grants that do not shrink yet. */
 int64_t grants_young(const struct sim *sim, struct holding *holding);
+/* Note that `cost` permits were used just now: no grant ages until they have refilled. */
+void grants_stay_young(const struct sim *sim, struct holding *holding, const struct weir_plan *plan, int64_t cost);
 void grant_add(const struct sim *sim, struct holding *holding, const struct grant *grant);
 /* Take `cost` from the grants, the oldest first. Return false if they have less. */
 bool grants_use(const struct sim *sim, struct holding *holding, int64_t cost);

@@ -15,9 +15,11 @@ static bool is_alive(const struct sim *sim, const struct grant *grant)
 }
 
 /* Return what has refilled since this grant's life ended and since it was last asked. */
-static int64_t grant_refilled(const struct sim *sim, struct grant *grant)
+static int64_t grant_refilled(const struct sim *sim, struct grant *grant, int64_t busy_us)
 {
-    const int64_t over_us = sim->now_us - grant->asked_us - grant->life_us - sim_drifted_us(sim, grant->life_us);
+    const int64_t aged_us = max_of(sim->now_us, busy_us) - grant->asked_us - grant->young_us - grant->life_us;
+    const int64_t over_us = max_of(aged_us, sim->now_us - grant->asked_us - sim->leases.life_us) -
+                            sim_drifted_us(sim, grant->life_us + grant->young_us);
     const struct weir_plan *plan = &grant->plan;
     if (!grant->shrinks || over_us <= 0)
         return 0;
@@ -35,7 +37,7 @@ static void grants_tidy(const struct sim *sim, struct holding *holding)
     int64_t refilled[SIM_GRANTS], most = 0;
     int kept = 0;
     for (int i = 0; i < holding->count; i++) {
-        refilled[i] = grant_refilled(sim, &holding->grants[i]);
+        refilled[i] = grant_refilled(sim, &holding->grants[i], holding->busy_us);
         most = max_of(most, refilled[i]);
     }
     for (int i = 0; i < holding->count; i++) {
@@ -68,12 +70,24 @@ int64_t grants_young(const struct sim *sim, struct holding *holding)
     return left;
 }
 
+void grants_stay_young(const struct sim *sim, struct holding *holding, const struct weir_plan *plan, int64_t cost)
+{
+    const int64_t from_us = max_of(holding->busy_us, sim->now_us);
+    if (!is_greedy(plan))
+        return;
+    grants_tidy(sim, holding);
+    holding->busy_us = from_us + cost * div_up(plan->q, plan->p) * plan->tick_us;
+    for (int i = 0; i < holding->count; i++)
+        holding->grants[i].young_us += holding->busy_us - from_us;
+}
+
 void grant_add(const struct sim *sim, struct holding *holding, const struct grant *grant)
 {
     grants_tidy(sim, holding);
     if (holding->count == SIM_GRANTS) /* more grants than lives allow: the audit would be too strict, not too lax */
         memmove(holding->grants, holding->grants + 1, (size_t)--holding->count * sizeof *grant);
-    holding->grants[holding->count++] = *grant;
+    holding->grants[holding->count] = *grant;
+    holding->grants[holding->count++].young_us = max_of(0, holding->busy_us - grant->asked_us);
 }
 
 bool grants_use(const struct sim *sim, struct holding *holding, int64_t cost)

@@ -1,5 +1,5 @@
 /* sim_loads.c - what hybrid mode admits under regular loads, compared with one ideal limit that gets every request
- * without delay. Default options, no faults, one key. */
+ * without delay. Default options, no faults, one key. An instance alone must admit as much as the ideal limit. */
 #include "core/policy/plan.h"
 #include "sim.h"
 
@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Thousandths of a percent of what the ideal limit admits. */
-enum { WORST_LEAST = 95000, MEAN_LEAST = 99750 };
+enum { WORST_LEAST = 97000, MEAN_LEAST = 99900 };
 
 enum { LIMIT = 200, SPARSE_LIMIT = 20, BURST = 12, BURST_GAP_US = 1000, PERIODS = 4 };
 
@@ -92,8 +92,8 @@ static struct run_result loads_run(const struct cell_of_loads *cell)
         .life_us = WEIR_MAX_PERIOD_US, .excess = 5, .denial_us = 2 * WEIR_SECOND, .max = WEIR_MAX_PERMITS
     };
     sim->timeout_us = 50000;
-    sim->up_min_us = sim->down_min_us = 150;
-    sim->up_max_us = sim->down_max_us = 400;
+    sim->down_min_us = 300; /* and no way up: the ideal limit decides when the store does, in the same window */
+    sim->down_max_us = 800;
     sim->limit_count = sim->key_count = 1;
     sim->limits[0] = (struct sim_limit){
         .policy = policy, .name = "limit0", .rate_limit = policy.limit, .demand_permille = cell->demand_permille
@@ -181,5 +181,7 @@ int loads(bool all)
     printf("one instance alone: %lld of %lld cells with a wrong denial, at most %lld permits%s%s\n",
            (long long)total.lone_wrong, (long long)total.lone_cells, (long long)total.lone_missed,
            total.lone_wrong > 0 ? ": " : "", total.lone_cell);
-    return total.good && total.worst >= WORST_LEAST && total.share / total.cells >= MEAN_LEAST ? 0 : 1;
+    return total.good && total.worst >= WORST_LEAST && total.share / total.cells >= MEAN_LEAST && total.lone_wrong == 0
+               ? 0
+               : 1;
 }

@@ -201,11 +201,13 @@ void account_forget_times(struct account_shard *shard, struct account *account)
 
 void account_answered(struct account_shard *shard, struct account *account, const struct lease_rules *rules,
                       const struct lease_order *order, int64_t asked_us, int64_t now_us,
-                      const struct weir_decision *decision)
+                      const struct weir_decision *decision, bool uses)
 {
     const int64_t granted = lease_granted(order, decision);
     shard->leased += (uint64_t)granted;
     if (account) {
+        if (uses && order->whole && decision->allowed && order->era == account->lease.era)
+            lease_used(&account->lease, asked_us, now_us, order->cost);
         lease_answered(&account->lease, rules, order, asked_us, now_us, decision);
         account_count_lost(shard, account);
     } else {

@@ -94,10 +94,11 @@ void account_keep_up(struct account_shard *shard, struct account *account, const
 void account_forget_lease(struct account_shard *shard, struct account *account) REQUIRES(shard->mutex);
 void account_forget_times(struct account_shard *shard, struct account *account) REQUIRES(shard->mutex);
 
-/* Take Redis's answer to `order` into the account's lease. NULL: the account is gone, and the permits are lost. */
+/* Take Redis's answer to `order` into the account's lease. NULL: the account is gone, and the permits are lost. `uses`:
+ * permits of the request that Redis itself has decided are used now. */
 void account_answered(struct account_shard *shard, struct account *account, const struct lease_rules *rules,
                       const struct lease_order *order, int64_t asked_us, int64_t now_us,
-                      const struct weir_decision *decision) REQUIRES(shard->mutex);
+                      const struct weir_decision *decision, bool uses) REQUIRES(shard->mutex);
 
 /* Count in the shard what the lease has lost. */
 void account_count_lost(struct account_shard *shard, struct account *account) REQUIRES(shard->mutex);

@@ -86,6 +86,8 @@ static void hybrid_note_refund(struct hybrid *hybrid, const struct weir_backend_
         account->lease.denied_cost = 0;
     else if (account)
         lease_refunded(&account->lease, asked_us, hybrid_time(hybrid, request->now_us), decision);
+    if (account && request->ahead == 0)
+        lease_unused(&account->lease, request->cost);
     lock_give(&shard->mutex);
 }
 
@@ -98,6 +100,8 @@ static void hybrid_forget_denial(struct hybrid *hybrid, const struct weir_backen
     if (account) {
         account->lease.denied_cost = 0;
         account->lease.refunded_us = hybrid_time(hybrid, request->now_us);
+        if (request->ahead == 0)
+            lease_unused(&account->lease, request->cost);
     }
     lock_give(&shard->mutex);
 }

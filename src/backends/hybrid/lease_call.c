@@ -195,6 +195,15 @@ static void ended_add(struct ended *ended, struct hybrid_waiter *waiter)
     ended->end = &waiter->next;
 }
 
+/* Note what a waiter has just taken from the lease. */
+static void waiter_spent(struct hybrid_waiter *waiter, int64_t now_us, struct lease *lease)
+{
+    if (waiter_reservation(waiter))
+        waiter_note(waiter, lease_spent_charged_us(lease));
+    else
+        lease_spent_is_used(lease, now_us, waiter_cost(waiter));
+}
+
 /* End the first waiter, whose request Redis has decided. If Redis denied it, permits that an earlier call leased
  * may still cover it. */
 static void lease_call_end_leader(struct lease_call *call, struct account_shard *shard, struct account *account,
@@ -208,7 +217,7 @@ static void lease_call_end_leader(struct lease_call *call, struct account_shard 
     out->remaining = min_of(out->limit, out->remaining + left);
     waiter_note(leader, call->op.reservation.at_us);
     if (!out->allowed && left >= cost && lease_decide(&account->lease, now_us, cost, WEIR_TAKE, out) == LEASE_SPENT) {
-        waiter_note(leader, lease_spent_charged_us(&account->lease));
+        waiter_spent(leader, now_us, &account->lease);
         shard->lease_hits++;
     }
     ended_add(ended, leader);
@@ -236,7 +245,7 @@ static void lease_call_serve(struct lease_call *call, struct account_shard *shar
                                                                         cost, &call->op.decision, &decision));
         if (spent || denied) {
             if (spent)
-                waiter_note(waiter, lease_spent_charged_us(lease));
+                waiter_spent(waiter, now_us, lease);
             shard->lease_hits += spent;
             shard->denial_hits += denied;
             *waiter_out(waiter) = decision;
@@ -351,7 +360,8 @@ static struct lease_call *lease_call_finish(struct lease_call *call, int status)
     if (status == WEIR_OK) {
         if (call->request.now_us == WEIR_OWN_CLOCK)
             hybrid_note_trip(call->hybrid, now_us - call->asked_us);
-        account_answered(shard, account, &rules, &call->order, call->asked_us, now_us, &call->op.decision);
+        account_answered(shard, account, &rules, &call->order, call->asked_us, now_us, &call->op.decision,
+                         call->is_led && !call->request.reservation);
         if (call->is_led && (call->order.whole || !call->op.decision.allowed))
             lease_call_end_leader(call, shard, account, now_us, &ended);
         if (!call->is_lone)

@@ -51,7 +51,7 @@ enum lease_answer request_decide(struct account_shard *shard, struct account *ac
 {
     const enum lease_answer answer = lease_decide(&account->lease, now_us, request->cost, WEIR_TAKE, out);
     if (answer == LEASE_SPENT)
-        request_note(request, &account->lease);
+        request_note(request, now_us, &account->lease);
     shard->lease_hits += answer == LEASE_SPENT;
     shard->denial_hits += answer == LEASE_DENIED;
     return answer;
@@ -84,7 +84,7 @@ struct lease_call *request_call_ahead(struct hybrid *hybrid, struct account_shar
 static struct account *request_take_answer(struct hybrid *hybrid, struct account_shard *shard,
                                            const struct weir_backend_request *request, const struct lease_order *order,
                                            int64_t asked_us, int64_t now_us, const struct weir_decision *decision,
-                                           struct weir_decision *out) REQUIRES(shard->mutex)
+                                           bool uses, struct weir_decision *out) REQUIRES(shard->mutex)
 {
     *out = *decision;
     out->ahead = out->age_us = 0;
@@ -92,7 +92,7 @@ static struct account *request_take_answer(struct hybrid *hybrid, struct account
     struct account *account = request_account(hybrid, shard, request, now_us);
     if (account)
         account_keep_up(shard, account, &rules, request);
-    account_answered(shard, account, &rules, order, asked_us, now_us, decision);
+    account_answered(shard, account, &rules, order, asked_us, now_us, decision, uses);
     if (account)
         out->remaining = min_of(out->limit, out->remaining + lease_left(&account->lease, now_us));
     return account;
@@ -109,7 +109,8 @@ bool request_answered(struct hybrid *hybrid, const struct weir_backend_request *
     if (request->now_us == WEIR_OWN_CLOCK)
         hybrid_note_trip(hybrid, now_us - asked_us);
     lock_take(&shard->mutex);
-    struct account *account = request_take_answer(hybrid, shard, request, order, asked_us, now_us, decision, out);
+    struct account *account = request_take_answer(hybrid, shard, request, order, asked_us, now_us, decision,
+                                                  !request->reservation, out);
     /* A denied request may be covered by permits that other requests have leased since. */
     if (account && (lacks || !decision->allowed) && lease_left(&account->lease, now_us) >= request->cost)
         decided = request_decide(shard, account, now_us, request, out) == LEASE_SPENT;
@@ -124,7 +125,7 @@ void request_answered_in_group(struct hybrid *hybrid, const struct weir_backend_
     const int64_t now_us = hybrid_time(hybrid, request->now_us);
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
     lock_take(&shard->mutex);
-    request_take_answer(hybrid, shard, request, order, asked_us, now_us, decision, out);
+    request_take_answer(hybrid, shard, request, order, asked_us, now_us, decision, false, out);
     lock_give(&shard->mutex);
 }
 

@@ -126,6 +126,8 @@ void lease_forget(struct lease *lease)
     *lease = (struct lease){
         .plan = lease->plan,
         .life_us = lease->life_us,
+        .life_max_us = lease->life_max_us,
+        .permit_us = lease->permit_us,
         .version = lease->version,
         .era = lease->era + 1,
         .remaining = lease->plan.size,
@@ -142,6 +144,8 @@ void lease_renew(struct lease *lease, const struct lease_rules *rules, const str
     lease->plan = *plan;
     lease->version = version;
     lease->life_us = lease_life_us(rules, plan);
+    lease->life_max_us = rules->life_us;
+    lease->permit_us = is_greedy(plan) && lease->life_us > 0 ? div_down(plan->q, plan->p) * plan->tick_us : 0;
     lease->turn_len_us = load_turn_len_us(plan, lease->life_us);
     lease_forget(lease);
 }
@@ -363,7 +367,8 @@ void lease_answered(struct lease *lease, const struct lease_rules *rules, const 
     const struct lease_batch grant = {
         .left = granted,
         .asked_us = asked_us,
-        .end_us = asked_us + min_of(lease->life_us, good_us),
+        .end_us = min_of(max_of(asked_us, lease->busy_us) + min_of(lease->life_us, good_us),
+                         asked_us + lease->life_max_us),
         .slot_us = now_us + decision->delay_us,
         .next = direct,
         .charged_us = order->ahead > 0 ? decision->age_us : 0,

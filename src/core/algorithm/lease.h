@@ -9,7 +9,9 @@
  *     sliding window     ends with the block that it was charged to
  *     interval refill    ends at the next refill
  *     leaky bucket       each permit is a departure slot, which is good until its own time
- *     greedy bucket      whole for a life, then it shrinks at the bucket's rate; the excess is at most rate * life
+ *     greedy bucket      whole for a life, then it shrinks at the bucket's rate; the excess is at most rate * life.
+ *                        It does not age while permits that this instance has used have not refilled: so long the
+ *                        bucket is not full without the lease either (docs/design/hybrid.md)
  *
  * The size of a lease follows the load: the permits requested here in a turn, and somewhat more while plenty remains.
  * Redis grants at most what remains divided by twice the number of instances. So leases shrink near the limit, where
@@ -24,7 +26,8 @@
  * first that is left. */
 struct lease_batch {
     int64_t left;
-    int64_t asked_us, end_us; /* from end_us on, a greedy bucket's shrinks, and any other is unusable */
+    int64_t asked_us, end_us; /* from end_us on, a greedy bucket's shrinks, and any other is unusable. A greedy bucket's
+                               * moves with each permit that is used here */
     int64_t slot_us, next;
     int64_t charged_us; /* by Redis's clock; 0: not known */
     int64_t from_us;    /* permits charged since then, by Redis's clock, come back with these; greedy: these only */
@@ -34,7 +37,10 @@ struct lease_batch {
 
 struct lease {
     struct weir_plan plan;
-    int64_t life_us;  /* lease_life_us() of the plan */
+    int64_t life_us;     /* lease_life_us() of the plan */
+    int64_t life_max_us; /* the option's bound on all lives */
+    int64_t permit_us; /* greedy: the time in which a permit refills, rounded down. 0: leases age all the time */
+    int64_t busy_us;   /* until then permits that were used here have not refilled, so leases do not age */
     uint64_t version; /* the plan's; 0: the lease is new */
     uint64_t era;     /* 1, 2, ...; an answer to an order of an earlier era is ignored, it may be of another plan */
 
@@ -99,6 +105,38 @@ void lease_count(struct lease *lease, int64_t now_us, int64_t cost);
 /* Take or peek, if the lease or its denial can decide. */
 enum lease_answer lease_decide(struct lease *lease, int64_t now_us, int64_t cost, enum weir_verb verb,
                                struct weir_decision *out);
+
+/* Note that `cost` permits were used here that Redis has charged, at a request of that time: a lease does not age while
+ * they have not refilled. Not for permits that are reserved, which may come back unused. */
+static inline void lease_used(struct lease *lease, int64_t asked_us, int64_t now_us, int64_t cost)
+{
+    const int64_t from_us = max_of(lease->busy_us, asked_us);
+    if (lease->permit_us == 0)
+        return;
+    lease->busy_us = from_us + cost * lease->permit_us;
+    const int64_t more_us = max_of(0, lease->busy_us - max_of(from_us, now_us));
+    for (struct lease_batch *batch = lease->batches; batch < &lease->batches[2]; batch++)
+        batch->end_us = min_of(batch->end_us + more_us, max_of(batch->end_us, batch->asked_us + lease->life_max_us));
+}
+
+/* Do it for permits that LEASE_SPENT has taken just now. Those that a lease has only because it need not shrink before
+ * its end do not count, since the excess would add up. */
+static inline void lease_spent_is_used(struct lease *lease, int64_t now_us, int64_t cost)
+{
+    const struct lease_batch *batch = &lease->batches[0];
+    const int64_t aged_us = max_of(lease->busy_us, now_us) + lease->life_us - batch->end_us;
+    if (aged_us <= batch->left * lease->permit_us)
+        lease_used(lease, now_us, now_us, cost);
+}
+
+/* Undo that: permits have come back. */
+static inline void lease_unused(struct lease *lease, int64_t cost)
+{
+    const int64_t less_us = min_of(lease->busy_us, mul_capped(cost, lease->permit_us));
+    lease->busy_us -= less_us;
+    lease->batches[0].end_us -= less_us;
+    lease->batches[1].end_us -= less_us;
+}
 
 /* Do lease_count() and lease_decide() of a take for the two common cases: the older batch covers the cost, or there are
  * no permits and exactly this cost was denied. LEASE_UNDECIDED: neither case applies, and nothing has changed. */

@@ -24,6 +24,8 @@ void lease_give_back(struct lease *lease, const struct lease_rules *rules, uint6
 {
     const int64_t fits = era == lease->era ? min_of(cost, lease_room(lease, rules)) : 0;
     assert(lease->plan.algorithm != WEIR_LEAKY_BUCKET);
+    if (era == lease->era)
+        lease_unused(lease, cost);
     for (int i = 0; i < 2; i++) {
         struct lease_batch *batch = &lease->batches[i];
         if (batch->asked_us == asked_us && batch->end_us > 0) {
@@ -80,6 +82,13 @@ bool lease_settle(struct lease *lease, const struct lease_rules *rules, int64_t 
 
 /* ---- To Redis ---- */
 
+/* Return how old a batch is: the time since it was asked for in which it has aged. */
+static int64_t batch_age_us(const struct lease *lease, const struct lease_batch *batch, int64_t now_us)
+{
+    return lease->permit_us > 0 ? max_of(now_us, lease->busy_us) + lease->life_us - batch->end_us
+                                : now_us - batch->asked_us;
+}
+
 /* True if nothing of this batch has been used for so long that others should have it. Permits that another
  * instance would hardly miss stay, since giving them back costs a call. All stay while an order is under way, which may be
  * for permits that this lease lacks. */
@@ -87,7 +96,7 @@ static bool batch_is_idle(const struct lease *lease, const struct lease_batch *b
 {
     const struct weir_plan *plan = &lease->plan;
     const bool is_short = is_greedy(plan) || plan->algorithm == WEIR_SLIDING_WINDOW;
-    const int64_t idle_us = now_us - lease->used_us, since_us = now_us - batch->asked_us;
+    const int64_t idle_us = now_us - lease->used_us, since_us = batch_age_us(lease, batch, now_us);
     if (lease->is_asked || batch->left * IDLE_LEAST_PART < plan->size ||
         idle_us < lease->life_us / (is_short ? IDLE_SHORT_PART : IDLE_PART))
         return false;
@@ -104,7 +113,8 @@ int64_t lease_take_rest(struct lease *lease, int64_t now_us, bool all, int64_t *
         struct lease_batch *batch = &lease->batches[i];
         const bool can = batch->charged_us > 0 && lease->plan.algorithm != WEIR_LEAKY_BUCKET;
         if (batch->left > 0 && can && (all || batch_is_idle(lease, batch, now_us))) {
-            *rest = (struct lease_rest){ batch->left, batch->charged_us };
+            const int64_t young_us = now_us - batch->asked_us - batch_age_us(lease, batch, now_us);
+            *rest = (struct lease_rest){ batch->left, batch->charged_us + young_us };
             lease->lost += (uint64_t)batch->left;
             batch->left = 0;
         }

@@ -36,17 +36,26 @@ static bool order_has_plenty(const struct lease *lease, int64_t now_us)
     return lease->reset_at_us - now_us <= div_down(plan->size * plan->q, 2 * plan->p) * plan->tick_us;
 }
 
+/* Return what a life asks for, less one: so many are used nearly for sure. */
+static int64_t order_sure(const struct lease *lease, int64_t want)
+{
+    const int64_t in_life = max_of(lease->average * LOAD_TURNS_IN_LIFE, want * LOAD_AVERAGE_ONE);
+    return max_of(0, in_life / LOAD_AVERAGE_ONE - 1);
+}
+
 /* Return the permits to order ahead of requests that want `want`, without those that wait for them. A greedy bucket
- * never regains what ends unused, and a sliding window regains it late. So they get less: half the load where little
- * remains, otherwise what a life asks for at most. A key that was last asked for more than a life ago gets none beyond
- * its load: they would end unused. */
+ * never regains what ends unused, so it gets what is used nearly for sure. A sliding window regains it late. So it gets
+ * half the load where little remains, otherwise what a life asks for at most. A key that was last asked for more than a
+ * life ago gets none beyond its load: they would end unused. */
 static int64_t order_ahead(const struct lease *lease, int64_t now_us, int64_t want)
 {
     const struct weir_plan *plan = &lease->plan;
     const int64_t load = want + want / 8, part = plan->size / PLENTY_SPREAD;
-    const bool is_scant = is_greedy(plan) || plan->algorithm == WEIR_SLIDING_WINDOW;
+    const bool is_scant = plan->algorithm == WEIR_SLIDING_WINDOW;
     if (plan->algorithm == WEIR_LEAKY_BUCKET)
         return load;
+    if (is_greedy(plan))
+        return min_of(order_sure(lease, want), order_has_plenty(lease, now_us) ? max_of(load, part) : want / 2);
     if (!order_has_plenty(lease, now_us))
         return is_scant ? want / 2 : load;
     if (part < PLENTY_LEAST || (lease->is_known && now_us - lease->known_us >= lease->life_us))
