@@ -2,7 +2,7 @@
  *
  * A key's record is its word, its state, perhaps a former state, and the key itself. It lies in a cell if it fits
  * (memory/cells.h), or else behind the key's entry. An entry is 56 bytes, from a slab. With its owner there, 3 bytes of
- * bucket and 60 of cells that makes 121 bytes for a key of 16 bytes. The upper bits of a key's hash choose
+ * bucket and 62 of cells that makes 123 bytes for a key of 16 bytes. The upper bits of a key's hash choose
  * the shard, the lower 32 the bucket.
  *
  * The mutex guards which entries exist. An entry's content is guarded by its word (memory/entry.h), because
