@@ -88,7 +88,7 @@ TEST(a_reservation_larger_than_the_bucket_gives_back_no_later_permit, 20)
         const int64_t now_us = WEIR_MAX_TIME_US, full = plan.size * plan.q;
         const int64_t since_us = now_us - plan_fill_us(&plan, 0) - plan.tick_us;
         struct level level = { .used = full, .tick = now_us / plan.tick_us };
-        level_return(&plan, &level, since_us, plan.size + chance_between(&chance, 0, WEIR_MAX_PERMITS));
+        level_return(&plan, NULL, &level, since_us, plan.size + chance_between(&chance, 0, WEIR_MAX_PERMITS));
         ck_assert_int_eq(level.used, full);
     }
 }

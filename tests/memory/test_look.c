@@ -277,7 +277,7 @@ static void event_between(const char *own, const char *other, int e, int a, enum
     }
 
     if (way == AS_TAKE)
-        must(look_for_take(stand.table, request.limit, request.key, request.hash, NULL, &look), "it is found, too");
+        must(look_for_take(stand.table, look.rule, request.key, request.hash, NULL, &look), "it is found, too");
     events[e].happen(&stand, look.record);
     const struct picture after = picture_of(&stand, look.record);
     const struct weir_decision untouched = { .limit = -7, .remaining = -8 };

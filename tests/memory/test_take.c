@@ -49,7 +49,8 @@ static bool sees(struct stand *stand, weir_limit *limit, const char *key, const 
                  struct look *look)
 {
     const struct weir_key bytes = weir_key_text(key);
-    return look_for_take(stand->table, limit, bytes, key_hash(limit, bytes), hint, look);
+    const struct rule *rule = look_rule(stand->table, limit);
+    return rule && look_for_take(stand->table, rule, bytes, key_hash(limit, bytes), hint, look);
 }
 
 static struct record *record_of(struct stand *stand)
@@ -140,7 +141,9 @@ TEST(a_take_sees_no_key_of_a_length_that_no_word_holds, 10)
     const struct weir_key key = weir_key(longest, SLAB_MAX_ENTRY + strlen(KEY));
     const struct weir_backend_hint hint = hint_to(&stand, record_of(&stand));
     struct look look;
-    ck_assert(!look_for_take(stand.table, stand.limit, key, key_hash(stand.limit, key), &hint, &look));
+    const struct rule *rule = look_rule(stand.table, stand.limit);
+    ck_assert_ptr_nonnull(rule);
+    ck_assert(!look_for_take(stand.table, rule, key, key_hash(stand.limit, key), &hint, &look));
 }
 
 TEST(a_take_is_for_greedy_buckets_alone, 10)
@@ -219,11 +222,11 @@ static void pair_ask(struct pair *pair, struct chance *chance)
 {
     static const int64_t refused_costs[] = { 0, -1, WEIR_MAX_PERMITS + 1, INT64_MIN };
     const int key = (int)chance_between(chance, 0, KEYS - 1);
-    const int64_t cost = chance_one_in(chance, 10)   ? 1 + chance_magnitude(chance, 1000)
-                         : chance_one_in(chance, 50) ? refused_costs[chance_between(chance, 0, 3)]
-                                                     : 1 + chance_between(chance, 0, 3);
+    const int64_t cost = chance_one_in(chance, 10)    ? 1 + chance_magnitude(chance, 1000)
+                         : chance_one_in(chance, 500) ? refused_costs[chance_between(chance, 0, 3)]
+                                                      : 1 + chance_between(chance, 0, 3);
     const int64_t way = chance_between(chance, 0, 3);
-    const bool is_late = chance_one_in(chance, 100);
+    const bool is_late = chance_one_in(chance, 500);
     struct weir_decision out[2];
     int errors[2];
     memset(out, 0x55, sizeof out);

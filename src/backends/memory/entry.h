@@ -38,11 +38,13 @@
 /* From the lowest bit up: busy, the key's length, the rule's number, and the count, which may overflow. */
 #define WORD_BUSY UINT64_C(1)
 #define WORD_LEN_BITS 10
-#define WORD_RULE_SHIFT (1 + WORD_LEN_BITS)
+#define WORD_RULE_SHIFT RULE_SHIFT
 #define WORD_COUNT_SHIFT (WORD_RULE_SHIFT + RULE_BITS)
 #define WORD_ONE_CHANGE (UINT64_C(1) << WORD_COUNT_SHIFT)
 #define WORD_WHOSE ((WORD_ONE_CHANGE - 1) & ~WORD_BUSY) /* length and rule: what identifies the entry */
 
+_Static_assert(WORD_RULE_SHIFT == 1 + WORD_LEN_BITS, "the number follows the length");
+_Static_assert(WORD_COUNT_SHIFT <= 32, "half a word says whose a record is, and whether it is busy");
 _Static_assert(64 - WORD_COUNT_SHIFT >= 33, "room for the count, see above");
 _Static_assert(SLAB_MAX_ENTRY <= 1 << WORD_LEN_BITS, "keys of entries that have a place are shorter than this");
 

@@ -123,14 +123,16 @@ static inline void look_hint(const struct table *table, struct weir_backend_hint
 }
 
 /* Return a group of a key. Its second line is fetched together with the first, and the second group with the first
- * group: which of them is needed is known only when the tags are. */
+ * group: which of them is needed is known only when the tags are. The groups of a small table are near anyway. */
 static inline struct cell_group *look_group(const struct table *table, uint64_t hash, bool is_second)
 {
+    const struct cells *cells = &table->cells;
     const size_t shard = (size_t)(hash >> table->shard_shift);
-    struct cell_group *group = cells_group(&table->cells, shard, hash, is_second);
+    const uint32_t count = cells_groups(cells, shard);
+    struct cell_group *group = &cells->groups[cells_index(cells, shard, cells_number(hash, is_second, count))];
     __builtin_prefetch(&group->words[CELLS_SECOND_LINE]);
-    if (!is_second)
-        __builtin_prefetch(cells_group(&table->cells, shard, hash, true));
+    if (!is_second && count > CELLS_CHUNK)
+        __builtin_prefetch(&cells->groups[cells_index(cells, shard, cells_number(hash, true, count))]);
     return group;
 }
 
@@ -208,7 +210,7 @@ static inline bool look_is_due_earlier(const struct table *table, const struct r
 
 /* Ask a token bucket with greedy refill, whose two numbers stay in registers, and publish the change. If the answer is
  * LOOK_DONE, level_tell_by() makes a decision of `level` and `allowed`: other threads wait for the change only.
- * `is_plain` is a constant, and false unless the rule has a plain_number. */
+ * `is_plain` is a constant, and false unless the rule has a plain_whose. */
 __attribute__((always_inline)) static inline enum look_end look_ask(const struct look *look, bool is_plain,
                                                                     int64_t now_us, int64_t cost, enum weir_verb verb,
                                                                     struct level *level, bool *allowed)
@@ -226,6 +228,8 @@ __attribute__((always_inline)) static inline enum look_end look_ask(const struct
         return LOOK_GIVEN_UP;
     if (is_plain && __builtin_expect((uint64_t)cost - 1 >= (uint64_t)plan->size, 0)) /* never to be had, or refused */
         return LOOK_GIVEN_UP;
+    if (is_plain)
+        assume(cost <= plan->size);
     *allowed = level_ask(plan, level_given(&look->rule->known), level, cost, verb);
     if (level->changed) {
         assert(level->used > 0 && level->tick >= tick);
@@ -249,16 +253,17 @@ look_greedy(const struct look *look, int64_t now_us, int64_t cost, enum weir_ver
     return end;
 }
 
-/* Give back to such a bucket permits that were charged at `since_us`, as state_return() does. There is no decision. */
+/* Give back to such a bucket, whose rule has a plain_whose, permits that were charged at `since_us`, as state_return()
+ * does. There is no decision. */
 __attribute__((always_inline)) static inline enum look_end
 look_greedy_back(const struct table *table, const struct look *look, int64_t now_us, int64_t since_us, int64_t cost)
 {
-    const struct weir_plan *plan = &look->rule->plan;
     int64_t state[GREEDY_WORDS];
     if (!look_read(look, state, GREEDY_WORDS))
         return LOOK_AGAIN;
+    const struct weir_plan *plan = rule_plain_plan(look->rule);
     struct level level = level_read(plan, state, now_us);
-    level_return(plan, &level, since_us, cost);
+    level_return(plan, level_given(&look->rule->known), &level, since_us, cost);
     if (level.used == 0) /* must be dropped */
         return LOOK_GIVEN_UP;
     const int64_t wait_us = level_wait_by(plan, level_given(&look->rule->known), &level, level.used, now_us);
@@ -358,31 +363,44 @@ __attribute__((always_inline)) static inline bool look_first_cell(const struct t
     return true;
 }
 
-/* Find the record of a limit's key for look_greedy(): under the rule that the limit's requests probably need, by the
- * hint or else by the first cell with its tag, and not claimed. False: there may be such a record in spite of that. The
- * caller is inside readers_enter(). */
-__attribute__((always_inline)) static inline bool look_for_take(const struct table *table, struct weir_limit *limit,
-                                                                struct weir_key key, uint64_t hash,
-                                                                const struct weir_backend_hint *hint, struct look *look)
+/* True if a record with that word is of a rule with a plain_whose and of a key of that length, and not claimed. */
+static inline bool look_is_plain(const struct rule *rule, uint64_t word, size_t key_len)
+{
+    const uint32_t differs = (uint32_t)word ^ rule->plain_whose;
+    return (differs & (uint32_t)(WORD_WHOSE | WORD_BUSY)) == (uint64_t)key_len << 1;
+}
+
+/* Return the rule that a limit's requests probably need, if it is that of the plan in force, or NULL. What a thread reads
+ * of the limit afterwards was written with that plan or later. */
+static inline const struct rule *look_rule(const struct table *table, struct weir_limit *limit)
 {
     const struct rule *rule = rule_guess(&table->rules, limit->id);
     if (__builtin_expect(!rule || rule_version(rule) != plan_cell_version(&limit->plan), 0))
-        return false;
+        return NULL;
     assert(rule->limit_id == limit->id); /* only a fallback's requests have numbers beyond WEIR_MAX_LIMITS */
+    return rule;
+}
+
+/* Find the record of a key for look_ask(), under the rule of look_rule(): by the hint or else by the first cell with its
+ * tag, and not claimed. False: there may be such a record in spite of that, or the rule has no plain_whose. The caller
+ * is inside readers_enter(). */
+__attribute__((always_inline)) static inline bool look_for_take(const struct table *table, const struct rule *rule,
+                                                                struct weir_key key, uint64_t hash,
+                                                                const struct weir_backend_hint *hint, struct look *look)
+{
     struct record *record;
     if (__builtin_expect(!(hint ? look_hinted(table, hint, &record) : look_first_cell(table, hash, &record)), 0))
         return false;
     uint64_t word = record_word(record);
-    const uint64_t whose = word_whose_short(rule->plain_number, key.len);
-    if (!hint && (word & (WORD_WHOSE | WORD_BUSY)) != whose) {
+    if (!hint && !look_is_plain(rule, word, key.len)) {
         const uint32_t place = cells_place(record, word);
         if (place == 0)
             return false;
         record = entry_own(slab_entry(&table->slab, place));
         word = record_word(record);
     }
-    *look = (struct look){ .record = record, .rule = rule, .word = word, .whose = whose };
-    if (__builtin_expect((word & (WORD_WHOSE | WORD_BUSY)) != whose, 0))
+    *look = (struct look){ .record = record, .rule = rule, .word = word, .whose = word & WORD_WHOSE };
+    if (__builtin_expect(!look_is_plain(rule, word, key.len), 0))
         return false;
     return key.len == 16 ? record_has_key(record, GREEDY_WORDS, key)
                          : key.len < (size_t)1 << WORD_LEN_BITS && record_has_bytes(record, GREEDY_WORDS, key);

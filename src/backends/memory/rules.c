@@ -115,7 +115,7 @@ static struct rule *rule_add(struct rules *rules, const struct weir_plan *plan, 
     if (rule->is_greedy)
         rule->known = level_known_of(plan);
     if (rule->is_greedy && plan->tick_us == 1 && plan->size <= WEIR_MAX_PERMITS)
-        rule->plain_number = rule->number;
+        rule->plain_whose = rule->number << RULE_SHIFT;
     if (former) {
         rule->former = *former;
         rule->words += (uint32_t)state_words(former);

@@ -49,7 +49,8 @@ struct rule_key {
 #define RULE_ASIDE (UINT64_C(1) << 63)
 
 #define RULES_FIRST 64 /* the lowest number; also the size of the first chunk, and each further one doubles the total */
-#define RULE_BITS 20   /* bits of a number */
+#define RULE_BITS 20   /* bits of a number, ... */
+#define RULE_SHIFT 11  /* ... and where a record's word has them, memory/entry.h */
 #define RULES_CHUNKS (RULE_BITS - 6)
 #define RULES_IDLE 128
 #define RULES_CURRENT WEIR_MAX_LIMITS
@@ -65,9 +66,9 @@ struct rule {
     uint32_t limit_id;                    /* (c) as in `key` */
     uint32_t number;                      /* (c) */
     uint32_t words;                       /* (c) of an entry: its state, its former state and spare ones */
-    /* (c) `number` if is_greedy is set, a tick is 1 us, and the size is a cost that the API allows, as it is except with
-     * very large numbers. Otherwise 0, which no record has. */
-    uint32_t plain_number;
+    /* (c) What the number adds to a record's word, if is_greedy is set, a tick is 1 us, and the size is a cost that the
+     * API allows, as it is except with very large numbers. Otherwise 0, which no key's record has. */
+    uint32_t plain_whose;
     struct level_known known; /* (c) valid if is_greedy is set */
     bool is_greedy;           /* (c) only a token bucket with greedy refill, the commonest kind: GREEDY_WORDS */
     struct weir_plan plan;    /* (c) */
@@ -124,7 +125,7 @@ struct rule *rule_get(struct rules *rules, const struct weir_backend_request *re
 /* True if rule_get(), without a former plan and spare words, would not be refused. */
 bool rules_have_room(struct rules *rules, const struct weir_backend_request *request, const struct weir_plan *plan);
 
-/* Return the plan of a rule with a plain_number: the compiler leaves out what a tick of 1 us does not need. */
+/* Return the plan of a rule with a plain_whose: the compiler leaves out what a tick of 1 us does not need. */
 __attribute__((always_inline)) static inline const struct weir_plan *rule_plain_plan(const struct rule *rule)
 {
     assume(rule->plan.tick_us == 1);

@@ -45,7 +45,7 @@ static inline bool take_leave(_Atomic uint64_t *turn)
 __attribute__((always_inline)) static inline unsigned take_tell(_Atomic uint64_t *turn, const struct look *look,
                                                                 const struct level *level, struct figures *figures,
                                                                 struct weir_limit *limit, int64_t cost, int64_t now_us,
-                                                                bool allowed, struct weir_decision *out)
+                                                                bool allowed, bool calls, struct weir_decision *out)
 {
     const struct rule *rule = look->rule;
     __asm__("" : "+r"(rule)); /* load the plan again: the registers that would keep it have to be saved */
@@ -55,7 +55,7 @@ __attribute__((always_inline)) static inline unsigned take_tell(_Atomic uint64_t
     level_tell_by(plan, level_given(&rule->known), level, now_us, cost, allowed, out);
     if (take_leave(turn))
         return TAKE_SWEEPS;
-    if (__builtin_expect(take_is_rare(limit, allowed), 0))
+    if (__builtin_expect(calls ? take_is_rare(limit, allowed) : !allowed && limit->limiter->top_keys, 0))
         return TAKE_COUNTS;
     figures_count_own(figures, cost, WEIR_BY_MEMORY * 2 + allowed, out);
     return 0;
@@ -63,8 +63,8 @@ __attribute__((always_inline)) static inline unsigned take_tell(_Atomic uint64_t
 
 /* Take as weir_try() does, by `limit` or the override in its place. Returns what is left to do. Admissions and denials
  * have a way each from where the change is published, so that `allowed` is a constant in each. `hint` or `reservation`
- * is a constant NULL, or both are; `calls` is a constant, too. If it is false and the key has a constant length, no
- * function is called, so that few registers must be saved. */
+ * is a constant NULL, or both are; `calls` is a constant, too. If it is false, the limit has neither overrides nor a
+ * shadow, and if the key has a constant length, no function is called, so that few registers must be saved. */
 __attribute__((always_inline)) static inline unsigned take(struct weir_limit *limit, struct weir_key key, uint64_t hash,
                                                            int64_t cost, int64_t now_us, struct weir_backend_hint *hint,
                                                            struct weir_reservation *reservation, bool calls,
@@ -85,16 +85,21 @@ __attribute__((always_inline)) static inline unsigned take(struct weir_limit *li
     struct level level;
     bool allowed;
     enum look_end end = LOOK_GIVEN_UP;
-    if (__builtin_expect(look_for_take(table, limit, key, hash, hint, &look), 1))
+    const struct rule *rule = look_rule(table, limit);
+    if (!calls && __builtin_expect(rule && limit_is_special(limit), 0)) {
+        readers_leave(turn);
+        return TAKE_CALLS;
+    }
+    if (__builtin_expect(rule && look_for_take(table, rule, key, hash, hint, &look), 1))
         end = look_ask(&look, true, now_us, cost, WEIR_TAKE, &level, &allowed);
     if (__builtin_expect(end != LOOK_DONE, 0))
         return TAKE_DECIDES | (end == LOOK_AGAIN ? TAKE_CONTENDED : 0) | (take_leave(turn) ? TAKE_SWEEPS : 0);
     if (!allowed)
-        return take_tell(turn, &look, &level, figures, limit, cost, now_us, false, out);
+        return take_tell(turn, &look, &level, figures, limit, cost, now_us, false, calls, out);
     if (reservation)
         reservation->at_us = state_noted_us(&look.rule->plan, (int64_t[GREEDY_WORDS]){ level.used, level.tick },
                                             now_us);
-    return take_tell(turn, &look, &level, figures, limit, cost, now_us, true, out);
+    return take_tell(turn, &look, &level, figures, limit, cost, now_us, true, calls, out);
 }
 
 /* Take permits of any key, which may have an override. */
@@ -118,11 +123,9 @@ static inline bool take_is_time(int64_t now_us)
     return (uint64_t)now_us - 1 < WEIR_MAX_TIME_US;
 }
 
-/* True if the limit has no overrides, and the time is given and valid, or can be computed; *now_us is then the time. */
+/* True if the time is given and valid, or can be computed; *now_us is then the time. */
 static inline bool take_is_ready(const struct weir_limit *limit, int64_t *now_us)
 {
-    if (__builtin_expect(limit_has_overrides(limit), 0))
-        return false;
     return take_is_time(*now_us) ||
            (*now_us == 0 && clock_counts_us(&limit->limiter->clock, now_us) && take_is_time(*now_us));
 }
@@ -211,7 +214,8 @@ int memory_give_back(struct weir_limit *limit, struct weir_key key, int64_t cost
         return give_back_otherwise(limit, key, hash, cost, since_us, now_us);
     struct look look;
     enum look_end end = LOOK_GIVEN_UP;
-    if (__builtin_expect(look_for_take(&memory->table, limit, key, hash, NULL, &look), 1))
+    const struct rule *rule = look_rule(&memory->table, limit);
+    if (__builtin_expect(rule && look_for_take(&memory->table, rule, key, hash, NULL, &look), 1))
         end = look_greedy_back(&memory->table, &look, now_us, since_us, cost);
     if (take_leave(turn))
         decide_sweep(memory, hash, now_us);

@@ -164,7 +164,7 @@ bool state_return(const struct weir_plan *plan, int64_t *state, int64_t now_us, 
         return state_decide(plan, state, now_us, is_gone ? 0 : cost, WEIR_REFUND, out);
     }
     struct level level = level_read(plan, state, now_us);
-    level_return(plan, &level, since_us, cost);
+    level_return(plan, NULL, &level, since_us, cost);
     level_write(&level, state);
     level_tell(plan, &level, now_us, cost, true, out);
     return true;

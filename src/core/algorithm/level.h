@@ -30,8 +30,7 @@ static inline struct level level_read(const struct weir_plan *plan, const int64_
         return level;
     }
     level.tick = max_of(level.tick, anchor_tick); /* at the anchor while a clock that stepped back is held */
-    const int64_t drained = mul_capped(level.tick - anchor_tick, plan->p);
-    level.used = drained > level.used ? 0 : level.used - drained;
+    level.used -= min_of(level.used, mul_capped(level.tick - anchor_tick, plan->p));
     return level;
 }
 
@@ -100,13 +99,17 @@ __attribute__((always_inline)) static inline bool level_ask(const struct weir_pl
 }
 
 /* Refund those of `cost` permits, charged at `since_us` and not used, that have not refilled since: at most the size. */
-static inline void level_return(const struct weir_plan *plan, struct level *level, int64_t since_us, int64_t cost)
+__attribute__((always_inline)) static inline void level_return(const struct weir_plan *plan,
+                                                               const struct level_known *known, struct level *level,
+                                                               int64_t since_us, int64_t cost)
 {
     cost = min_of(cost, plan->size);
     const int64_t ticks = max_of(0, level->tick - div_down(since_us, plan->tick_us)), units = mul_capped(cost, plan->q);
     int64_t gone = cost;
-    if (ticks <= div_down(units, plan->p))
-        gone = div_up(ticks * plan->p, plan->q);
+    const int64_t drained = mul_capped(ticks, plan->p);
+    if (drained <= units)
+        gone = known ? div_down_by(drained + plan->q - 1, (struct inverse){ known->q_factor, known->q_shift })
+                     : div_up(drained, plan->q);
     level_ask(plan, NULL, level, max_of(0, cost - gone), WEIR_REFUND);
 }
 

@@ -47,8 +47,9 @@ uint64_t key_hash_by(const struct hash_secret *secret, const void *data, size_t 
 static inline uint64_t key_hash_words(const struct key_hash *hash, arith_wide c, uint64_t x, uint64_t y)
 {
     const arith_wide sum = (hash->a + x) * (hash->b + y) + c;
-    const uint64_t upper = (uint64_t)(sum >> 64);
-    return (upper ^ upper >> 32) * hash->factor;
+    uint64_t upper = (uint64_t)(sum >> 64);
+    upper = (upper ^ upper >> 32) * hash->factor;
+    return upper ^ upper >> 32;
 }
 
 /* Return the hash of a key of 16 bytes. */

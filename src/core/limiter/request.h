@@ -79,12 +79,6 @@ static inline uint64_t key_hash(const struct weir_limit *limit, struct weir_key 
                                               : key_hash_any(&limit->hash, &limit->hash_rest, key.data, key.len);
 }
 
-/* True if there is, or was, an override of a limit. */
-static inline bool limit_has_overrides(const struct weir_limit *limit)
-{
-    return atomic_load_explicit(&limit->overrides, memory_order_relaxed) != NULL;
-}
-
 /* Return the limit or the override to decide by. */
 static inline struct weir_limit *limit_for_key(struct weir_limit *limit, struct weir_key key, uint64_t hash)
 {

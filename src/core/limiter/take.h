@@ -30,6 +30,14 @@ int take_told(const struct weir_backend_request *request, int error, struct weir
 int take_told_rarely(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
                      int taken, struct weir_decision *out);
 
+/* True if the limit has or had overrides, or is a shadow for some keys. */
+static inline bool limit_is_special(const struct weir_limit *limit)
+{
+    const uintptr_t overrides = (uintptr_t)atomic_load_explicit(&limit->overrides, memory_order_relaxed);
+    const uintptr_t shadow = (uint32_t)atomic_load_explicit(&limit->shadow, memory_order_relaxed);
+    return (overrides | shadow) != 0;
+}
+
 /* Return the backend's short ways if they may be the shortest for the limit, or NULL. */
 static inline const struct own_takes *limit_takes(const struct weir_limit *limit)
 {

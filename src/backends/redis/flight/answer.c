@@ -182,7 +182,7 @@ static bool left_read(const struct redis_flight_key *key, struct reading *readin
     }
     struct level full = { .used = plan->size * plan->q, .tick = state[1] };
     state[0] += full.used;
-    level_return(plan, &full, request->ahead, request->cost);
+    level_return(plan, NULL, &full, request->ahead, request->cost);
     state[0] -= full.used;
     return true;
 }
