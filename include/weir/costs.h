@@ -74,7 +74,7 @@ static inline int weir_release(weir_limit *limit, struct weir_key key, const str
  * The same applies if weir cannot know whether the permits came back (at_us is 0); then `cost` says how many.
  *
  * This is for WEIR_CONCURRENCY. Under other policies permits that have come back are taken a second time. In hybrid
- * mode a renewal always asks Redis.
+ * mode a renewal always asks Redis, and out->remaining leaves out the permits that this instance has on lease.
  *
  * WEIR_EINVAL if *reservation is none, or has another number of permits than `cost`. Otherwise errors as weir_try(); on
  * an error neither output is written. While Redis is out of reach a renewal returns WEIR_EIO or WEIR_ETIME, whatever

@@ -60,23 +60,24 @@ TEST(what_a_reservation_of_a_lease_did_not_need_joins_the_lease_again, 10)
     }
 }
 
+static void use_often(struct stage *stage)
+{
+    for (int i = 0; i < 20; i++) {
+        const struct weir_reservation busy = reserved(stage, "a", 5);
+        settled(stage, "a", &busy, 5);
+        stage_pass(stage, 10000);
+    }
+}
+
 TEST(a_rest_goes_to_the_store_beside_the_next_call, 10)
 {
     const struct stage_settings settings = { .life_us = WEIR_MINUTE };
     CLOSED_BY(stage_close) struct stage stage;
     stage_open_as(&stage, "sliding_window limit=1000 period=1m", &settings);
-    for (int i = 0; i < 20; i++) {
-        const struct weir_reservation busy = reserved(&stage, "a", 5);
-        settled(&stage, "a", &busy, 5);
-        stage_pass(&stage, 10000);
-    }
+    use_often(&stage);
     const struct weir_reservation early = reserved(&stage, "a", 5);
     stage_pass(&stage, 6 * WEIR_SECOND); /* its block has ended */
-    for (int i = 0; i < 20; i++) {
-        const struct weir_reservation busy = reserved(&stage, "a", 5);
-        settled(&stage, "a", &busy, 5);
-        stage_pass(&stage, 10000);
-    }
+    use_often(&stage);
     const int calls = calls_of(&stage);
     settled(&stage, "a", &early, 0);
     ck_assert_int_eq(calls_of(&stage), calls);
@@ -84,6 +85,37 @@ TEST(a_rest_goes_to_the_store_beside_the_next_call, 10)
     must_succeed(weir_charge(stage.limit, weir_key_text("a"), 600)); /* the lease covers only a part */
     stage_answer(&stage, 0);
     ck_assert_int_eq(stage_elsewhere(&stage, "a", WEIR_PEEK, 1).remaining, before + 5 - 600);
+}
+
+TEST(permits_of_a_third_block_take_none_of_a_holder_in_another, 10)
+{
+    const struct stage_settings settings = { .life_us = WEIR_MINUTE };
+    CLOSED_BY(stage_close) struct stage stage;
+    struct weir_reservation early[3];
+    struct weir_decision decision;
+    stage_open_as(&stage, "concurrency limit=1000 hold=1m", &settings);
+    use_often(&stage);
+    struct weir_reservation held = reserved(&stage, "a", 1);
+    for (int i = 0; i < 3; i++) {
+        early[i] = reserved(&stage, "a", 5);
+        stage_pass(&stage, 6 * WEIR_SECOND); /* its block has ended */
+        use_often(&stage);
+    }
+    const int calls = calls_of(&stage);
+    settled(&stage, "a", &early[0], 0);
+    settled(&stage, "a", &early[1], 0);
+    ck_assert_int_eq(calls_of(&stage), calls); /* both wait */
+    settled(&stage, "a", &early[2], 0);
+    ck_assert_int_gt(calls_of(&stage), calls);
+    for (int i = 0; i < 2; i++) { /* beside these calls the two go to the store */
+        must_succeed(weir_charge(stage.limit, weir_key_text("a"), 100));
+        stage_answer(&stage, 0);
+    }
+    const int64_t before = stage_elsewhere(&stage, "a", WEIR_PEEK, 1).remaining;
+    must_succeed(weir_renew(stage.limit, weir_key_text("a"), 1, &decision, &held));
+    stage_answer(&stage, 0);
+    ck_assert(decision.allowed);
+    ck_assert_int_eq(stage_elsewhere(&stage, "a", WEIR_PEEK, 1).remaining, before);
 }
 
 TEST(a_settlement_of_a_key_without_a_lease_goes_to_the_store_at_once, 10)

@@ -97,8 +97,9 @@ static void fail_over(const struct sim *sim)
 static size_t items_write(const struct asked *asked, unsigned char *out)
 {
     size_t len = 0;
-    if (asked->verb == WEIR_REFUND && asked->ahead > 0) {
-        redis_item_write(out, REDIS_RETURN, false, asked->cost, asked->ahead);
+    if ((asked->verb == WEIR_REFUND && asked->ahead > 0) || asked->verb == WEIR_RENEW) {
+        redis_item_write(out, asked->verb == WEIR_RENEW ? (int)WEIR_RENEW : (int)REDIS_RETURN, false, asked->cost,
+                         asked->ahead);
         return REDIS_ITEM_SIZE;
     }
     if (asked->cost > 0) {
@@ -149,9 +150,10 @@ static void check(struct sim *sim, const struct asked *asked, int64_t now_us, co
     if (what == REDIS_FRESH)
         state_charge(&asked->plan, found.state, now_us, 0);
     cell_decide(&found, asked, now_us, &decision);
-    const int64_t charged = asked->verb == WEIR_CHARGE                     ? asked->cost - decision.ahead
-                            : asked->verb == WEIR_TAKE && decision.allowed ? asked->cost + decision.ahead
-                                                                           : 0;
+    const int64_t charged = asked->verb == WEIR_CHARGE                      ? asked->cost - decision.ahead
+                            : asked->verb == WEIR_TAKE && decision.allowed  ? asked->cost + decision.ahead
+                            : asked->verb == WEIR_RENEW && decision.allowed ? asked->cost
+                                                                            : 0;
     if (memcmp(&decision, expected, sizeof decision) != 0 || number_read(bytes + 7) != charged)
         violation(sim, "the script charged %lld of limit%d key%d, remaining %lld; the store %lld, remaining %lld",
                   (long long)number_read(bytes + 7), asked->limit, asked->key, (long long)decision.remaining,

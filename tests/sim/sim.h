@@ -83,7 +83,8 @@ enum trouble {
     TROUBLE_CANARY = 8192,  /* every other instance has another policy: sliding windows of other blocks */
     TROUBLE_LATE =
         32768, /* some instances, or all, are cut off again and again, for longer than a bucket takes to fill */
-    TROUBLE_RESERVE = 16384 /* most requests reserve permits, and settle soon, late or never */
+    TROUBLE_RESERVE = 16384, /* most requests reserve permits, and settle soon, late or never */
+    TROUBLE_RENEW = 65536    /* with TROUBLE_RESERVE: all do, of sliding windows, and renew them */
 };
 #define TROUBLES_CUTTING \
     (TROUBLE_LOSS | TROUBLE_OUTAGE | TROUBLE_PARTITION | TROUBLE_SLOW | TROUBLE_PAUSE | TROUBLE_FLAP | TROUBLE_LATE)
@@ -222,7 +223,8 @@ struct sim {
     bool tells, tells_all, failed;
     uint64_t random;
     int64_t now_us;
-    uint64_t order; /* of events and records */
+    uint64_t order;     /* of events and records */
+    int64_t held_count; /* holders of permits so far: sim_renew.c */
     struct event *events;
     size_t event_count, event_room;
     uint64_t steps;
@@ -323,6 +325,15 @@ void instance_define(struct sim *sim, struct instance *instance, int limit);
 void reserve_draw(struct sim *sim, struct asked_op *asked);
 /* It was admitted: it may settle later. */
 void reserve_admitted(struct sim *sim, struct asked_op *asked);
+/* Settle it in `late_us`. */
+void reserve_settle(struct sim *sim, const struct asked_op *asked, int64_t late_us);
+
+/* ---- Renewals: sim_renew.c ---- */
+
+/* A reservation was admitted: its holder renews it. */
+void renew_admitted(struct sim *sim, const struct asked_op *asked);
+/* True if a renewal of permits charged at `since_us` finds them in use at `store_us`, both by the store's clock. */
+bool renewal_is_in_time(const struct sim *sim, int limit, int64_t since_us, int64_t store_us);
 
 /* ---- Network and store: sim_net.c, sim_store.c ---- */
 
@@ -365,6 +376,8 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
 void audit_landed(struct sim *sim, struct instance *instance, const struct asked *asked);
 void audit_submitted(struct sim *sim, struct instance *instance, const struct asked *asked);
 void audit_answered(struct sim *sim, struct asked_op *asked, int status);
+/* The store has said in its answer what is left. */
+void audit_reported(const struct asked_op *asked);
 void audit_crashed(struct sim *sim, struct instance *instance);
 /* The store holds `permits` fewer of this key than were charged. */
 void audit_credit(struct sim *sim, int limit, int key, int64_t permits);
@@ -400,7 +413,9 @@ enum record_kind {
     RECORD_CREDIT,   /* the store lost that many */
     RECORD_CREDITED, /* nothing that was leased before that loss is used from now on */
     RECORD_STEP,     /* its clock went forward by that much */
-    RECORD_CHARGE    /* permits charged beyond a reservation, whatever was left */
+    RECORD_CHARGE,   /* permits charged beyond a reservation, whatever was left */
+    RECORD_HELD,     /* permits of the holder `count` were taken, or renewed: sim_renew.c */
+    RECORD_FREED     /* that holder has them no more */
 };
 struct record {
     int64_t at_us, amount;
@@ -409,7 +424,7 @@ struct record {
     uint8_t kind;
     int64_t departs_us; /* USE, FALLBACK: for a leaky bucket, when it may proceed by the store's reckoning */
     int64_t shift_us;
-    int64_t count; /* FALLBACK, OUTAGE: how many instances that one assumes */
+    int64_t count; /* FALLBACK, OUTAGE: how many instances that one assumes; HELD, FREED: the holder */
     int64_t left;  /* OUTAGE: the permits that it believes are left of the whole limit; SETTLED: those admitted after it
                       was sent; CHARGE: those on lease, or reserved and not used */
     int64_t stale; /* OUTAGE: how many of them are not left any more */

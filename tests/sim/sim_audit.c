@@ -451,6 +451,14 @@ static void check_in_time(struct sim *sim, const struct asked_op *asked)
         violation(sim, "a request was answered after %lld us", (long long)took_us);
 }
 
+void audit_reported(const struct asked_op *asked)
+{
+    struct holding *holding = &asked->instance->holdings[asked->limit][asked->key];
+    asked->instance->falls_back = false;
+    holding->left = asked->op.decision.remaining;
+    holding->leased = granted_left(holding);
+}
+
 void audit_answered(struct sim *sim, struct asked_op *asked, int status)
 {
     struct instance *instance = asked->instance;
@@ -477,12 +485,8 @@ void audit_answered(struct sim *sim, struct asked_op *asked, int status)
     sim->fallbacks += decision->source == WEIR_BY_FALLBACK;
     if (decision->source == WEIR_BY_FALLBACK)
         falls_back(sim, instance);
-    else if (decision->source == WEIR_BY_REDIS) {
-        instance->falls_back = false;
-        struct holding *holding = &instance->holdings[asked->limit][asked->key];
-        holding->left = decision->remaining;
-        holding->leased = granted_left(holding);
-    }
+    else if (decision->source == WEIR_BY_REDIS)
+        audit_reported(asked);
     if (decision->source == WEIR_BY_FALLBACK && sim->scenario->load == LOAD_LONG)
         must_share(sim, asked);
     if (!decision->allowed && decision->source == WEIR_BY_FALLBACK && decision->retry_after_us > WEIR_SECOND)

@@ -213,6 +213,8 @@ static void bucket_take(struct meter *meter, const struct record *record)
         meter->store = max_of(0, meter->store);
         meter->total = max_of(0, meter->total);
         break;
+    case RECORD_HELD:
+    case RECORD_FREED: break; /* of windows */
     }
     /* One permit more, because settlements are whole permits. */
     meter->was_stale = min_of(meter->was_stale, max_of(0, meter->total - meter->store));
@@ -295,5 +297,7 @@ void meter_track(struct sim *sim, int limit, int key)
             departures_check(&meter, track->records, track->count);
         return;
     }
+    if (sim->scenario->troubles & TROUBLE_RENEW)
+        held_check(&meter, track->records, track->count);
     windows_check(&meter, track->records, track->count);
 }

@@ -43,4 +43,7 @@ int64_t lone_settle(struct meter *meter, const struct record *record);
 /* sim_windows.c: fixed and sliding windows. Records are sorted by time. */
 void windows_check(struct meter *meter, struct record *records, size_t count);
 
+/* sim_renew.c: permits in flight. Records are sorted by time. */
+void held_check(struct meter *meter, const struct record *records, size_t count);
+
 #endif

@@ -31,7 +31,8 @@ static void answer(struct sim *sim, struct flight *flight, int status)
     struct weir_op *op = flight->op;
     if (status == WEIR_OK) {
         op->decision = flight->decision;
-        if (op->verb == WEIR_OP_RESERVE && flight->asked.verb == WEIR_TAKE && flight->decision.allowed)
+        if (((op->verb == WEIR_OP_RESERVE && flight->asked.verb == WEIR_TAKE) || flight->asked.verb == WEIR_RENEW) &&
+            flight->decision.allowed)
             op->reservation.at_us = flight->store_us;
         sim->executed_us = flight->executed_us;
         sim->executed_order = flight->executed_order;

@@ -15,9 +15,12 @@ static bool may_overdraw(const struct sim *sim, const struct asked_op *asked)
 void reserve_draw(struct sim *sim, struct asked_op *asked)
 {
     const int64_t cost = asked->op.request.cost;
-    if (random_chance(sim, 300))
+    const bool renews = sim->scenario->troubles & TROUBLE_RENEW;
+    if (!renews && random_chance(sim, 300))
         return;
     asked->op.verb = WEIR_OP_RESERVE;
+    if (renews)
+        return; /* a release settles to 0 */
     /* A queue gives freed slots to later requests, which may then depart together with one before them. */
     const bool is_queue = sim->limits[asked->limit].policy.algorithm == WEIR_LEAKY_BUCKET;
     asked->actual = is_queue ? cost : random_in(sim, 0, cost);
@@ -84,15 +87,23 @@ void reserve_admitted(struct sim *sim, struct asked_op *asked)
     if (reservation->permits != asked->op.request.cost)
         violation(sim, "a reservation of %lld permits is one of %lld", (long long)asked->op.request.cost,
                   (long long)reservation->permits);
+    if (sim->scenario->troubles & TROUBLE_RENEW) {
+        renew_admitted(sim, asked);
+        return;
+    }
     if (asked->actual <= reservation->permits && (reservation->at_us == 0 || random_chance(sim, 150)))
         return; /* it never settles, or would change nothing */
-    sim->reserved[asked->limit][asked->key] += max_of(0, reservation->permits - asked->actual);
+    reserve_settle(sim, asked, random_in(sim, 0, scales_us[random_in(sim, 0, 2)]));
+}
+
+void reserve_settle(struct sim *sim, const struct asked_op *asked, int64_t late_us)
+{
+    sim->reserved[asked->limit][asked->key] += max_of(0, asked->op.reservation.permits - asked->actual);
     struct asked_op *settle = sim_take(sim, sizeof *settle);
     *settle = *asked;
     settle->op.verb = WEIR_OP_SETTLE;
     settle->op.request.cost = asked->actual;
     settle->op.done = settle_done;
     settle->op.user = settle;
-    const int64_t late_us = random_in(sim, 0, scales_us[random_in(sim, 0, 2)]);
     events_add(sim, sim->now_us + late_us, asked->instance, settle_now, settle);
 }

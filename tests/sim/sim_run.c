@@ -34,6 +34,10 @@ const struct scenario scenarios[] = {
     { "reserve-die", TROUBLE_RESERVE | TROUBLE_ELASTIC | TROUBLE_DRIFT, LOAD_WEIGHTS, "holders that die" },
     { "reserve-storm", TROUBLE_RESERVE | TROUBLE_LOSS | TROUBLE_PARTITION | TROUBLE_PAUSE | TROUBLE_SLOW, LOAD_WEIGHTS,
       "the same, cut off" },
+    { "renew", TROUBLE_RESERVE | TROUBLE_RENEW, LOAD_WEIGHTS, "requests in flight that renew their permits" },
+    { "renew-die", TROUBLE_RESERVE | TROUBLE_RENEW | TROUBLE_ELASTIC, LOAD_MIXED, "the same, and some of them die" },
+    { "renew-storm", TROUBLE_RESERVE | TROUBLE_RENEW | TROUBLE_LOSS | TROUBLE_PARTITION | TROUBLE_PAUSE | TROUBLE_SLOW,
+      LOAD_WEIGHTS, "the same, cut off" },
     { "elastic-outage", TROUBLE_ELASTIC | TROUBLE_OUTAGE | TROUBLE_LOSS, LOAD_MIXED, "the same, cut off" },
     { "storm", TROUBLE_LOSS | TROUBLE_PARTITION | TROUBLE_FLAP | TROUBLE_PAUSE | TROUBLE_SLOW, LOAD_WEIGHTS,
       "every way of being cut off" },
@@ -100,7 +104,7 @@ static void limit_draw(struct sim *sim, struct sim_limit *limit, int number)
                                                        : periods_us[random_in(sim, 0, 3)] };
     const int64_t rate_most = is_long ? RATE_MOST / 10 : RATE_MOST, second = policy.period_us / WEIR_SECOND;
     policy.limit = random_size(sim, is_long ? second : 4, policy.period_us * rate_most / WEIR_SECOND);
-    switch (sim->scenario->troubles & TROUBLE_CANARY ? 4 : is_late ? 7 : random_in(sim, 0, 6)) {
+    switch (sim->scenario->troubles & (TROUBLE_CANARY | TROUBLE_RENEW) ? 4 : is_late ? 7 : random_in(sim, 0, 6)) {
     case 0:
     case 1: break;
     case 2: policy.refill = WEIR_INTERVAL; break;

@@ -66,6 +66,8 @@ bool lease_settle(struct lease *lease, const struct lease_rules *rules, int64_t 
     assert(lease->plan.algorithm != WEIR_LEAKY_BUCKET);
     if (!batch && !passed && !is_busy && left == 0)
         return false;
+    if (fits < cost && !passed && !lease_rest_of(lease, charged_us))
+        return false;
     if (batch)
         batch->left += fits;
     if (fits < cost && !passed)

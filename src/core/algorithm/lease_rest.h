@@ -11,13 +11,28 @@ static inline bool lease_is_one_block(const struct weir_plan *plan, int64_t a_us
     return plan->algorithm != WEIR_SLIDING_WINDOW || div_down(a_us, plan->period_us) == div_down(b_us, plan->period_us);
 }
 
-/* Add permits, charged at that time, to a rest: those of a sliding window to one of their block. Where there is none,
- * all count as charged with the oldest, which gives back no permit too many. */
+/* Return the rest that permits charged at that time may join, or NULL. A sliding window's join only those of their block:
+ * a return for another block would take permits that a holder there is about to renew. */
+static inline struct lease_rest *lease_rest_of(struct lease *lease, int64_t charged_us)
+{
+    struct lease_rest *of = NULL;
+    for (int i = 0; i < LEASE_RESTS; i++) {
+        struct lease_rest *rest = &lease->rests[i];
+        if (rest->left > 0 && lease_is_one_block(&lease->plan, rest->charged_us, charged_us))
+            return rest;
+        if (rest->left == 0 && !of)
+            of = rest;
+    }
+    return of;
+}
+
+/* Add permits to that rest: all count as charged with the oldest, which gives back no permit too many. Where there is
+ * none they come back with their block. */
 static inline void lease_rest_add(struct lease *lease, int64_t permits, int64_t charged_us)
 {
-    struct lease_rest *rest = lease->rests, *last = &lease->rests[LEASE_RESTS - 1];
-    while (rest < last && rest->left > 0 && !lease_is_one_block(&lease->plan, rest->charged_us, charged_us))
-        rest++;
+    struct lease_rest *rest = lease_rest_of(lease, charged_us);
+    if (!rest)
+        return;
     rest->charged_us = rest->left > 0 ? min_of(rest->charged_us, charged_us) : charged_us;
     rest->left += permits;
 }
