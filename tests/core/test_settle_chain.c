@@ -211,6 +211,29 @@ TEST(a_submitted_request_follows_its_keys_settlement_and_another_is_denied_for_t
     ck_assert_int_eq(place->remote.charged, 3);
 }
 
+static void not_done(struct weir_op *op, int status)
+{
+    (void)op;
+    must(false, weir_strerror(status));
+}
+
+TEST(a_submitted_renewal_of_a_key_that_is_being_settled_fails_and_keeps_its_permits, 30)
+{
+    PLACE(place, LATER, NULL, ten);
+    struct asked first;
+    struct weir_op renewal = { .request = { .limit = place->limit, .key = weir_key_text("a"), .cost = 2 },
+                               .verb = WEIR_OP_RENEW,
+                               .reservation = { .permits = 2, .at_us = 7 },
+                               .done = not_done };
+    outage_passes(place, "a", 5 * WEIR_SECOND, 3);
+    ck_assert_int_eq(submit_in(place, "a", &first), 1);
+    ck_assert_int_eq(weir_submit(place->limiter, &renewal), WEIR_ETIME); /* it cannot be denied for the moment */
+    ck_assert(renewal.reservation.permits == 2 && renewal.reservation.at_us == 7);
+    cable_answer(&place->cable, 10);
+    ck_assert(first.done == 1 && first.status == WEIR_OK);
+    ck_assert_uint_eq(stats_of(place->limiter).outages, 1);
+}
+
 static struct {
     int (*submit)(struct weir_backend *backend, const struct weir_backend_request *request, int64_t deadline_us,
                   struct weir_op *op);

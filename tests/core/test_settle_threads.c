@@ -126,6 +126,9 @@ TEST(a_caller_who_waits_too_long_for_a_well_store_is_denied_for_the_moment_and_i
     ck_assert_int_gt(decision.retry_after_us, 0);
     ck_assert_int_ge(decision.reset_after_us, decision.retry_after_us);
     ck_assert_int_eq(weir_reset(place->limit, weir_key_text("a")), WEIR_ETIME);
+    struct weir_reservation held = { .permits = 2, .at_us = 7 };
+    ck_assert_int_eq(weir_renew(place->limit, weir_key_text("a"), 2, &decision, &held), WEIR_ETIME);
+    ck_assert(held.permits == 2 && held.at_us == 7);
     cable_let_go(&place->cable);
     pthread_join(first.thread, NULL);
     ck_assert_int_eq(first.decision.source, WEIR_BY_BACKEND);
