@@ -180,21 +180,24 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
                            instance_clock_us(instance, sim->now_us) < holding->denied_until_us + 4 * PACE_US &&
                            holding->denied_asked_us > sim->void_us[asked->limit][asked->key];
     if (decision->allowed && decision->remaining == 0) {
-        if (holding->denied_cost > 1)
-            holding->denied_cost = 0; /* a denial of one may have taken its place */
-        holding->emptied_until_us = asked_us +
-                                    max_of(PACE_US, is_by_level(&asked->plan)
-                                                        ? div_up(asked->plan.q, asked->plan.p) * asked->plan.tick_us
-                                                        : 0);
+        const int64_t permit_us = is_by_level(&asked->plan)
+                                      ? div_up(asked->plan.q, asked->plan.p) * asked->plan.tick_us
+                                      : 0;
+        holding->emptied_until_us = max_of(holding->emptied_until_us, asked_us + max_of(PACE_US, permit_us));
+        if (holding->denied_cost > 1) { /* a denial of one may have taken its place, or it counts on */
+            const int64_t lasts_us = holding->denied_until_us - instance_clock_us(instance, sim->now_us);
+            holding->emptied_until_us = max_of(holding->emptied_until_us, sim->now_us + lasts_us);
+            holding->denied_cost = 0;
+        }
     }
     if (!decision->allowed && asked->cost > 1 &&
         (is_denied || sim->now_us < holding->emptied_until_us)) /* it may count */
         holding->emptied_until_us = max_of(
             holding->emptied_until_us,
             asked_us + max_of(PACE_US, min_of(decision->retry_after_us, sim->leases.denial_us)));
-    if (!decision->allowed && decision->retry_after_us != WEIR_NEVER && !is_denied && asked_us > holding->returned_us &&
-        (asked->cost == 1 || sim->now_us >= holding->emptied_until_us)) {
-        holding->denied_cost = asked->cost;
+    if (!decision->allowed && decision->retry_after_us != WEIR_NEVER && !is_denied && asked_us > holding->returned_us) {
+        /* After an answer that left no permit, a denial of one may be known: then this one takes no place. */
+        holding->denied_cost = asked->cost == 1 || sim->now_us >= holding->emptied_until_us ? asked->cost : 0;
         holding->denied_asked_us = asked_us;
         holding->denied_until_us = instance_clock_us(instance, asked_us) +
                                    min_of(decision->retry_after_us, sim->leases.denial_us);
