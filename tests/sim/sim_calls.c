@@ -74,11 +74,13 @@ struct calls_of {
 };
 
 /* Return the fewest calls for each request of a key, if denials are exact and leases no larger than a fair part. A call
- * serves its instance until a permit may be back, or until the lease has ended; the next request asks again. */
+ * serves its instance until a permit may be back, or until the lease has ended; the next request asks again. Below the
+ * limit, the lease does not age for the part of the time in which what was used here has not refilled. */
 static double calls_least(double rate, double size, double a_second)
 {
     const double denied_s = fmin((double)DENIAL_US / WEIR_SECOND, 1 / rate);
-    const double leased_s = size * EXCESS / 100 / rate + size / INSTANCES / rate;
+    const double busy = fmin(a_second / INSTANCES / rate, 0.99);
+    const double leased_s = (size * EXCESS / 100 + size / INSTANCES) / rate / (1 - busy);
     return 1 / (1 + a_second / INSTANCES * (a_second > rate ? denied_s : leased_s));
 }
 
