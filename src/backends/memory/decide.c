@@ -25,34 +25,17 @@ static void decide_sweep_for(struct memory *memory, const struct weir_backend_re
         decide_sweep(memory, request->hash, request->now_us);
 }
 
-/* Decide what look_may() refuses: by a look if one is possible, or else under the mutex. */
-__attribute__((noinline)) static int
-memory_decide_rarely(struct memory *memory, const struct weir_backend_request *request, struct weir_decision *out)
-{
-    const struct table *table = &memory->table;
-    _Atomic uint64_t *turn = look_may_rarely(request) ? readers_enter(&memory->table.readers) : NULL;
-    if (turn) {
-        const bool decided = look_and_decide(table, request, NULL, false, out);
-        if (decide_sweeps_now(readers_leave(turn), 1))
-            decide_sweep_for(memory, request);
-        if (decided)
-            return WEIR_OK;
-    }
-    return memory_decide_locked(memory, request, out);
-}
-
 __attribute__((always_inline)) static inline int
 memory_decide_one(struct memory *memory, const struct weir_backend_request *request, struct weir_decision *out)
 {
     const struct table *table = &memory->table;
-    if (__builtin_expect(!look_may(request), 0))
-        return memory_decide_rarely(memory, request, out);
-    _Atomic uint64_t *turn = readers_enter(&memory->table.readers);
+    const bool is_plain = __builtin_expect(look_may(request), 1);
+    _Atomic uint64_t *turn = is_plain || look_may_rarely(request) ? readers_enter(&memory->table.readers) : NULL;
     if (__builtin_expect(turn != NULL, 1)) {
         struct record *noted;
         if (!request->hint || !look_hinted(table, request->hint, &noted))
             noted = NULL;
-        const bool decided = look_and_decide(table, request, noted, true, out);
+        const bool decided = look_and_decide(table, request, noted, is_plain, out);
         const uint64_t looks = readers_leave(turn);
         if (__builtin_expect(decide_sweeps_now(looks, 1), 0))
             decide_sweep_for(memory, request);
