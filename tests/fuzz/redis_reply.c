@@ -13,7 +13,7 @@
 #include "fuzz.h"
 #include "state_bytes.h"
 
-#include "backends/redis/flight/flight.h"
+#include "backends/redis/flight/call.h"
 #include "core/algorithm/algorithm.h"
 #include "core/api/verbs.h"
 #include "core/ground/arith.h"
@@ -304,14 +304,13 @@ static void put_end(struct answer *answer, int64_t now_us, int64_t charged)
 static void answer_each(struct feed *feed, int64_t now_us, struct answer *answer)
 {
     int64_t charged = 0;
+    const struct redis_flight_call *call = &air.flight->calls[0];
     answer->len = REDIS_HEAD_SIZE;
-    for (size_t i = 0; i < air.n; i++) {
+    for (uint32_t k = 0; k < call->key_count; k++) { /* the call has its own order of keys */
         struct found found;
-        bool is_first = true;
-        for (size_t j = 0; j < i; j++)
-            is_first = is_first && air.requests[j].key.data != air.requests[i].key.data;
-        if (!is_first)
-            continue;
+        size_t i = 0;
+        while (air.requests[i].key.data != air.flight->keys[call->keys[k]].first->request.key.data)
+            i++;
         find(feed, &air.requests[i], now_us, &found);
         answer->len += put_found(&found, answer->bytes + answer->len);
         for (size_t j = i; j < air.n; j++) {
