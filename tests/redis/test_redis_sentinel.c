@@ -219,6 +219,23 @@ static void await_replicas(const struct sentinels *trio, int primary)
          "the replicas follow");
 }
 
+/* Reserve all permits of a limit on requests in flight or, with permits in *held, renew them, and check that the primary
+ * admits it. The call may take long: a renewal without an answer could not be repeated. */
+static void hold_all(struct place *place, const struct sentinels *trio, const char *key, struct weir_reservation *held)
+{
+    struct place calm;
+    struct weir_decision decision;
+    const struct weir_options options = trio_options(&calm, trio, trio->servers[0].login, 20 * WEIR_SECOND);
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "in-flight", "concurrency limit=3 hold=1h");
+    const bool renews = held->permits == 3;
+    must_succeed((renews ? weir_renew : weir_reserve)(limit, weir_key_text(key), 3, &decision, held));
+    ck_assert_msg(decision.allowed && decision.source == WEIR_BY_REDIS, "%s", place->log);
+    ck_assert(!taken_by_redis(limit, key, 1).allowed);
+    weir_close(limiter);
+    place_close(&calm);
+}
+
 /* Run callers while `end` removes the primary; return the new primary. No caller may see an error, and the new
  * primary must decide soon after its promotion. `watched` is the sentinel that the limiter listens to: number 0 leads
  * the failover, the others hear of it. */
@@ -236,6 +253,8 @@ static int follow_under_load(struct sentinels *trio, struct place *place, int wa
     snprintf(fresh, sizeof fresh, "key-%d", (int)getpid());
     weir_limit *spent = limit_of(limiter, "spent", FIFTY_AN_HOUR);
     must(taken_by_redis(spent, fresh, 50).remaining == 0, "all of it is taken");
+    struct weir_reservation held = { .permits = -1 };
+    hold_all(place, trio, fresh, &held);
     await_replicas(trio, before);
     crew_start(&crew, 6, take_until_done, &load);
     sleep_us(100000);
@@ -264,6 +283,7 @@ static int follow_under_load(struct sentinels *trio, struct place *place, int wa
     ck_assert_int_le(load.longest_us, call_most_us(TIMEOUT_US));
     taken_by_redis(load.limit, "key", 1);
     ck_assert(!taken_by_redis(spent, fresh, 2).allowed); /* one permit refills in 72 s */
+    hold_all(place, trio, fresh, &held);                 /* it renews within the hold, so the new primary admits it */
     weir_close(limiter);
     return after;
 }
