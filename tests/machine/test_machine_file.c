@@ -1,7 +1,6 @@
 /* test_machine_file.c - the shared file itself: who may use it, what is refused, what survives, and what happens when
- * it is full, damaged, or used by several processes and threads. */
-#include "backends/machine/cells.h"
-#include "shared_file.h"
+ * it is full, or used by several processes and threads. */
+#include "file_bytes.h"
 #include "support.h"
 
 #include <errno.h>
@@ -30,34 +29,6 @@ static void assert_is_refused(const struct weir_options *given, int error, const
     ck_assert_int_eq(weir_open(&options, &scene.limiter), error);
     scene_heard(&scene);
     ck_assert_msg(strstr(scene.last_line, words) != NULL, "'%s' does not say '%s'", scene.last_line, words);
-}
-
-static void file_write(off_t at, const void *bytes, size_t len)
-{
-    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    must(fd >= 0 && pwrite(fd, bytes, len, at) == (ssize_t)len, "the file is written");
-    close(fd);
-}
-
-static void file_read(off_t at, void *bytes, size_t len)
-{
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    must(fd >= 0 && pread(fd, bytes, len, at) == (ssize_t)len, "the file is read");
-    close(fd);
-}
-
-static uint64_t file_word(off_t at)
-{
-    uint64_t word;
-    file_read(at, &word, sizeof word);
-    return word;
-}
-
-static struct machine_facts file_facts(void)
-{
-    struct machine_facts facts;
-    file_read(0, &facts, sizeof facts);
-    return facts;
 }
 
 /* ---- Several limiters ---- */
@@ -333,99 +304,6 @@ TEST(longest_key_with_largest_state_finds_room_in_smallest_file, 60)
     must_succeed(weir_try(limit, key, 1, &decision));
     ck_assert(!decision.allowed);
     ck_assert_int_eq(stats_of(scene.limiter).keys, 1);
-}
-
-/* ---- Damage ---- */
-
-/* Return where the cell of a file's only key is. */
-static off_t key_find(void)
-{
-    const struct machine_facts facts = file_facts();
-    for (uint64_t i = 0; i < facts.cells; i++) {
-        const off_t at = (off_t)(machine_stripes_at(&facts) + machine_cells_at(&facts) + i * 64);
-        if (cell_kind(file_word(at + 8)) == CELL_KEY)
-            return at;
-    }
-    must(false, "there is a key");
-    return 0;
-}
-
-TEST(a_damaged_state_counts_as_used_up_and_damaged_keys_begin_anew, 60)
-{
-    folder_make();
-    OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .shared = path, .max_keys = 1)); /* one stripe */
-    scene.log_allowed = true;
-    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
-    ck_assert(taken(limit, "a", 3).allowed);
-    const off_t cell = key_find();
-    const uint64_t wrong[] = { UINT64_MAX };
-    file_write(cell + MACHINE_CELL_HEAD * 8, wrong, sizeof wrong);
-    ck_assert(!taken(limit, "a", 1).allowed);
-    stats_of(scene.limiter);
-    scene_heard(&scene);
-    ck_assert_msg(strstr(scene.last_line, "damaged") != NULL, "%s", scene.last_line);
-    scene.now_us += WEIR_HOUR;
-    ck_assert(taken(limit, "a", 3).allowed);
-    file_write(cell + 8, wrong, sizeof wrong); /* what the cell is */
-    ck_assert(taken(limit, "a", 1).allowed);
-    ck_assert_int_eq(left(limit, "a"), 9);
-    file_write(cell, wrong, sizeof wrong); /* where it leads */
-    ck_assert(taken(limit, "b", 1).allowed);
-    ck_assert_int_eq(left(limit, "b"), 9);
-    folder_remove();
-}
-
-/* Give the only stripe of a file to a process that does not live, with a journal of one word, and hold the key of a
- * cell. */
-static void stripe_leave_behind(off_t stripe, off_t cell, uint64_t at, uint64_t value, uint64_t len)
-{
-    const off_t time = cell + (MACHINE_CELL_HEAD + 1) * (off_t)sizeof(uint64_t);
-    const uint64_t words[] = { 7 << 16 | 9, len }, write[] = { at, value };
-    const uint64_t held = file_word(time) | PAIR_HELD;
-    file_write(time, &held, sizeof held);
-    file_write(stripe + (off_t)offsetof(struct machine_stripe, journal), write, sizeof write);
-    file_write(stripe, words, sizeof words);
-}
-
-TEST(a_stripe_of_a_dead_process_is_taken_over_with_what_that_had_decided, 60)
-{
-    folder_make();
-    OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .shared = path, .max_keys = 1, .timeout_us = WEIR_HOUR));
-    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
-    ck_assert(taken(limit, "a", 3).allowed);
-    const struct machine_facts facts = file_facts();
-    const off_t stripe = (off_t)machine_stripes_at(&facts), cell = key_find();
-    const uint64_t used_at = (uint64_t)(cell - stripe) / sizeof(uint64_t) + MACHINE_CELL_HEAD;
-    stripe_leave_behind(stripe, cell, used_at, 5, 1);
-    ck_assert_int_eq(taken(limit, "a", 1).remaining, 4);
-    stripe_leave_behind(stripe, cell, used_at, 1, 0); /* it had decided nothing */
-    ck_assert_int_eq(taken(limit, "a", 1).remaining, 3);
-    scene.log_allowed = true;
-    stripe_leave_behind(stripe, cell, UINT64_MAX, 1, 1); /* damaged: nothing is written */
-    ck_assert_int_eq(taken(limit, "a", 1).remaining, 2);
-    stats_of(scene.limiter);
-    scene_heard(&scene);
-    ck_assert_msg(strstr(scene.last_line, "damaged") != NULL, "%s", scene.last_line);
-    stripe_leave_behind(stripe, cell, used_at, 6, 1);
-    ck_assert_int_eq(taken(limit, "b", 1).remaining, 9); /* a key that is added takes the stripe over, too */
-    ck_assert_int_eq(left(limit, "a"), 4);
-    folder_remove();
-}
-
-TEST(a_held_key_is_held_until_the_next_decision_for_it, 60)
-{
-    folder_make();
-    OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .shared = path, .max_keys = 1, .timeout_us = WEIR_HOUR));
-    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
-    ck_assert(taken(limit, "a", 3).allowed);
-    const off_t time = key_find() + (MACHINE_CELL_HEAD + 1) * (off_t)sizeof(uint64_t);
-    ck_assert_uint_eq(file_word(time) & PAIR_HELD, 0);
-    const uint64_t held = file_word(time) | PAIR_HELD;
-    file_write(time, &held, sizeof held);
-    ck_assert_int_eq(taken(limit, "a", 1).remaining, 6);
-    ck_assert_uint_eq(file_word(time) & PAIR_HELD, 0);
-    ck_assert_uint_ne(file_word(time), held & ~PAIR_HELD); /* it has another turn */
-    folder_remove();
 }
 
 /* ---- Threads ---- */

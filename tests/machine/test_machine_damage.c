@@ -1,0 +1,87 @@
+/* test_machine_damage.c - what a shared file holds that no limiter would have written, or that a dead process left. */
+#include "file_bytes.h"
+
+#include <inttypes.h>
+
+static int64_t left(weir_limit *limit, const char *key)
+{
+    return peeked(limit, key, 1).remaining;
+}
+
+TEST(a_damaged_state_counts_as_used_up_and_damaged_keys_begin_anew, 60)
+{
+    folder_make();
+    OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .shared = path, .max_keys = 1)); /* one stripe */
+    scene.log_allowed = true;
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
+    ck_assert(taken(limit, "a", 3).allowed);
+    const off_t cell = key_find();
+    const uint64_t wrong[] = { UINT64_MAX };
+    file_write(cell + MACHINE_CELL_HEAD * 8, wrong, sizeof wrong);
+    ck_assert(!taken(limit, "a", 1).allowed);
+    stats_of(scene.limiter);
+    scene_heard(&scene);
+    ck_assert_msg(strstr(scene.last_line, "damaged") != NULL, "%s", scene.last_line);
+    scene.now_us += WEIR_HOUR;
+    ck_assert(taken(limit, "a", 3).allowed);
+    file_write(cell + 8, wrong, sizeof wrong); /* what the cell is */
+    ck_assert(taken(limit, "a", 1).allowed);
+    ck_assert_int_eq(left(limit, "a"), 9);
+    file_write(cell, wrong, sizeof wrong); /* where it leads */
+    ck_assert(taken(limit, "b", 1).allowed);
+    ck_assert_int_eq(left(limit, "b"), 9);
+    folder_remove();
+}
+
+/* Give the only stripe of a file to a process that does not live, with a journal of one word, and hold the key of a
+ * cell. */
+static void stripe_leave_behind(off_t stripe, off_t cell, uint64_t at, uint64_t value, uint64_t len)
+{
+    const off_t time = cell + (MACHINE_CELL_HEAD + 1) * (off_t)sizeof(uint64_t);
+    const uint64_t words[] = { 7 << 16 | 9, len }, write[] = { at, value };
+    const uint64_t held = file_word(time) | PAIR_HELD;
+    file_write(time, &held, sizeof held);
+    file_write(stripe + (off_t)offsetof(struct machine_stripe, journal), write, sizeof write);
+    file_write(stripe, words, sizeof words);
+}
+
+TEST(a_stripe_of_a_dead_process_is_taken_over_with_what_that_had_decided, 60)
+{
+    folder_make();
+    OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .shared = path, .max_keys = 1, .timeout_us = WEIR_HOUR));
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
+    ck_assert(taken(limit, "a", 3).allowed);
+    const struct machine_facts facts = file_facts();
+    const off_t stripe = (off_t)machine_stripes_at(&facts), cell = key_find();
+    const uint64_t used_at = (uint64_t)(cell - stripe) / sizeof(uint64_t) + MACHINE_CELL_HEAD;
+    stripe_leave_behind(stripe, cell, used_at, 5, 1);
+    ck_assert_int_eq(taken(limit, "a", 1).remaining, 4);
+    stripe_leave_behind(stripe, cell, used_at, 1, 0); /* it had decided nothing */
+    ck_assert_int_eq(taken(limit, "a", 1).remaining, 3);
+    scene.log_allowed = true;
+    stripe_leave_behind(stripe, cell, UINT64_MAX, 1, 1); /* damaged: nothing is written */
+    ck_assert_int_eq(taken(limit, "a", 1).remaining, 2);
+    stats_of(scene.limiter);
+    scene_heard(&scene);
+    ck_assert_msg(strstr(scene.last_line, "damaged") != NULL, "%s", scene.last_line);
+    stripe_leave_behind(stripe, cell, used_at, 6, 1);
+    ck_assert_int_eq(taken(limit, "b", 1).remaining, 9); /* a key that is added takes the stripe over, too */
+    ck_assert_int_eq(left(limit, "a"), 4);
+    folder_remove();
+}
+
+TEST(a_held_key_is_held_until_the_next_decision_for_it, 60)
+{
+    folder_make();
+    OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .shared = path, .max_keys = 1, .timeout_us = WEIR_HOUR));
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
+    ck_assert(taken(limit, "a", 3).allowed);
+    const off_t time = key_find() + (MACHINE_CELL_HEAD + 1) * (off_t)sizeof(uint64_t);
+    ck_assert_uint_eq(file_word(time) & PAIR_HELD, 0);
+    const uint64_t held = file_word(time) | PAIR_HELD;
+    file_write(time, &held, sizeof held);
+    ck_assert_int_eq(taken(limit, "a", 1).remaining, 6);
+    ck_assert_uint_eq(file_word(time) & PAIR_HELD, 0);
+    ck_assert_uint_ne(file_word(time), held & ~PAIR_HELD); /* it has another turn */
+    folder_remove();
+}
