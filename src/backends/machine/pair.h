@@ -12,7 +12,8 @@
  *     turn    10 bits that such a thread raises whenever it changes the key, or gives the cell to another one. So a
  *             swap succeeds only if all of the key is as it was when the pair was read
  *
- * A thread with the stripe's lock that finds a key held may go on as if it had held it itself: nobody else can have.
+ * A thread with the stripe's lock that finds a key held may go on as if it had held it itself: only the
+ * owner of that lock can.
  *
  * Processors without an instruction for two words take the stripe's lock for each decision.
  */
