@@ -1,4 +1,6 @@
 /* test_machine_damage.c - what a shared file holds that no limiter would have written, or that a dead process left. */
+#include "backends/machine/visit.h"
+#include "core/limiter/limiter.h"
 #include "file_bytes.h"
 
 #include <inttypes.h>
@@ -68,6 +70,32 @@ TEST(a_stripe_of_a_dead_process_is_taken_over_with_what_that_had_decided, 60)
     ck_assert_int_eq(taken(limit, "b", 1).remaining, 9); /* a key that is added takes the stripe over, too */
     ck_assert_int_eq(left(limit, "a"), 4);
     folder_remove();
+}
+
+TEST(known_keys_are_decided_while_a_process_is_stopped_with_the_lock, 60)
+{
+    OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .max_keys = 1, .timeout_us = 20000)); /* one stripe */
+    const struct machine *machine = (const struct machine *)scene.limiter->backend;
+    struct machine_stripe *stripe = machine_stripe(machine, 0);
+    struct weir_decision decision;
+    static const char *const policies[] = { "token_bucket limit=10 period=1h", "fixed_window limit=10 period=1h",
+                                            "sliding_window limit=10 period=1h" };
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        const char *key = i == 1 ? "a key that takes two cells, because it has more than 32 bytes" : "a";
+        char name[16];
+        snprintf(name, sizeof name, "limit%zu", i);
+        weir_limit *limit = scene_define_text(&scene, name, policies[i]);
+        ck_assert_int_eq(taken(limit, key, 1).remaining, 9);
+        ck_assert_int_eq(weir_charge(limit, weir_key_text("other"), 1), WEIR_OK);
+        atomic_store(&stripe->lock, machine->file.owner); /* this process lives, so nobody takes the lock over */
+        ck_assert_int_eq(taken(limit, key, 1).remaining, 8);
+        ck_assert_int_eq(left(limit, key), 8);
+        ck_assert(!taken(limit, key, 9).allowed);
+        ck_assert_int_eq(weir_try(limit, weir_key_text("new"), 1, &decision), WEIR_ETIME);
+        ck_assert_int_eq(weir_reset(limit, weir_key_text("other")), WEIR_ETIME);
+        atomic_store(&stripe->lock, 0);
+        ck_assert_int_eq(taken(limit, "new", 1).remaining, 9);
+    }
 }
 
 TEST(a_held_key_is_held_until_the_next_decision_for_it, 60)
