@@ -62,8 +62,7 @@
 #define CELLS_WIDEN_MOST 8
 #define CELLS_WIDEN_BYTES ((int64_t)(CELLS_WIDEN_MOST * (sizeof(struct cell_group) + sizeof(struct cell_owners))))
 
-#define CELLS_CHUNK_BITS 5 /* of the number of groups in a chunk */
-#define CELLS_CHUNK (1u << CELLS_CHUNK_BITS)
+#define CELLS_CHUNK 32u /* groups in a chunk; a power of two */
 
 /* (s) written under the shard's mutex, (a) read atomically, (w) as in struct record */
 struct cell_group {
@@ -103,10 +102,12 @@ void cells_free(struct cells *cells);
 static inline size_t cells_index(const struct cells *cells, size_t shard, uint32_t number)
 {
     const size_t nth = (size_t)number + 1;
-    const unsigned top = 63 ^ (unsigned)__builtin_clzll(nth); /* the highest bit: one instruction */
-    const unsigned bits = top < CELLS_CHUNK_BITS ? top : CELLS_CHUNK_BITS;
-    const size_t from = nth >> bits << bits;
-    return (from - 1) * cells->shards + (shard << bits) + (nth - from);
+    if (nth < CELLS_CHUNK) {
+        const unsigned level = 63 ^ (unsigned)__builtin_clzll(nth); /* the highest bit: one instruction */
+        return ((cells->shards - 1 + shard) << level) + nth - cells->shards;
+    }
+    const size_t from = nth / CELLS_CHUNK * CELLS_CHUNK;
+    return (from - 1) * cells->shards + shard * CELLS_CHUNK + (nth - from);
 }
 
 /* Return a shard's number of groups. */

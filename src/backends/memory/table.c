@@ -54,9 +54,21 @@ static struct entry *shard_find_by_cells(struct table *table, const struct shard
     return NULL;
 }
 
+/* Fetch what adding a key writes to, while the lookup before it waits for the cells. */
+static void shard_fetch_for(const struct table *table, const struct shard *shard, uint64_t hash) REQUIRES(shard->mutex)
+{
+    const uint32_t count = cells_groups(&table->cells, shard->number);
+    __builtin_prefetch(shard_bucket(shard, (unsigned)hash), 1);
+    for (int second = 0; second < 2; second++)
+        __builtin_prefetch(
+            &table->cells.owners[cells_index(&table->cells, shard->number, cells_number(hash, second, count))], 1);
+}
+
 struct entry *shard_find(struct table *table, const struct shard *shard, const struct weir_backend_request *request)
 {
     const bool has_cells = shard_has_cells(table, shard);
+    if (has_cells)
+        shard_fetch_for(table, shard, request->hash);
     struct entry *entry = has_cells ? shard_find_by_cells(table, shard, request) : NULL;
     if (entry) {
         entry_hold(entry);
@@ -402,6 +414,7 @@ enum table_error shard_add(struct table *table, struct shard *shard, const struc
     struct rule *rule;
     enum table_error error = shard_rule(table, shard, request, plan, version, NULL, 0, &rule);
     /* Here and not in entry_make(), which must not move the states that its caller copies. */
+    __builtin_prefetch(shard_bucket(shard, (unsigned)request->hash)->hh_head, 1);
     if (!error && counted)
         shard_widen(table, shard, request->hash, entry_bytes(rule->words, request->key.len));
     if (!error)
