@@ -392,8 +392,10 @@ int64_t sim_drifted_us(const struct sim *sim, int64_t us);
 int64_t grants_left(const struct sim *sim, struct holding *holding);
 /* Return those of grants that do not shrink yet. */
 int64_t grants_young(const struct sim *sim, struct holding *holding);
-/* Note that `cost` permits were used just now: no grant ages until they have refilled. */
-void grants_stay_young(const struct sim *sim, struct holding *holding, const struct weir_plan *plan, int64_t cost);
+/* Note that `cost` permits were used just now: no grant ages until they have refilled. `with_latest`: the store charged
+ * them together with the latest grant, which has not aged at all since then. */
+void grants_stay_young(const struct sim *sim, struct holding *holding, const struct weir_plan *plan, int64_t cost,
+                       bool with_latest);
 void grant_add(const struct sim *sim, struct holding *holding, const struct grant *grant);
 /* Take `cost` from the grants, the oldest first. Return false if they have less. */
 bool grants_use(const struct sim *sim, struct holding *holding, int64_t cost);

@@ -414,7 +414,7 @@ static void used(struct sim *sim, const struct asked_op *asked)
         violation(sim, "a decision has source %d", decision->source);
     }
     if (decision->source != WEIR_BY_FALLBACK)
-        grants_stay_young(sim, holding, &sim->limits[asked->limit].plan, cost);
+        grants_stay_young(sim, holding, &sim->limits[asked->limit].plan, cost, decision->source == WEIR_BY_REDIS);
     record.departs_us = record.at_us + decision->delay_us - record.shift_us;
     if (record.order == 0)
         record.order = sim->order++;

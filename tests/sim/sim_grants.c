@@ -70,15 +70,19 @@ int64_t grants_young(const struct sim *sim, struct holding *holding)
     return left;
 }
 
-void grants_stay_young(const struct sim *sim, struct holding *holding, const struct weir_plan *plan, int64_t cost)
+void grants_stay_young(const struct sim *sim, struct holding *holding, const struct weir_plan *plan, int64_t cost,
+                       bool with_latest)
 {
     const int64_t from_us = max_of(holding->busy_us, sim->now_us);
     if (!is_greedy(plan))
         return;
-    grants_tidy(sim, holding);
     holding->busy_us = from_us + cost * div_up(plan->q, plan->p) * plan->tick_us;
-    for (int i = 0; i < holding->count; i++)
-        holding->grants[i].young_us += holding->busy_us - from_us;
+    for (int i = 0; i < holding->count; i++) {
+        struct grant *grant = &holding->grants[i];
+        grant->young_us += holding->busy_us - from_us;
+        if (with_latest && i == holding->count - 1)
+            grant->young_us = holding->busy_us - grant->asked_us;
+    }
 }
 
 void grant_add(const struct sim *sim, struct holding *holding, const struct grant *grant)
