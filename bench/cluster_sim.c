@@ -1,6 +1,6 @@
 /* cluster_sim.c - hybrid mode with up to a thousand simulated instances: see cluster_sim.h.
  *
- * The simulator gives the library its own clocks and random numbers, which takes a program of its own: weir-bench-sim,
+ * The simulator gives the library its own clocks and random numbers, which takes a separate program: weir-bench-sim,
  * beside this one. It prints a row for each number of instances and each demand.
  */
 #include "cluster_sim.h"

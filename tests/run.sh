@@ -23,7 +23,7 @@ each. This takes up to 4 minutes on 2 processors.
   --packages   install the missing packages and do nothing else
   --help       print this text
 
-These commands have options of their own; COMMAND --help prints them:
+These commands have further options; COMMAND --help prints them:
 
   --faults     run only the tests of faults that other limiters have had, one after the other, and print a table
   --soak       run all modes at once for ten minutes or hours, with a fault every ten seconds

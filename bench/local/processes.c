@@ -177,7 +177,7 @@ static void report_accuracy(struct bench *bench)
 
 /* ---- What it costs ---- */
 
-struct word { /* in a cache line of its own */
+struct word { /* alone in a cache line */
     alignas(64) _Atomic uint64_t value;
 };
 
@@ -290,7 +290,7 @@ static void measure_several(struct bench *bench, struct speed *speed, int first,
             }
 }
 
-/* Report them. With many keys only machine mode: each process of local mode would have to fill a table of its own. */
+/* Report them. With many keys only machine mode: each process of local mode would have to fill a table. */
 static void report_several(struct bench *bench, struct subject *together, const struct stream *stream, uint64_t keys)
 {
     static const char *const gains[SPEEDS] = { "local, times one process", "machine, times one process",

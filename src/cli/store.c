@@ -135,7 +135,7 @@ int store_read_option(struct store *store, const char *command, int code, const 
 int store_check(struct store *store, const char *command)
 {
     if (store->shared && store->has_mode)
-        return usage_error(command, "--shared is a mode of its own: leave out --mode");
+        return usage_error(command, "--shared chooses a mode: leave out --mode");
     if (store->shared)
         store->mode = WEIR_MACHINE;
     if (store_has_redis(store) && !store->redis_url)

@@ -11,7 +11,7 @@
 struct answers_shared {
     struct weir *limiter;
     const char *policy_file; /* NULL: none */
-    bool is_followed;        /* the file's policies are a layer of their own */
+    bool is_followed;        /* the file's policies are a separate layer */
     struct weir_top_key *top;
     size_t top_count;
     int64_t top_us; /* when `top` was read, on CLOCK_MONOTONIC; 0: never */

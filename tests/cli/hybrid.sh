@@ -97,7 +97,7 @@ within 'a leaky bucket does not' 'permits_over == 0 && over_max == 0' --instance
     -p 'leaky_bucket limit=1000 period=1s capacity=400'
 within 'instances that get unequal parts of the load stay within the bound' 'most_over <= over_max' \
     --instances 8 --deal skewed -p 'token_bucket limit=1000 period=1s burst=300'
-within 'so do instances that get keys of their own' 'most_over <= over_max' \
+within 'so do instances that get separate keys' 'most_over <= over_max' \
     --instances 8 --deal key -p 'token_bucket limit=1000 period=1s burst=300'
 hybrid 0 --json --instances 4 --lease-max 3 -p 'token_bucket limit=1000 period=1s burst=300' &&
     holds 'lease_max == 3 && over_max == 15 && most_over <= 12 && by_lease > 0'
@@ -151,7 +151,7 @@ api = token_bucket limit=1000 period=1s burst=300
 api/key-* = token_bucket limit=100 period=1s
 END
 hybrid 0 --json --lease-excess 30 --instances 4 -f gold.conf && holds 'by_lease > 0 && most_over <= over_max'
-verdict 'a limit some of whose keys have policies of their own stays within the bound' $?
+verdict 'a limit with overrides for some keys stays within the bound' $?
 awk -F, 'NR % 7 == 0 { $1 -= 1500 } NR % 3000 == 0 { $1 += 3000000 } { printf "%.0f,%s,%s\n", $1, $2, $3 }' in >steps
 mv in rows && mv steps in
 hybrid 0 --json --keep-order --lease-excess 30 --instances 4 -p 'token_bucket limit=1000 period=1s burst=300' &&

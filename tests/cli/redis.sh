@@ -108,7 +108,7 @@ asked set 'weir:policy-1:{a}' other >/dev/null
 run 0 replay --decisions -p "$once" && mv out local &&
     run 0 replay --decisions --mode distributed --redis "$url" -p "$once" && cmp local out >>err &&
     [ "$(asked get 'weir:policy-1:{a}')" = other ] && [ "$(asked dbsize)" = 1 ]
-verdict 'a replay has keys of its own and leaves those of others alone' $?
+verdict 'a replay uses separate keys and leaves those of others alone' $?
 asked flushall >/dev/null
 
 # Look at the keys of a run while it waits for its output to be read: a pipe holds far less than all of it.

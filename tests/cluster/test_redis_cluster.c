@@ -94,7 +94,7 @@ static void take_of_all(weir *limiter, weir_limit *limit, int64_t remaining)
         must_succeed(weir_try_batch(limiter, requests, BATCH, decisions));
         for (int i = 0; i < BATCH; i++) {
             must(decisions[i].source == WEIR_BY_REDIS && decisions[i].allowed, "Redis admits it");
-            must(decisions[i].remaining == remaining, "of a key of its own");
+            must(decisions[i].remaining == remaining, "of another key");
         }
     }
 }
@@ -140,7 +140,7 @@ TEST(a_batch_over_all_primaries_answers_each_request_in_its_place, 60)
         bool second = i > 0 && strcmp(keys[i], keys[i - 1]) == 0;
         int64_t left = second ? decisions[i - 1].remaining : 100, cost = 1 + i % 60;
         must(decisions[i].allowed == (cost <= left), "each by its own cost");
-        must(decisions[i].remaining == (cost <= left ? left - cost : left), "each of its own key");
+        must(decisions[i].remaining == (cost <= left ? left - cost : left), "each of another key");
     }
 }
 

@@ -127,7 +127,7 @@ static const struct {
       { .allowed = true, .remaining = 19, .reset_after_us = 6000001 },
       "RateLimit-Policy: \"api\";q=20;w=120\nRateLimit: \"api\";r=19;t=7\n"
       "X-RateLimit-Limit: 20\nX-RateLimit-Remaining: 19\nX-RateLimit-Reset: 7\n" },
-    { "as good as new",
+    { "an idle key",
       { .allowed = true, .remaining = 20 },
       "RateLimit-Policy: \"api\";q=20;w=120\nRateLimit: \"api\";r=20\n"
       "X-RateLimit-Limit: 20\nX-RateLimit-Remaining: 20\n" },

@@ -349,7 +349,7 @@ TEST(the_child_of_a_fork_owes_nothing_and_begins_cold_and_the_parent_settles, 30
     outage_admits(place, "a", 5 * WEIR_SECOND, 3);
     pid_t child = fork();
     if (child == 0) {
-        bool right = !try_in(place, "a", 1).allowed; /* an outage of its own */
+        bool right = !try_in(place, "a", 1).allowed; /* a separate outage */
         cable_set(&place->cable, CABLE_WELL);
         right = right && try_in(place, "a", 1).remaining == 9 && place->remote.charged == 0;
         right = right && stats_of(place->limiter).settled == 0;

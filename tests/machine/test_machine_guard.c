@@ -149,7 +149,7 @@ static void hear_all(int number, siginfo_t *info, void *context)
     _exit(number == SIGBUS && info->si_addr != NULL ? 43 : 1);
 }
 
-/* What a child's program does with SIGBUS before it opens a limiter; how it then ends by a fault of its own. */
+/* What a child's program does with SIGBUS before it opens a limiter; then how a fault of the program ends it. */
 static const struct other {
     void (*handler)(int number);
     void (*handler_of_all)(int number, siginfo_t *info, void *context);

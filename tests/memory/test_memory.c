@@ -362,7 +362,7 @@ TEST(keys_as_good_as_new_make_room_and_no_sooner, 30)
 
         scene.now_us += fresh_after_us - 1;
         for (int64_t i = 0; i < ROOM; i++)
-            must(take_number(limit, ROOM + i, 1).source == WEIR_BY_FULL, "nobody is as good as new a moment before");
+            must(take_number(limit, ROOM + i, 1).source == WEIR_BY_FULL, "no key is fresh a moment before");
         ck_assert_uint_eq(stats_of(scene.limiter).evictions, 0);
         ck_assert_uint_eq(stats_of(scene.limiter).full, ROOM);
         scene.now_us += 1;
@@ -607,7 +607,7 @@ TEST(a_clock_that_steps_back_within_the_slack_finds_idle_keys_uncollected, 30)
     ck_assert_int_eq(stats_of(scene.limiter).keys, 11 * KEYS);
     scene.now_us -= WEIR_CLOCK_SLACK_US;
     for (int64_t i = 0; i < KEYS; i++)
-        must(peek_number(limit, i).remaining == 9, "a key is as it was a microsecond before it was as good as new");
+        must(peek_number(limit, i).remaining == 9, "a key is as it was a microsecond before it was fresh");
 }
 
 /* ---- Bytes ---- */

@@ -12,7 +12,7 @@
 static struct readers readers;
 static struct budget budget;
 
-/* Prepare rules that may take `bytes`, a fourth of them from a budget of their own. */
+/* Prepare rules that may take `bytes`, a fourth of them from a separate budget. */
 static void rules_open(struct rules *rules, int64_t bytes)
 {
     readers_init(&readers);

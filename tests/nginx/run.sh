@@ -219,7 +219,7 @@ verdict 'a location inherits the limits around it' $?
 is "$(gets 5 '/off/?k=a')" '200 200 200 200 200' && is "$(weir_says)" ''
 verdict 'weir off ends the inheritance' $?
 is "$(gets 3 '/own/?k=d')" '200 200 503' && grep -q '^X-RateLimit-Limit: 2' head && ! grep -q '^RateLimit:' head
-verdict 'a location has limits, a status and header fields of its own' $?
+verdict 'each location has its limits, status and header fields' $?
 is "$(gets 3 '/both/?k=e')" '200 200 429' && is "$(weir_says)" 'REJECTED two 0' && ! grep -q '^Retry-After' head &&
     is "$(gets 2 '/?k=e')" '200 429'
 verdict 'several limits are charged together or not at all' $?

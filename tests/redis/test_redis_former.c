@@ -113,7 +113,7 @@ static void take_20_and_give_them_back(struct lowered *lowered)
     take_20(lowered);
     must_succeed(weir_refund(lowered->limit, weir_key_text("key"), 20));
     must(peeked(lowered->limit, "key", 1).remaining == 50, "they were given back");
-    must(peeked(lowered->limit, "key", 1).reset_after_us == 0, "it is as good as new, but for the former state");
+    must(peeked(lowered->limit, "key", 1).reset_after_us == 0, "nothing is used, except in the former state");
 }
 
 static void take_20_after_50_were_given_back(struct lowered *lowered)
@@ -200,7 +200,7 @@ static void be_lowered_once_more(struct lowered *lowered)
 static void be_forgotten(struct lowered *lowered)
 {
     lowered->scene.now_us += 3 * WEIR_DAY;
-    must(taken(lowered->limit, "key", 20).allowed, "it is as good as new");
+    must(taken(lowered->limit, "key", 20).allowed, "nothing is used");
 }
 
 static void assert_left(const char *after, void (*what)(struct lowered *lowered), int64_t expected)

@@ -634,7 +634,7 @@ static void forget_by_chance(struct walk *walk, const struct turn *turn)
             item_in_mirror(&kept, &visit->plan, &visit->items[j], turn->now_us, &before);
             item_in_mirror(&fresh, &visit->plan, &visit->items[j], turn->now_us, &after);
             if (memcmp(&before, &after, sizeof before) != 0)
-                assert_decision_is(&after, &before, where(walk, turn, visit, "a key as good as new is not new"));
+                assert_decision_is(&after, &before, where(walk, turn, visit, "an idle key is not fresh"));
         }
         char name[32];
         key_name(walk, visit->key, name);

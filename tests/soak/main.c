@@ -246,7 +246,7 @@ static const char usage[] =
     "so long between the calls of a thread. --log: the log lines of all limiters, on stderr. --plant makes a defect,\n"
     "which must be found: memory, descriptors, threads, permits, stats, errors, immortal, orphan;\n"
     "or nothing-allowed: the faults themselves are taken for defects.\n"
-    "Exit status: 0 all was as promised, 1 it was not, 2 wrong arguments, 77 there is no Redis server to be had.\n";
+    "Exit status: 0 all was as promised, 1 it was not, 2 wrong arguments, 77 no Redis server was found.\n";
 
 static bool read_number(const char *text, int64_t least_value, int64_t most, int64_t *out)
 {

@@ -229,7 +229,7 @@ static int servers_start(struct place *place)
         return place_fail(place, "Redis: %s", place->redis.daemon.error);
     place->proxy = fproxy_start(place->redis.socket);
     if (place->proxy == NULL)
-        return place_fail(place, "no proxy to be had");
+        return place_fail(place, "no proxy could be started");
     snprintf(ledger->redis_url, sizeof ledger->redis_url, "redis://%s127.0.0.1:%d", place->redis.login,
              fproxy_port(place->proxy));
     if (!place->with_cluster)
@@ -254,7 +254,7 @@ int place_start(struct place *place, struct ledger *ledger, int ledger_fd, bool 
     place->judge = judge_make(!(ledger->planted & PLANT_NOTHING_ALLOWED));
     int failed = servers_start(place);
     if (failed == 0 && (place->consul = fake_consul_start(FAKE_ON_TCP)) == NULL)
-        failed = place_fail(place, "no stand-in for Consul to be had");
+        failed = place_fail(place, "no stand-in for Consul could be started");
     if (failed == 0 && daemon_folder_make(&place->folder, "soak") != 0)
         failed = place_fail(place, "%s", place->folder.error);
     if (failed == 0) {

@@ -145,7 +145,7 @@ int seat_start(struct seat *seat)
                          (uint64_t)((seat->process * MODES + seat->mode) * WORKERS + i);
         if (pthread_create(&worker->thread, NULL, worker_run, worker) != 0) {
             workers_end(seat, i);
-            complain(seat->ledger, seat->process, "no thread to be had");
+            complain(seat->ledger, seat->process, "no thread could be started");
             return -1;
         }
     }

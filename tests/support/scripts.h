@@ -40,7 +40,7 @@ size_t answer_len(const redisReply *reply);
 /* Send with whatever goes out next; its reply is read in turn. */
 void call_send(struct scripts *scripts, const struct call *call);
 
-/* Send `words`, text, likewise. */
+/* Send `words`, text, in the same way. */
 void words_send(struct scripts *scripts, int n, const char *const *words);
 
 /* The next reply; the caller frees it. A lost connection fails the test. */

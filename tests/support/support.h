@@ -13,7 +13,7 @@
 #include <sys/types.h>
 #include <weir/weir.h>
 
-/* Whether something watches the program, which makes it ten times as slow or more and has memory of its own: a
+/* Whether something watches the program, which makes it ten times as slow or more and takes memory itself: a
  * sanitizer, or memcheck (tests/tools/valgrind.sh). */
 #if defined(__has_feature) /* clang's way to say so */
 #define HAS_FEATURE(name) __has_feature(name)
@@ -147,7 +147,7 @@ struct crew {
 void crew_start(struct crew *crew, int n, void *(*work)(void *), void *argument);
 void crew_join(struct crew *crew);
 
-/* Start a thread that has been cancelled and calls `work` before it reaches a cancellation point of its own. Return
+/* Start a thread that has been cancelled and calls `work` before it reaches its first cancellation point. Return
  * true if `work` returned, which it does if it reaches none. */
 bool ends_uncancelled(void (*work)(void *), void *argument);
 

@@ -1,4 +1,4 @@
-/* test_main.c - the main() of each test program that defines none of its own. */
+/* test_main.c - the main() of each test program that defines none. */
 #include "support.h"
 
 int main(void)

@@ -64,7 +64,7 @@ make_root() {
     rm -rf "$folder"
     mkdir -p "$folder/tools"
     echo "making a root of Debian $suite, log in build/debian13/log"
-    fetch_package $suite debootstrap || cannot "debootstrap of $suite cannot be had, see build/debian13/log"
+    fetch_package $suite debootstrap || cannot "debootstrap of $suite cannot be fetched, see build/debian13/log"
     dpkg-deb -x "$folder"/apt/archives/debootstrap_*.deb "$folder/tools"
     rm -rf "$folder/apt"
     DEBOOTSTRAP_DIR=$folder/tools/usr/share/debootstrap unshare --mount sh "$folder/tools/usr/sbin/debootstrap" \

@@ -184,7 +184,7 @@ done
     $2 ~ /^[a-zA-Z]$/ && $2 != "U" { sub(/:.*/, "", $1); print $1, $3 }' >"$build/uses"
 
 # The tests by their time, with the seconds after which one hangs, and the mutants each with those that reach its line.
-# A line without code of its own is of the code before it or soon after it; a value's is any line of its file.
+# A line without code is of the code before it or soon after it; a value's is any line of its file.
 awk -v OFS='\t' '{
     name = FILENAME
     sub(/.*\//, "", name)

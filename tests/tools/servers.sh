@@ -17,9 +17,9 @@ and the command for WEIR_TEST_REDIS_SERVER; the tests on Consul find theirs by t
   valkey-sid   Debian sid
   consul-1.8   Debian bullseye
 
-apt resolves and downloads the packages with a state of its own, so that nothing of the system changes and no root is
-needed; each server runs on its own suite's C library. The mirror is the one that the system's apt uses. What cannot be
-had is named on the error output and left out. What is there already is not fetched again: delete build/servers for that.
+apt resolves and downloads the packages with a separate state, so that nothing of the system changes and no root is
+needed; each server runs on its own suite's C library. The mirror is the one that the system's apt uses. A server that
+cannot be fetched is named on the error output and left out. One that has been fetched stays: delete build/servers to fetch it again.
 Exit status: 0, or 2 for wrong arguments.
 TEXT
 }
@@ -81,7 +81,7 @@ provide() { # NAME
         rm -rf "$folder"
         mkdir -p "$folder"
         if ! fetch; then
-            missing "$name" "$package of Debian $suite cannot be had, see build/servers/$name.new/log"
+            missing "$name" "$package of Debian $suite cannot be fetched, see build/servers/$name.new/log"
             return
         fi
         rm -rf "$place" # of an older checkout, which has it otherwise

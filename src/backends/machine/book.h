@@ -63,7 +63,7 @@ struct book {
 int book_open(struct book *book, const struct machine_file *file, int64_t patience_us);
 void book_close(struct book *book);
 
-/* Return the number of the request's rule, or 0: there is no room for one, or the lock was not to be had. *turn is the
+/* Return the number of the request's rule, or 0: there is no room for one, or the lock could not be taken. *turn is the
  * turn for which that holds. The caller holds no lock. */
 uint32_t book_number(struct book *book, const struct weir_backend_request *request, uint64_t *turn);
 

@@ -5,7 +5,7 @@
  * process has the byte of its slot; one byte is held while a process makes, enters or leaves the file.
  *
  * A lock belongs to the open file, which a child of fork() shares with its parent. So the child opens the file anew,
- * through /proc/self/fd, and takes a slot of its own.
+ * through /proc/self/fd, and takes another slot.
  */
 #ifndef BACKENDS_MACHINE_FILE_H
 #define BACKENDS_MACHINE_FILE_H

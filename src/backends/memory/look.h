@@ -226,7 +226,7 @@ __attribute__((always_inline)) static inline enum look_end look_ask(const struct
     if (__builtin_expect(level->changed && verb == WEIR_TAKE,
                          0)) /* the clock stepped back: to be noted for the sweep */
         return LOOK_GIVEN_UP;
-    if (is_plain && __builtin_expect((uint64_t)cost - 1 >= (uint64_t)plan->size, 0)) /* never to be had, or refused */
+    if (is_plain && __builtin_expect((uint64_t)cost - 1 >= (uint64_t)plan->size, 0)) /* never admitted, or refused */
         return LOOK_GIVEN_UP;
     if (is_plain)
         assume(cost <= plan->size);

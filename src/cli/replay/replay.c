@@ -16,7 +16,7 @@ const char REPLAY_HELP[] =
     "\n"
     "Limits (several decide each request together, all or nothing):\n"
     "  -p, --policy POLICY    a limit, for example 'token_bucket limit=100 period=1s burst=200';\n"
-    "                         may be repeated. Before it may stand a name, a key and a cost of its own:\n"
+    "                         may be repeated. A name, a key and a cost for it alone may stand before it:\n"
     "                         'tokens key=user cost=size: fixed_window limit=9000 period=1m'\n"
     "  -f, --policies FILE    all limits of a policy file (name = policy); may be repeated\n"
     "\n"
