@@ -79,8 +79,8 @@ static inline int weir_release(weir_limit *limit, struct weir_key key, const str
  * WEIR_EINVAL if *reservation is none, or has another number of permits than `cost`. Otherwise errors as weir_try(); on
  * an error neither output is written. While Redis is out of reach a renewal returns WEIR_EIO or WEIR_ETIME, whatever
  * on_failure says: the permits keep the hold that they have, so go on, and renew again. WEIR_ETIME leaves open whether
- * the renewal was made. If it was, the next renewal finds the permits taken later than it knows, and takes them a second
- * time if there is room. */
+ * the renewal was made. If it was, the next renewal finds the permits taken later than it knows, and takes them a
+ * second time if there is room. */
 WEIR_API int weir_renew(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out,
                         struct weir_reservation *reservation);
 

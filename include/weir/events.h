@@ -33,8 +33,8 @@ enum weir_event_kind {
 };
 
 /* weir remembers the last events of up to 4,096 keys, four of a hash; another key takes over the oldest. Then a key
- * that is forgotten, and still denied, may be reported again before WEIR_EVENT_GAP_US has passed. Of several threads that
- * decide about one key at the same moment, one may miss a change. */
+ * that is forgotten, and still denied, may be reported again before WEIR_EVENT_GAP_US has passed. Of several threads
+ * that decide about one key at the same moment, one may miss a change. */
 struct weir_event_key {
     weir_limit *limit;                    /* or the override that applies */
     uint64_t hash;                        /* of the limit and the key, as in struct weir_top_key */

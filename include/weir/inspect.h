@@ -54,8 +54,8 @@ struct weir_inspected {
 };
 
 /* Connect to the Redis that the options name, or open the shared file. `mode` must not be WEIR_LOCAL. These other
- * options count: redis_url, redis_prefix, the passwords, redis_ca_file and the rest about TLS, shared, timeout_us (of each
- * answer), log, user and quiet.
+ * options count: redis_url, redis_prefix, the passwords, redis_ca_file and the rest about TLS, shared, timeout_us (of
+ * each answer), log, user and quiet.
  *
  * The user of Redis needs the rights +getrange and +time; for weir_inspect_keys() also +scan, and for
  * weir_inspect_reset() +del. docs/redis.md has the rights for a db, Sentinel and Cluster.
@@ -75,9 +75,9 @@ WEIR_API int weir_inspect_key(weir_inspector *inspector, const char *limit, stru
  * is an override's: see weir_limit_define(). Keys that exist throughout are visited at least once; a key may be visited
  * twice, and keys of slots that move between nodes of a cluster may be missed. The server is asked in steps (SCAN) that
  * hold it up for well below a millisecond each, but every step looks at keys of other limits and programs, too, so the
- * whole takes time in proportion to all keys in the server. In a shared file, each key that exists throughout is visited
- * once, and keys that are idle are not. The walk holds the lock of a part of the file for a key or two at a time, and
- * none during a visit.
+ * whole takes time in proportion to all keys in the server. In a shared file, each key that exists throughout is
+ * visited once, and keys that are idle are not. The walk holds the lock of a part of the file for a key or two at a
+ * time, and none during a visit.
  * `visit` must not use the inspector. If it returns anything but WEIR_OK, the visits end and this function returns the
  * same. */
 WEIR_API int weir_inspect_keys(weir_inspector *inspector, const char *limit, const char *pattern,

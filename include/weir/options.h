@@ -177,8 +177,9 @@ struct weir_options {
      * the program by abort() with a message on stderr, or hangs. */
     void (*log)(void *user, enum weir_log_level level, const char *line);
     /* Receives events, see events.h: keys that come near their limit or are denied, outages, changes of policies and
-     * shares. Called without locks, on the separate thread that calls `log`; with events_at_once on the thread where the
-     * event happens. Without this hook a decision pays for a branch at most. Must not call weir_close(). Default: none */
+     * shares. Called without locks, on the separate thread that calls `log`; with events_at_once on the thread where
+     * the event happens. Without this hook a decision pays for a branch at most. Must not call weir_close().
+     * Default: none */
     void (*event)(void *user, const struct weir_event *event);
     void *user; /* passed to all three */
     bool
@@ -219,8 +220,8 @@ struct weir_options {
      * makes the file, for max_keys keys and with all the memory that takes (about 80 bytes a key); max_bytes has no
      * meaning. Only its user may use it (mode 0600). NULL: memory without a name, which this process shares with those
      * that it forks. A call waits no longer than timeout_us for a process that was stopped in the middle of a decision;
-     * then it returns WEIR_ETIME. A file with a name makes weir install a handler for SIGBUS, which passes on what is not
-     * weir's: a file that is truncated then fails calls with WEIR_EIO instead of ending the process. */
+     * then it returns WEIR_ETIME. A file with a name makes weir install a handler for SIGBUS, which passes on what is
+     * not weir's: a file that is truncated then fails calls with WEIR_EIO instead of ending the process. */
     const char *shared;
 };
 #ifdef __cplusplus

@@ -63,16 +63,16 @@ struct weir_op {
  *     negative   an error; `done` will not run. WEIR_EFULL if WEIR_MAX_SUBMITTED requests wait already; WEIR_EIO if the
  *                system has no thread for the verbs of the next paragraph.
  *
- * Peeks, resets, groups and tries of acquires are calls that a few threads of the limiter make, up to four at a time, in
- * the order in which they were submitted. So `done` runs within timeout_us of the moment at which a thread begins with
- * it. An acquire that waits for permits keeps no thread busy; its `done` runs within max_wait_us in addition. In local
- * mode only waiting acquires need a thread, and only one. Requests that wait at the same time may be decided in any
- * order, except that acquires of a key keep theirs. */
+ * Peeks, resets, groups and tries of acquires are calls that a few threads of the limiter make, up to four at a time,
+ * in the order in which they were submitted. So `done` runs within timeout_us of the moment at which a thread begins
+ * with it. An acquire that waits for permits keeps no thread busy; its `done` runs within max_wait_us in addition. In
+ * local mode only waiting acquires need a thread, and only one. Requests that wait at the same time may be decided in
+ * any order, except that acquires of a key keep theirs. */
 WEIR_API int weir_submit(weir *w, struct weir_op *op);
 
 /* End the wait of a submitted WEIR_OP_ACQUIRE whose `done` has not run. Never blocks. WEIR_OK: `done` runs soon, as it
- * always does, with WEIR_ECANCELED and without permits; or with the answer, if that came first. Permits of a leaky bucket
- * that wait only for their delay_us are given back, as by weir_refund(). WEIR_EINVAL if the op has another verb;
+ * always does, with WEIR_ECANCELED and without permits; or with the answer, if that came first. Permits of a leaky
+ * bucket that wait only for their delay_us are given back, as by weir_refund(). WEIR_EINVAL if the op has another verb;
  * WEIR_ECLOSED. Do not call it while another thread may run `done` of the same op. */
 WEIR_API int weir_cancel(weir *w, struct weir_op *op);
 

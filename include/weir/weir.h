@@ -292,8 +292,8 @@ static inline struct weir_key weir_key_text(const char *text)
 }
 
 /* Make one key of several parts, such as an address and a path, so that different parts never make the same key. A
- * single part is the key itself. Of several, each is written as its length in decimal, a colon, its bytes and a comma (a
- * netstring, https://cr.yp.to/proto/netstrings.txt): "192.0.2.7" and "/api" make "9:192.0.2.7,4:/api,". Parts may be
+ * single part is the key itself. Of several, each is written as its length in decimal, a colon, its bytes and a comma
+ * (a netstring, https://cr.yp.to/proto/netstrings.txt): "192.0.2.7" and "/api" make "9:192.0.2.7,4:/api,". Parts may be
  * empty; give the keys of one limit the same number of parts.
  *
  * Returns the length of the key, which `out` receives, without a NUL, if it has room for it: `size` is in bytes, and

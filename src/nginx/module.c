@@ -153,8 +153,8 @@ static void close_shared(void *data)
     main->limiter = NULL;
 }
 
-/* Open the limiter in which all workers count in local mode. They get it by fork(). If that fails, each worker opens one of
- * its own: an error would end nginx, also in a reload. */
+/* Open the limiter in which all workers count in local mode. They get it by fork(). If that fails, each worker opens
+ * one of its own: an error would end nginx, also in a reload. */
 static void open_shared(ngx_cycle_t *cycle, struct nginx_main *main)
 {
     struct weir_options options = main->options;

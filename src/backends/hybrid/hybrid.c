@@ -114,8 +114,8 @@ static bool hybrid_has_slots(const struct weir_backend_request *request)
     return plan.algorithm == WEIR_LEAKY_BUCKET;
 }
 
-/* Charge the lease as far as it covers the cost: its permits are charged in Redis already. Return what is left to charge;
- * if that is 0, *out is filled. */
+/* Charge the lease as far as it covers the cost: its permits are charged in Redis already. Return what is left to
+ * charge; if that is 0, *out is filled. */
 static int64_t hybrid_charge_lease(struct hybrid *hybrid, const struct weir_backend_request *request,
                                    struct weir_decision *out)
 {

@@ -5,8 +5,8 @@
  * from the file, so empty pages do no harm.
  *
  * The handler is installed once, with the first file that has a name, and stays. It passes every other fault on to the
- * handler that was there before, or to the system's default, which ends the process. A handler that the program installs
- * later takes its place.
+ * handler that was there before, or to the system's default, which ends the process. A handler that the program
+ * installs later takes its place.
  */
 #ifndef BACKENDS_MACHINE_GUARD_H
 #define BACKENDS_MACHINE_GUARD_H

@@ -111,8 +111,8 @@ struct machine_stripe {
     _Atomic uint64_t repairs; /* odd: a repair is under way */
     _Atomic uint64_t evictions;
     _Atomic uint64_t damages; /* states and stripes that were found damaged */
-    /* Hints for sweeps, see room.c: the next bucket; the time at which the first of the keys seen since bucket 0 becomes
-     * idle; and the same of the last full round. */
+    /* Hints for sweeps, see room.c: the next bucket; the time at which the first of the keys seen since bucket 0
+     * becomes idle; and the same of the last full round. */
     _Atomic uint64_t hand;
     _Atomic int64_t soonest_us, known_soonest_us;
 };

@@ -1,9 +1,9 @@
 /* pair.h - the two words of a key's state that change as one, without a lock.
  *
  * A pair is the first two words of a state: its anchor, and the word that a take changes. These hold all of a token
- * bucket, a fixed window and a leaky bucket; of a sliding window, the newest block and the one before it. A decision reads
- * the pair, computes, and swaps the new pair for the one that it read, in one instruction. So a process that dies has
- * done all of a decision or nothing, and no thread ever waits for it.
+ * bucket, a fixed window and a leaky bucket; of a sliding window, the newest block and the one before it. A decision
+ * reads the pair, computes, and swaps the new pair for the one that it read, in one instruction. So a process that dies
+ * has done all of a decision or nothing, and no thread ever waits for it.
  *
  * The anchor leaves 11 bits of its word, because no time has more than 53:
  *
@@ -12,8 +12,8 @@
  *     turn    10 bits that such a thread raises whenever it changes the key, or gives the cell to another one. So a
  *             swap succeeds only if all of the key is as it was when the pair was read
  *
- * A thread with the stripe's lock that finds a key held may go on as if it had held it itself: only the
- * owner of that lock can.
+ * A thread with the stripe's lock that finds a key held may go on as if it had held it itself: only the owner of that
+ * lock can.
  *
  * Processors without an instruction for two words take the stripe's lock for each decision.
  */

@@ -370,8 +370,8 @@ static inline bool look_is_plain(const struct rule *rule, uint64_t word, size_t 
     return (differs & (uint32_t)(WORD_WHOSE | WORD_BUSY)) == (uint64_t)key_len << 1;
 }
 
-/* Return the rule that a limit's requests probably need, if it is that of the plan in force, or NULL. What a thread reads
- * of the limit afterwards was written with that plan or later. */
+/* Return the rule that a limit's requests probably need, if it is that of the plan in force, or NULL. What a thread
+ * reads of the limit afterwards was written with that plan or later. */
 static inline const struct rule *look_rule(const struct table *table, struct weir_limit *limit)
 {
     const struct rule *rule = rule_guess(&table->rules, limit->id);
@@ -381,9 +381,9 @@ static inline const struct rule *look_rule(const struct table *table, struct wei
     return rule;
 }
 
-/* Find the record of a key for look_ask(), under the rule of look_rule(): by the hint or else by the first cell with its
- * tag, and not claimed. False: there may be such a record in spite of that, or the rule has no plain_whose. The caller
- * is inside readers_enter(). */
+/* Find the record of a key for look_ask(), under the rule of look_rule(): by the hint or else by the first cell with
+ * its tag, and not claimed. False: there may be such a record in spite of that, or the rule has no plain_whose. The
+ * caller is inside readers_enter(). */
 __attribute__((always_inline)) static inline bool look_for_take(const struct table *table, const struct rule *rule,
                                                                 struct weir_key key, uint64_t hash,
                                                                 const struct weir_backend_hint *hint, struct look *look)

@@ -385,8 +385,8 @@ enum table_error entry_make(struct table *table, struct shard *shard, struct rul
 }
 
 /* Give a shard groups while it has too few for its keys or for a new one with this hash. It may be more than one only
- * if that finds no cell, or if there was no memory before. Cells never take the bytes that the key's entry needs: one of
- * `bytes`, or a page of the slab. */
+ * if that finds no cell, or if there was no memory before. Cells never take the bytes that the key's entry needs: one
+ * of `bytes`, or a page of the slab. */
 static void shard_widen(struct table *table, const struct shard *shard, uint64_t hash, size_t bytes)
     REQUIRES(shard->mutex)
 {

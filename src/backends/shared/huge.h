@@ -6,8 +6,8 @@
  * Memory begins on small pages, and its user says when most of 2 MiB is in use. Then a thread of the kernel copies it
  * to a huge page within minutes. Two faster ways would delay decisions, and a table of ten keys would take 2 MiB:
  *
- *     a huge page on first touch    0.1 ms; 5 ms on a virtual machine whose host must find the memory first, which is the usual case
- *                                   where it takes free memory back
+ *     a huge page on first touch    0.1 ms; 5 ms on a virtual machine whose host must find the memory first, as it
+ *                                   usually must where it takes free memory back
  *     MADV_COLLAPSE                 0.5 ms and up to 20 ms there, with threads waiting that need a page or this memory
  *
  * (Linux, Documentation/admin-guide/mm/transhuge.rst.)

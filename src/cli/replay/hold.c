@@ -290,8 +290,8 @@ static int blame(struct hold *hold, const struct instance *instance, const struc
     return result;
 }
 
-/* Add what an instance's limits gave out, and its shadow limits would have denied. An override counts towards its limit,
- * as in the report. */
+/* Add what an instance's limits gave out, and its shadow limits would have denied. An override counts towards its
+ * limit, as in the report. */
 static void count_figures(struct hold *hold, const struct instance *instance)
 {
     for (const weir_limit *target = NULL; (target = weir_limit_next(instance->limiter, target));)

@@ -1,8 +1,8 @@
 /* page_replay.h - the report of a replay as an HTML page.
  *
  * The page shows the worst keys over time, and which ones they are is known at the end only. So each key's requests are
- * counted in the bins of the plot (plot.h), of which there are up to PLOT_BINS: up to 12 KB a key, and 24 bytes for each
- * request if a key has few.
+ * counted in the bins of the plot (plot.h), of which there are up to PLOT_BINS: up to 12 KB a key, and 24 bytes for
+ * each request if a key has few.
  */
 #ifndef WEIR_CLI_PAGE_REPLAY_H
 #define WEIR_CLI_PAGE_REPLAY_H

@@ -1,8 +1,8 @@
 /* run.h - one replay: reads the rows, has them decided, and shows the outcome.
  *
  * In local mode the rows are decided while they are read, so memory grows with the keys only. All rows are kept where
- * something needs them: --decisions, whose lines have the order of the input, --keep-order, and counts in Redis, so that
- * no key is left there while the input makes the program wait.
+ * something needs them: --decisions, whose lines have the order of the input, --keep-order, and counts in Redis, so
+ * that no key is left there while the input makes the program wait.
  */
 #ifndef WEIR_CLI_RUN_H
 #define WEIR_CLI_RUN_H

@@ -41,8 +41,8 @@ void search_period(struct search *search, int64_t period_us);
 /* Return the smallest limit that never denies in the prepared period. */
 uint64_t search_ceiling(const struct search *search);
 
-/* Decide all rows by the policy, whose period is the prepared one, until more than `most` is denied. `denied_by_key`, by
- * key number and zeroed by the caller, may be NULL. Return EXIT_OK, or EXIT_FAILED after a complaint. */
+/* Decide all rows by the policy, whose period is the prepared one, until more than `most` is denied. `denied_by_key`,
+ * by key number and zeroed by the caller, may be NULL. Return EXIT_OK, or EXIT_FAILED after a complaint. */
 int search_try(const struct search *search, const char *policy, struct outcome most, struct outcome *out,
                uint32_t *denied_by_key);
 

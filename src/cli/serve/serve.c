@@ -74,8 +74,8 @@ static size_t clients_for(int64_t wanted)
     return room < (rlim_t)wanted ? (size_t)room : (size_t)wanted;
 }
 
-/* Put into force what a running server can change: the password, TLS and the bound on clients. If a file cannot be used,
- * nothing changes. */
+/* Put into force what a running server can change: the password, TLS and the bound on clients. If a file cannot be
+ * used, nothing changes. */
 static int serve_apply(struct serve *serve, const struct settings *settings)
 {
     struct server *server = &serve->server;

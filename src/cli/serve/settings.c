@@ -1,7 +1,7 @@
 /* settings.c - the options of weir serve, from the command line and from a file.
  *
- * A line of the file is an option's name without its dashes, and its value. The file comes before the command line, whose
- * options take its place; addresses add up.
+ * A line of the file is an option's name without its dashes, and its value. The file comes before the command line,
+ * whose options take its place; addresses add up.
  */
 #include "cli/serve/settings.h"
 

@@ -23,8 +23,8 @@ struct settings {
     char *text;         /* its content, to which the strings above point */
 };
 
-/* Read the file that --config names, and the options. The caller frees the settings, also after an error. Return EXIT_OK,
- * or an exit code after a complaint. */
+/* Read the file that --config names, and the options. The caller frees the settings, also after an error. Return
+ * EXIT_OK, or an exit code after a complaint. */
 int settings_read(struct settings *out, int argc, char **argv, bool *wants_help);
 void settings_free(struct settings *settings);
 

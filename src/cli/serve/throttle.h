@@ -1,10 +1,10 @@
 /* throttle.h - the limits of CL.THROTTLE, whose parameters come with every call.
  *
  * Each set of parameters becomes one limit, cl.throttle.<max_burst>.<count>.<period>. So all servers on one Redis count
- * together. There are at most THROTTLE_MAX limits. Then a new set takes the limit of another one, which gets its name: of
- * a set that is idle, so that nothing is forgotten; or, if none of a sample is, of the one that has not been asked for the
- * longest. In local mode the keys of that one are then fresh. In distributed mode their state is in Redis. In hybrid mode
- * only idle sets are replaced: permits leased for one set must not be spent under another one's name.
+ * together. There are at most THROTTLE_MAX limits. Then a new set takes the limit of another one, which gets its name:
+ * of a set that is idle, so that nothing is forgotten; or, if none of a sample is, of the one that has not been asked
+ * for the longest. In local mode the keys of that one are then fresh. In distributed mode their state is in Redis. In
+ * hybrid mode only idle sets are replaced: permits leased for one set must not be spent under another one's name.
  */
 #ifndef WEIR_CLI_SERVE_THROTTLE_H
 #define WEIR_CLI_SERVE_THROTTLE_H
@@ -41,8 +41,8 @@ struct throttle {
 bool throttle_init(struct throttle *throttle, bool is_local);
 void throttle_free(struct throttle *throttle);
 
-/* Return the set of these parameters, asked for at `now_us`, or NULL with a sentence in `fault`. It stays in its place as
- * long as `waiting` is not 0. */
+/* Return the set of these parameters, asked for at `now_us`, or NULL with a sentence in `fault`. It stays in its place
+ * as long as `waiting` is not 0. */
 struct throttle_set *throttle_get(struct throttle *throttle, weir *limiter, int64_t max_burst, int64_t count,
                                   int64_t period_s, int64_t now_us, struct fault *fault);
 

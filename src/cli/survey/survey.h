@@ -1,8 +1,8 @@
 /* survey.h - what the states in Redis or a shared file tell about limits and keys, for weir stats, top and watch.
  *
  * There are states, not counters: which keys have permits in use at this moment, and how many. A survey visits them. It
- * keeps a row for each limit, and the keys that must wait longest in a heap of fixed size. The server looks at `scan` keys
- * at most. A key that SCAN returns twice counts twice in the rows, and is in the heap once.
+ * keeps a row for each limit, and the keys that must wait longest in a heap of fixed size. The server looks at `scan`
+ * keys at most. A key that SCAN returns twice counts twice in the rows, and is in the heap once.
  */
 #ifndef WEIR_CLI_SURVEY_H
 #define WEIR_CLI_SURVEY_H

@@ -102,8 +102,8 @@ static inline bool state_decide(const struct weir_plan *plan, int64_t *state, in
 bool state_decide_request(const struct weir_plan *plan, int64_t *state, int64_t now_us, enum weir_verb verb,
                           const struct weir_backend_request *request, struct weir_decision *out);
 
-/* Refund those of `cost` permits, charged at `since_us` and never used, that have not come back by themselves: at most the
- * size, since a limit that was smaller from then on has never had more of them. With
+/* Refund those of `cost` permits, charged at `since_us` and never used, that have not come back by themselves: at most
+ * the size, since a limit that was smaller from then on has never had more of them. With
  * continuous refill that is what refills since then less, so that the state never holds less than what was really
  * used. */
 bool state_return(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t since_us, int64_t cost,

@@ -40,9 +40,9 @@ struct carried carry_over(const struct weir_plan *to, const struct key_states *k
 /* Write the new state of a key that is not idle. It may be written over carried->from. */
 void carry_write(const struct weir_plan *to, const struct carried *carried, int64_t now_us, int64_t *state);
 
-/* Charge the permits that a request has charged to the state to the former one as well, if it is still kept, or give them
- * back. key->own is the state after the request, `former` the key's former state, to be written. Permits are charged
- * now or, while a clock that stepped back is held, at the state's time. */
+/* Charge the permits that a request has charged to the state to the former one as well, if it is still kept, or give
+ * them back. key->own is the state after the request, `former` the key's former state, to be written. Permits are
+ * charged now or, while a clock that stepped back is held, at the state's time. */
 void former_change(const struct key_states *key, int64_t *former, const struct weir_backend_request *request,
                    const struct weir_decision *decision);
 

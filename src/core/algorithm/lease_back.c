@@ -12,8 +12,8 @@
 
 /* ---- Into the lease ---- */
 
-/* Return how many permits may come back into the lease. Those made since, or on their way, may together with them exceed
- * what one instance may have. */
+/* Return how many permits may come back into the lease. Those made since, or on their way, may together with them
+ * exceed what one instance may have. */
 static int64_t lease_room(const struct lease *lease, const struct lease_rules *rules)
 {
     const int64_t coming = lease->is_asked ? lease->coming : 0;
@@ -37,8 +37,8 @@ void lease_give_back(struct lease *lease, const struct lease_rules *rules, uint6
     lease->lost += (uint64_t)cost;
 }
 
-/* Return the batch that permits charged at that time can join, also one whose permits are all spent; or NULL. *passed: a
- * window or an interval has ended since they were charged, so they have come back. */
+/* Return the batch that permits charged at that time can join, also one whose permits are all spent; or NULL. *passed:
+ * a window or an interval has ended since they were charged, so they have come back. */
 static struct lease_batch *batch_of(struct lease *lease, int64_t now_us, int64_t charged_us, bool *passed)
 {
     const struct weir_plan *plan = &lease->plan;
@@ -92,8 +92,8 @@ static int64_t batch_age_us(const struct lease *lease, const struct lease_batch 
 }
 
 /* True if nothing of this batch has been used for so long that others should have it. Permits that another
- * instance would hardly miss stay, since giving them back costs a call. All stay while an order is under way, which may be
- * for permits that this lease lacks. */
+ * instance would hardly miss stay, since giving them back costs a call. All stay while an order is under way, which may
+ * be for permits that this lease lacks. */
 static bool batch_is_idle(const struct lease *lease, const struct lease_batch *batch, int64_t now_us)
 {
     const struct weir_plan *plan = &lease->plan;

@@ -11,8 +11,8 @@ static inline bool lease_is_one_block(const struct weir_plan *plan, int64_t a_us
     return plan->algorithm != WEIR_SLIDING_WINDOW || div_down(a_us, plan->period_us) == div_down(b_us, plan->period_us);
 }
 
-/* Return the rest that permits charged at that time may join, or NULL. A sliding window's join only those of their block:
- * a return for another block would take permits that a holder there is about to renew. */
+/* Return the rest that permits charged at that time may join, or NULL. A sliding window's join only those of their
+ * block: a return for another block would take permits that a holder there is about to renew. */
 static inline struct lease_rest *lease_rest_of(struct lease *lease, int64_t charged_us)
 {
     struct lease_rest *of = NULL;

@@ -1,5 +1,5 @@
-/* acquire_turn.h - one caller that waits for permits: its turns to ask, and its place in the line. Used by acquire.c for
- * threads and by acquire_op.c for submitted requests. */
+/* acquire_turn.h - one caller that waits for permits: its turns to ask, and its place in the line. Used by acquire.c
+ * for threads and by acquire_op.c for submitted requests. */
 #ifndef CORE_API_ACQUIRE_TURN_H
 #define CORE_API_ACQUIRE_TURN_H
 

@@ -1,7 +1,7 @@
 /* group.c - several requests in one call to the backend, together or each separately.
  *
- * Requests are passed on in groups of a bounded size, made on the stack. A larger batch for a backend on another machine
- * is passed on in larger groups, made on the heap, because the caller waits for each group's answers.
+ * Requests are passed on in groups of a bounded size, made on the stack. A larger batch for a backend on another
+ * machine is passed on in larger groups, made on the heap, because the caller waits for each group's answers.
  */
 #include "core/api/group.h"
 

@@ -1,8 +1,8 @@
 /* reserve.c - takes permits that are corrected once the caller knows how many it has used.
  *
  * A reservation is a take whose charge the backend notes. Settling it is one more request: a return of what was not
- * used (core/algorithm/algorithm.h, state_return()), or a charge of what was used beyond it. So is renewing it, a return
- * and a take in one (state_renew()).
+ * used (core/algorithm/algorithm.h, state_return()), or a charge of what was used beyond it. So is renewing it, a
+ * return and a take in one (state_renew()).
  */
 #include "core/api/reserve.h"
 
@@ -39,8 +39,8 @@ void reservation_finish(struct weir_reservation *reservation, int64_t cost, cons
         reservation->at_us = 0;
 }
 
-/* Reserve where own_takes->reserve() is not for it or, if since_us is not 0, renew. Out of line, because a request on the
- * stack costs every call. */
+/* Reserve where own_takes->reserve() is not for it or, if since_us is not 0, renew. Out of line, because a request on
+ * the stack costs every call. */
 __attribute__((noinline)) static int reserve_otherwise(struct weir_limit *limit, struct weir_key key, uint64_t hash,
                                                        int64_t cost, int64_t since_us, struct weir_reservation *noted,
                                                        struct weir_decision *out)

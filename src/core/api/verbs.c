@@ -20,8 +20,8 @@ __attribute__((noinline)) int ask_plain_rarely(const struct weir_backend_request
     return error;
 }
 
-/* Decide about a key, where take.h is not for it. Arguments have been checked. Out of line, because a request on the stack
- * costs every call. */
+/* Decide about a key, where take.h is not for it. Arguments have been checked. Out of line, because a request on the
+ * stack costs every call. */
 __attribute__((noinline)) static int ask(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us,
                                          enum weir_verb verb, struct weir_decision *out)
 {

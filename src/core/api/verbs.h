@@ -68,8 +68,8 @@ static inline void charge_count(struct weir *limiter, struct weir_limit *limit, 
         stats_add(&limiter->stats, STATS_UNSETTLED, (uint64_t)decision->ahead);
 }
 
-/* Decide a request about `limit`, at a caller's time if that is not 0, and do what follows from the answer: for a backend
- * that may fail or block or has its own clock. Arguments have been checked. */
+/* Decide a request about `limit`, at a caller's time if that is not 0, and do what follows from the answer: for a
+ * backend that may fail or block or has its own clock. Arguments have been checked. */
 static inline int ask_request(struct weir_limit *limit, struct weir_backend_request *request, int64_t now_us,
                               struct weir_decision *out)
 {

@@ -57,9 +57,9 @@ static inline struct inverse inverse_of(int64_t divisor)
     return (struct inverse){ (uint64_t)((power + d - 1) / d), shift };
 }
 
-/* Return div_down(x, divisor) without a division, for the reciprocal of a divisor d. With rounding up by e / d, which is
- * less than 1, the product is x / d + x * e / (d * 2^(63 + shift)). As e < d <= 2^shift and x < 2^63, what is added is
- * less than 1 / d, so no whole number comes between. (Granlund and Montgomery, "Division by invariant integers using
+/* Return div_down(x, divisor) without a division, for the reciprocal of a divisor d. With rounding up by e / d, which
+ * is less than 1, the product is x / d + x * e / (d * 2^(63 + shift)). As e < d <= 2^shift and x < 2^63, what is added
+ * is less than 1 / d, so no whole number comes between. (Granlund and Montgomery, "Division by invariant integers using
  * multiplication", 1994.) */
 static inline int64_t div_down_by(int64_t x, struct inverse inverse)
 {

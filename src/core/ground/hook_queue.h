@@ -1,10 +1,10 @@
 /* hook_queue.h - lines for log hooks and events for event hooks, told by a separate thread, so that a hook that blocks
  * holds up no decision.
  *
- * All limiters of the process share the queue. Its thread starts with a line or an event and ends when none is left. The
- * queue has room for HOOK_QUEUE_LINES lines and WEIR_EVENTS_QUEUED events, so neither displaces the other; more are
- * lost. Of lines, another line says how many; of events, the caller counts them. All keep their order. If the system has
- * no thread left, the caller's thread tells a line, and an event is lost.
+ * All limiters of the process share the queue. Its thread starts with a line or an event and ends when none is left.
+ * The queue has room for HOOK_QUEUE_LINES lines and WEIR_EVENTS_QUEUED events, so neither displaces the other; more are
+ * lost. Of lines, another line says how many; of events, the caller counts them. All keep their order. If the system
+ * has no thread left, the caller's thread tells a line, and an event is lost.
  */
 #ifndef CORE_GROUND_HOOK_QUEUE_H
 #define CORE_GROUND_HOOK_QUEUE_H

@@ -1,7 +1,8 @@
 /* shadow.h - shadow limits: they decide and count as if they were enforced, and their denials bind nothing.
  *
- * The backend knows nothing of shadows: it decides, and what it denies it does not charge. Then shadow_apply() turns the
- * denial into an admission that says so. weir_try_all() passes only enforced limits to the backend as a group (group.c).
+ * The backend knows nothing of shadows: it decides, and what it denies it does not charge. Then shadow_apply() turns
+ * the denial into an admission that says so. weir_try_all() passes only enforced limits to the backend as a group
+ * (group.c).
  */
 #ifndef CORE_LIMITER_SHADOW_H
 #define CORE_LIMITER_SHADOW_H

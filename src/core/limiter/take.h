@@ -22,8 +22,8 @@ struct weir_handle {
     unsigned char bytes[];         /* (c) */
 };
 
-/* Count the answer to WEIR_TAKE, `error` or *out, in a limiter with is_plain set. A shadow's denial becomes an admission.
- * Returns `error`. */
+/* Count the answer to WEIR_TAKE, `error` or *out, in a limiter with is_plain set. A shadow's denial becomes an
+ * admission. Returns `error`. */
 int take_told(const struct weir_backend_request *request, int error, struct weir_decision *out);
 
 /* Do that for a backend's short way, which has no request. `taken` is own_taken() or an error. */

@@ -111,8 +111,8 @@ static bool kept_submit(struct weir *limiter, struct kept_return *own)
     return limiter->backend->ops->submit(limiter->backend, &request, deadline_us(limiter), &own->op) != 1;
 }
 
-/* Send until one waits for its answer or none can be sent. Returns to parts that are out of reach stay. This counts as a
- * call inside the limiter, which may be gone after it ends. */
+/* Send until one waits for its answer or none can be sent. Returns to parts that are out of reach stay. This counts as
+ * a call inside the limiter, which may be gone after it ends. */
 static void kept_go_on(struct weir *limiter)
 {
     struct kept_returns *kept = &limiter->outage->kept;

@@ -1,5 +1,5 @@
-/* returns_kept.h - refunds and settlements that give permits back while the backend is out of reach. They wait here, and
- * go to it when it returns. */
+/* returns_kept.h - refunds and settlements that give permits back while the backend is out of reach. They wait here,
+ * and go to it when it returns. */
 #ifndef CORE_OUTAGE_RETURNS_KEPT_H
 #define CORE_OUTAGE_RETURNS_KEPT_H
 
@@ -7,15 +7,15 @@
 
 void returns_init(struct kept_returns *kept);
 
-/* Keep a WEIR_REFUND if the backend says that it would not even try to send it, and fill *out. False: it must be sent, or
- * too many wait already. Any thread; holds no lock. */
+/* Keep a WEIR_REFUND if the backend says that it would not even try to send it, and fill *out. False: it must be sent,
+ * or too many wait already. Any thread; holds no lock. */
 bool returns_keep(struct weir *limiter, const struct weir_backend_request *request, struct weir_decision *out);
 
 /* The backend, or a part of it, is in reach again: send what waits for it. */
 void returns_send(struct weir *limiter);
 
-/* Forget all that wait: in the child of a fork, whose parent sends them, or at the end. The caller holds the mutex, or is
- * alone. */
+/* Forget all that wait: in the child of a fork, whose parent sends them, or at the end. The caller holds the mutex, or
+ * is alone. */
 void returns_drop(struct weir *limiter);
 
 #endif

@@ -1,8 +1,8 @@
 /* answer.c - turns each reply of Redis into the decisions of its call.
  *
  * A script answers with the states that it found, or with the one that a single request has left. The core's own
- * algorithms compute from them what each request gets, in its order. The permits that they charge must add up to what the
- * script says it has charged.
+ * algorithms compute from them what each request gets, in its order. The permits that they charge must add up to what
+ * the script says it has charged.
  */
 #include "backends/redis/flight/call.h"
 #include "backends/redis/flight/redirect.h"

@@ -13,8 +13,8 @@
  * lua/<algorithm>.lua has the same. A key with nothing used has no state. A state takes at most 36 bytes, except with
  * sliding windows; up to 44 Redis stores a value in one piece with its header.
  *
- * In the state of a token or leaky bucket p, q and the used units may be doubled. It stands for the same level, and says
- * that the key's time to live has room (lua/level.lua). A plan's p and q are never both even.
+ * In the state of a token or leaky bucket p, q and the used units may be doubled. It stands for the same level, and
+ * says that the key's time to live has room (lua/level.lua). A plan's p and q are never both even.
  *
  * A former state (lua/meet.lua) is stored behind the state: '+', I7 the time in us until which it is kept, I2 the
  * length of the state, the state (its stamp alone if nothing is used), the former state. An answer never holds one.
@@ -47,8 +47,8 @@ size_t redis_stamp_write(const struct weir_plan *plan, unsigned char out[REDIS_S
 #define REDIS_TAKE_SIZE (REDIS_STAMP_MAX + 7 + 7 + 7 + REDIS_ECHO_SIZE)
 #define REDIS_SETTLE_SIZE (REDIS_TAKE_SIZE + 7 + 7)
 
-/* Write the argument of one take of `cost` permits by the server's time, with the REDIS_ECHO_SIZE bytes at `echo`. Return
- * its length, or 0 if that script does not decide under this plan: it is no bucket's, its tick is longer than a
+/* Write the argument of one take of `cost` permits by the server's time, with the REDIS_ECHO_SIZE bytes at `echo`.
+ * Return its length, or 0 if that script does not decide under this plan: it is no bucket's, its tick is longer than a
  * microsecond, or its units are too large to have room. */
 size_t redis_take_write(const struct weir_plan *plan, int64_t cost, const void *echo,
                         unsigned char out[REDIS_TAKE_SIZE]);
@@ -66,8 +66,8 @@ size_t redis_settle_write(const struct weir_plan *plan, int64_t cost, int64_t si
  * such state: nothing or an odd number of half units in use, or more than a full bucket's. */
 bool redis_left_read(const struct weir_plan *plan, const unsigned char bytes[REDIS_LEFT_SIZE], int64_t *state);
 
-/* True if bytes[0..len), an answer of that script without its echo, are its short denial: REDIS_BUCKET_STATE_SIZE bytes of
- * the state, and text. Its longest answer ends with a byte below any digit. */
+/* True if bytes[0..len), an answer of that script without its echo, are its short denial: REDIS_BUCKET_STATE_SIZE bytes
+ * of the state, and text. Its longest answer ends with a byte below any digit. */
 static inline bool redis_denial_is_short(const unsigned char *bytes, size_t len)
 {
     return len > REDIS_BUCKET_STATE_SIZE && bytes[len - 1] >= '0';
@@ -109,8 +109,8 @@ enum redis_verb {
 void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, int64_t cost, int64_t times);
 
 /* Put the two counts of lua/each.lua before `n` items, and drop the copies of the first: the keys that come first may
- * have equal items, other than returns and renewals, and the next ones returns. `bytes` begin with REDIS_COUNTS_SIZE bytes of room. Return the length of
- * all. */
+ * have equal items, other than returns and renewals, and the next ones returns. `bytes` begin with REDIS_COUNTS_SIZE
+ * bytes of room. Return the length of all. */
 size_t redis_items_pack(unsigned char *bytes, size_t n);
 
 #endif

@@ -1,9 +1,9 @@
 /* feed.h - hands rows on in order of time while they are read, so that only few of them are in memory.
  *
- * A server logs a request when it has ended, so logs are nearly in order. The feed keeps FEED_LATE to 2 * FEED_LATE rows,
- * and hands on the earliest of them. A row with up to FEED_LATE later ones before it is in time. One that comes still
- * later stops the feed: the input must be read again, and all rows be kept and sorted first. Both ways hand on the same
- * rows in the same order; rows of equal times keep theirs.
+ * A server logs a request when it has ended, so logs are nearly in order. The feed keeps FEED_LATE to 2 * FEED_LATE
+ * rows, and hands on the earliest of them. A row with up to FEED_LATE later ones before it is in time. One that comes
+ * still later stops the feed: the input must be read again, and all rows be kept and sorted first. Both ways hand on
+ * the same rows in the same order; rows of equal times keep theirs.
  */
 #ifndef WEIR_CLI_FEED_H
 #define WEIR_CLI_FEED_H

@@ -1,8 +1,8 @@
 /* rows.h - the requests of a replay that are in memory: all of them, or those that feed.h has not handed on yet.
  *
- * A row takes 24 bytes, and each distinct key is kept once. Key numbers count from 0 in the order of first appearance. A
- * table with open addressing, at most half full, finds a key's number. Its hash has a random seed, so that no sender of
- * keys can make them collide.
+ * A row takes 24 bytes, and each distinct key is kept once. Key numbers count from 0 in the order of first appearance.
+ * A table with open addressing, at most half full, finds a key's number. Its hash has a random seed, so that no sender
+ * of keys can make them collide.
  *
  * Limits may differ in what their key and their cost is. A row then has further keys and costs, 4 bytes each. All kinds
  * of keys share one numbering: a user and a client of the same name have the same number.
