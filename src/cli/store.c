@@ -11,7 +11,7 @@
 /* Long, because no caller waits: a slow server is slow, not gone. */
 #define PATIENCE_US (5 * WEIR_SECOND)
 
-/* The range of lease_life_us in weir.h. */
+/* The range of lease_life_us in options.h. */
 #define LEASE_LIFE_MIN_US 1000
 #define LEASE_LIFE_MAX_US WEIR_MAX_PERIOD_US
 #define REPLICAS_MAX 16 /* of redis_replicas */

@@ -1,6 +1,6 @@
 #!/bin/sh
 # manual.sh SOURCE BUILD - check the manual pages. Each command has a page with exactly the options that `weir help` lists.
-# Each page names all the others. The grammar of policies is that of weir.h, and the examples are valid. If the pages have
+# Each page names all the others. The grammar of policies is that of policy.h, and the examples are valid. If the pages have
 # been built, mandoc or man checks them; with neither of the two the exit status is 77.
 set -eu
 source=$1
@@ -72,11 +72,11 @@ done
 
 # ---- Policies ----
 
-sed -n 's/^ \* *\([a-z_]* *limit=N period=TIME.*\)/\1/p' "$source/include/weir/weir.h" | tr -s ' ' >"$scratch/header"
+sed -n 's/^ \* *\([a-z_]* *limit=N period=TIME.*\)/\1/p' "$source/include/weir/policy.h" | tr -s ' ' >"$scratch/header"
 sed -n 's/^	\([a-z_]* limit=_N_ period=_TIME_.*\)/\1/p' "$pages/weir-policy.5.scd" |
     sed -e 's/_N_/N/g' -e 's/_TIME_/TIME/g' >"$scratch/page"
-[ -s "$scratch/header" ] || wrong 'weir.h has no grammar of policies'
-same 'lines with <: the grammar in weir.h; with >: in weir-policy(5)' "$scratch/header" "$scratch/page"
+[ -s "$scratch/header" ] || wrong 'policy.h has no grammar of policies'
+same 'lines with <: the grammar in policy.h; with >: in weir-policy(5)' "$scratch/header" "$scratch/page"
 sed -n 's/^	\([a-z].* = .*\)/\1/p' "$pages/weir-policy.5.scd" | sed 's|[\\]||g' >"$scratch/policies"
 [ "$(wc -l <"$scratch/policies")" -ge 5 ] || wrong 'weir-policy(5) has no examples'
 "$weir" check "$scratch/policies" >"$scratch/answer" || wrong 'weir check refuses the examples of weir-policy(5)'

@@ -168,10 +168,10 @@ test_token() {
     done <"$block.rules"
 }
 
-# Each option alone with each of its values, and all options together. weir.h has the same grammar.
+# Each option alone with each of its values, and all options together. policy.h has the same grammar.
 test_grammar() {
     while read -r words; do
-        grep -qF -e "$words" "$source/include/weir/weir.h" || fail "weir.h has another grammar than: $words"
+        grep -qF -e "$words" "$source/include/weir/policy.h" || fail "policy.h has another grammar than: $words"
     done <"$block.indented"
     tr -d '[]' <"$block.indented" | awk '
         function say(policy) { gsub(/=N/, "=7", policy); gsub(/=TIME/, "=1m", policy); print "p" ++n " = " policy }
