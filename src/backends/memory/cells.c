@@ -42,10 +42,8 @@ int cells_init(struct cells *cells, size_t shards, int64_t keys, struct budget *
     cells->owners = huge_map(cells_most(cells) * sizeof *cells->owners);
     if (!cells->counts || !cells->in_pages || !cells->groups || !cells->owners)
         return -1;
-    for (size_t i = 0; i < shards; i++) {
-        atomic_init(&cells->counts[i], 1);
-        cells_use(cells, i, 0, 1, 1);
-    }
+    for (size_t i = 0; i < shards; i++)
+        atomic_init(&cells->counts[i], CELLS_FIRST);
     const size_t bytes = shards * sizeof *cells->counts + cells->pages * sizeof *cells->in_pages;
     budget_overdraw(budget, (int64_t)shards * GROUP_BYTES + (int64_t)bytes);
     return 0;

@@ -62,6 +62,7 @@
 #define CELLS_WIDEN_MOST 8
 #define CELLS_WIDEN_BYTES ((int64_t)(CELLS_WIDEN_MOST * (sizeof(struct cell_group) + sizeof(struct cell_owners))))
 
+#define CELLS_FIRST 1u  /* groups that a shard begins with */
 #define CELLS_CHUNK 32u /* groups in a chunk; a power of two */
 
 /* (s) written under the shard's mutex, (a) read atomically, (w) as in struct record */

@@ -62,7 +62,7 @@ bool cells_widen(struct cells *cells, size_t shard)
     for (uint32_t last = old; last < old + more; last++) {
         if (!budget_take(cells->budget, GROUP_BYTES))
             return last > old;
-        cells_use(cells, shard, last, last + 1, 1);
+        cells_use(cells, shard, last == CELLS_FIRST ? 0 : last, last + 1, 1);
         if (cells_are_marked(cell_in(cells, shard, cells_divided(last), 0).group))
             group_mark(cell_in(cells, shard, last, 0).group);
         cells_count(cells, shard, last + 1);

@@ -10,13 +10,23 @@ static size_t huge_whole(size_t bytes)
     return (bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
 }
 
-/* Map one huge page more, and unmap what lies before and behind. */
+static char *huge_mmap(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return memory != MAP_FAILED ? memory : NULL;
+}
+
+/* Mostly the kernel aligns such a mapping by itself, or puts it next to the one before. Otherwise, map one huge page
+ * more, and unmap what lies before and behind. */
 void *huge_map(size_t bytes)
 {
     const size_t kept = huge_whole(bytes);
-    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    char *low = mmap(NULL, kept + HUGE_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
-    if (low == MAP_FAILED)
+    char *low = huge_mmap(kept);
+    if (!low || (uintptr_t)low % HUGE_BYTES == 0)
+        return low;
+    munmap(low, kept);
+    low = huge_mmap(kept + HUGE_BYTES);
+    if (!low)
         return NULL;
     const size_t before = (HUGE_BYTES - (uintptr_t)low % HUGE_BYTES) % HUGE_BYTES;
     if (before > 0)
