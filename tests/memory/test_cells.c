@@ -604,7 +604,7 @@ TEST(nearly_all_keys_have_cells_and_most_in_their_first_group, 60)
                                                                     WEIR_PEEK);
         struct look look = look_guess(table, &request);
         const bool in_cell = look_by_cells(table, &request, &look) && cells_has(&table->cells, look.record);
-        const size_t first = (size_t)(look_group(table, request.hash, false) - table->cells.groups);
+        const size_t first = (size_t)(look_fetch(table, request.hash).first - table->cells.groups);
         in_cells += in_cell;
         in_first += in_cell && ((uintptr_t)look.record - (uintptr_t)table->cells.groups) / 128 == first;
     }

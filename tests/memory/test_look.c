@@ -276,8 +276,9 @@ static void event_between(const char *own, const char *other, int e, int a, enum
         return;
     }
 
+    const struct look_groups at = look_fetch(stand.table, request.hash);
     if (way == AS_TAKE)
-        must(look_for_take(stand.table, look.rule, request.key, request.hash, NULL, &look), "it is found, too");
+        must(look_for_take(stand.table, look.rule, request.key, request.hash, &at, NULL, &look), "it is found, too");
     events[e].happen(&stand, look.record);
     const struct picture after = picture_of(&stand, look.record);
     const struct weir_decision untouched = { .limit = -7, .remaining = -8 };

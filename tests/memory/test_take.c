@@ -50,7 +50,9 @@ static bool sees(struct stand *stand, weir_limit *limit, const char *key, const 
 {
     const struct weir_key bytes = weir_key_text(key);
     const struct rule *rule = look_rule(stand->table, limit);
-    return rule && look_for_take(stand->table, rule, bytes, key_hash(limit, bytes), hint, look);
+    const uint64_t hash = key_hash(limit, bytes);
+    const struct look_groups at = look_fetch(stand->table, hash);
+    return rule && look_for_take(stand->table, rule, bytes, hash, &at, hint, look);
 }
 
 static struct record *record_of(struct stand *stand)
@@ -143,7 +145,7 @@ TEST(a_take_sees_no_key_of_a_length_that_no_word_holds, 10)
     struct look look;
     const struct rule *rule = look_rule(stand.table, stand.limit);
     ck_assert_ptr_nonnull(rule);
-    ck_assert(!look_for_take(stand.table, rule, key, key_hash(stand.limit, key), &hint, &look));
+    ck_assert(!look_for_take(stand.table, rule, key, key_hash(stand.limit, key), NULL, &hint, &look));
 }
 
 TEST(a_take_is_for_greedy_buckets_alone, 10)

@@ -128,8 +128,8 @@ static inline uint32_t cells_number(uint64_t hash, bool is_second, uint32_t coun
 {
     const uint64_t low = (uint32_t)hash;
     const uint32_t half = is_second ? (uint32_t)(low * UINT64_C(0x9e3779b97f4a7c15) >> 32) : (uint32_t)low;
-    const uint32_t top = 1u << (31 ^ (unsigned)__builtin_clz(count)), number = half & (2 * top - 1);
-    return number < count ? number : number - top;
+    const uint32_t bits = UINT32_MAX >> __builtin_clz(count), number = half & bits;
+    return number < count ? number : number & bits >> 1;
 }
 
 /* Return a group of a key. It is valid until its shard's number of groups changes. */

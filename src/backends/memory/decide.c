@@ -53,21 +53,22 @@ memory_decide_one(struct memory *memory, const struct weir_backend_request *requ
 static inline void decide_fetch(const struct table *table, const struct weir_backend_request *requests, size_t n,
                                 struct record **records)
 {
-    const struct cell_group *groups[FETCH_GROUP];
+    struct look_groups groups[FETCH_GROUP];
+    for (size_t i = 0; i < n; i++)
+        groups[i] = look_fetch(table, requests[i].hash);
     for (size_t i = 0; i < n; i++) {
-        groups[i] = look_group(table, requests[i].hash, false);
-        __builtin_prefetch(&groups[i]->head, 1);
-    }
-    for (size_t i = 0; i < n; i++) {
-        const uint64_t matches = cells_matches(groups[i], cells_tag(requests[i].hash));
+        const uint64_t tag = cells_tag(requests[i].hash);
+        const struct cell_group *group = groups[i].first;
+        uint64_t matches = cells_matches(group, tag);
         records[i] = NULL;
         if (matches == 0) {
-            const struct cell_group *second = look_group(table, requests[i].hash, true);
-            __builtin_prefetch(&second->head, 1);
-            continue;
+            group = look_second(table, requests[i].hash, &groups[i]);
+            matches = cells_matches(group, tag);
         }
+        if (matches == 0)
+            continue;
         uint32_t place;
-        struct record *record = look_in_cell(table, cells_record(groups[i], cells_slot(matches)), &place);
+        struct record *record = look_in_cell(table, cells_record(group, cells_slot(matches)), &place);
         if (place == 0) {
             records[i] = record;
             continue;

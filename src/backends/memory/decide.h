@@ -137,13 +137,16 @@ static inline bool decide_sweeps_now(uint64_t looks, size_t n)
 
 /* ---- take.c ---- */
 
-/* Implement own_ops->try_key() and try_handle(). */
+/* Implement own_takes->try_key() and try_handle(). */
 int memory_try(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us, struct weir_decision *out);
 int memory_try_handle(weir_handle *handle, int64_t cost, int64_t now_us, struct weir_decision *out);
 
-/* Implement own_ops->reserve() and give_back(). */
+/* Implement own_takes->reserve() and give_back(). */
 int memory_reserve(struct weir_limit *limit, struct weir_key key, int64_t cost, struct weir_reservation *reservation,
                    struct weir_decision *out);
 int memory_give_back(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t since_us);
+
+/* Implements own_takes->fetch(). */
+void memory_fetch(struct weir_backend *backend, uint64_t hash);
 
 #endif

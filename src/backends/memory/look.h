@@ -122,17 +122,37 @@ static inline void look_hint(const struct table *table, struct weir_backend_hint
     __atomic_store_n(&hint->opaque[0], value, __ATOMIC_RELEASE);
 }
 
-/* Return a group of a key. Its second line is fetched together with the first, and the second group with the first
- * group: which of them is needed is known only when the tags are. The groups of a small table are near anyway. */
-static inline struct cell_group *look_group(const struct table *table, uint64_t hash, bool is_second)
+/* Where a key's cell may be. In a shard with few groups `second` is NULL. */
+struct look_groups {
+    const struct cell_group *first, *second;
+};
+
+/* Find the groups of a key and begin to fetch both of them, with the second line of the first one: which of them is
+ * needed is known only when the tags are. The groups of a small table are near anyway. Nothing is read that a reader
+ * must protect, so this may come before readers_enter(). */
+__attribute__((always_inline)) static inline struct look_groups look_fetch(const struct table *table, uint64_t hash)
 {
     const struct cells *cells = &table->cells;
     const size_t shard = (size_t)(hash >> table->shard_shift);
     const uint32_t count = cells_groups(cells, shard);
-    struct cell_group *group = &cells->groups[cells_index(cells, shard, cells_number(hash, is_second, count))];
+    struct look_groups at = { &cells->groups[cells_index(cells, shard, cells_number(hash, false, count))], NULL };
+    __builtin_prefetch(&at.first->head);
+    __builtin_prefetch(&at.first->words[CELLS_SECOND_LINE]);
+    if (count > CELLS_CHUNK) {
+        at.second = &cells->groups[cells_index(cells, shard, cells_number(hash, true, count))];
+        __builtin_prefetch(&at.second->head);
+    }
+    return at;
+}
+
+/* Return the second group of a key. Its second line is fetched with the first one. */
+static inline const struct cell_group *look_second(const struct table *table, uint64_t hash,
+                                                   const struct look_groups *at)
+{
+    const struct cells *cells = &table->cells;
+    const struct cell_group *group =
+        at->second ? at->second : cells_group(cells, (size_t)(hash >> table->shard_shift), hash, true);
     __builtin_prefetch(&group->words[CELLS_SECOND_LINE]);
-    if (!is_second && count > CELLS_CHUNK)
-        __builtin_prefetch(&cells->groups[cells_index(cells, shard, cells_number(hash, true, count))]);
     return group;
 }
 
@@ -152,8 +172,9 @@ static inline bool look_by_cells(const struct table *table, const struct weir_ba
                                  struct look *look)
 {
     const uint32_t recast = request->hint ? slab_recast(&table->slab) : 0;
+    const struct look_groups at = look_fetch(table, request->hash);
     for (int second = 0; second < 2; second++) {
-        const struct cell_group *group = look_group(table, request->hash, second);
+        const struct cell_group *group = second ? look_second(table, request->hash, &at) : at.first;
         uint64_t matches = cells_matches(group, cells_tag(request->hash));
         for (; matches != 0; matches &= matches - 1) {
             uint32_t place;
@@ -348,13 +369,13 @@ __attribute__((always_inline)) static inline bool look_and_decide(const struct t
 
 /* Find the first cell with a key's tag, in its first group or else in the second one. */
 __attribute__((always_inline)) static inline bool look_first_cell(const struct table *table, uint64_t hash,
-                                                                  struct record **record)
+                                                                  const struct look_groups *at, struct record **record)
 {
     const uint64_t tag = cells_tag(hash);
-    const struct cell_group *group = look_group(table, hash, false);
+    const struct cell_group *group = at->first;
     uint64_t matches = cells_matches(group, tag);
     if (matches == 0) {
-        group = look_group(table, hash, true);
+        group = look_second(table, hash, at);
         matches = cells_matches(group, tag);
     }
     if (matches == 0)
@@ -382,14 +403,15 @@ static inline const struct rule *look_rule(const struct table *table, struct wei
 }
 
 /* Find the record of a key for look_ask(), under the rule of look_rule(): by the hint or else by the first cell with
- * its tag, and not claimed. False: there may be such a record in spite of that, or the rule has no plain_whose. The
- * caller is inside readers_enter(). */
+ * its tag `at` its groups, and not claimed. False: there may be such a record in spite of that, or the rule has no
+ * plain_whose. The caller is inside readers_enter(). */
 __attribute__((always_inline)) static inline bool look_for_take(const struct table *table, const struct rule *rule,
                                                                 struct weir_key key, uint64_t hash,
+                                                                const struct look_groups *at,
                                                                 const struct weir_backend_hint *hint, struct look *look)
 {
     struct record *record;
-    if (__builtin_expect(!(hint ? look_hinted(table, hint, &record) : look_first_cell(table, hash, &record)), 0))
+    if (__builtin_expect(!(hint ? look_hinted(table, hint, &record) : look_first_cell(table, hash, at, &record)), 0))
         return false;
     uint64_t word = record_word(record);
     if (!hint && !look_is_plain(rule, word, key.len)) {

@@ -36,6 +36,11 @@ __attribute__((noinline)) static int take_rest(unsigned rest, struct weir_limit 
     return take_told(&request, error, out);
 }
 
+static inline struct table *take_table(const struct weir_limit *limit)
+{
+    return &((struct memory *)limit->limiter->backend)->table;
+}
+
 static inline bool take_leave(_Atomic uint64_t *turn)
 {
     return __builtin_expect(decide_sweeps_now(readers_leave(turn), 1), 0);
@@ -66,11 +71,12 @@ __attribute__((always_inline)) static inline unsigned take_tell(_Atomic uint64_t
  * is a constant NULL, or both are; `calls` is a constant, too. If it is false, the limit has neither overrides nor a
  * shadow, and if the key has a constant length, no function is called, so that few registers must be saved. */
 __attribute__((always_inline)) static inline unsigned take(struct weir_limit *limit, struct weir_key key, uint64_t hash,
-                                                           int64_t cost, int64_t now_us, struct weir_backend_hint *hint,
+                                                           const struct look_groups *at, int64_t cost, int64_t now_us,
+                                                           struct weir_backend_hint *hint,
                                                            struct weir_reservation *reservation, bool calls,
                                                            struct weir_decision *out)
 {
-    struct table *table = &((struct memory *)limit->limiter->backend)->table;
+    struct table *table = take_table(limit);
     const unsigned own_stripe = stats_own_stripe;
     struct figures *figures = figures_of(limit, own_stripe);
     if (__builtin_expect(!figures, 0)) /* the thread's first answer by this limit; or it cannot read */
@@ -90,7 +96,7 @@ __attribute__((always_inline)) static inline unsigned take(struct weir_limit *li
         readers_leave(turn);
         return TAKE_CALLS;
     }
-    if (__builtin_expect(rule && look_for_take(table, rule, key, hash, hint, &look), 1))
+    if (__builtin_expect(rule && look_for_take(table, rule, key, hash, at, hint, &look), 1))
         end = look_ask(&look, true, now_us, cost, WEIR_TAKE, &level, &allowed);
     if (__builtin_expect(end != LOOK_DONE, 0))
         return TAKE_DECIDES | (end == LOOK_AGAIN ? TAKE_CONTENDED : 0) | (take_leave(turn) ? TAKE_SWEEPS : 0);
@@ -108,12 +114,13 @@ static inline int take_any(struct weir_limit *limit, struct weir_key key, uint64
                            struct weir_decision *out)
 {
     limit = limit_for_key(limit, key, hash);
+    const struct look_groups at = hint ? (struct look_groups){ NULL, NULL } : look_fetch(take_table(limit), hash);
     const int error = take_time(limit, &now_us);
     if (__builtin_expect(error, 0)) {
         stats_add(&limit->limiter->stats, STATS_ERRORS, 1);
         return error;
     }
-    const unsigned rest = take(limit, key, hash, cost, now_us, hint, reservation, true, out);
+    const unsigned rest = take(limit, key, hash, &at, cost, now_us, hint, reservation, true, out);
     return __builtin_expect(rest, 0) ? take_rest(rest, limit, key, hash, cost, now_us, hint, reservation, out)
                                      : WEIR_OK;
 }
@@ -146,14 +153,17 @@ __attribute__((noinline)) static int try_otherwise(unsigned rest, struct weir_li
 /* Only what the short way would not survive is checked first: NULL. It gives up at a cost that is out of range. */
 int memory_try(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us, struct weir_decision *out)
 {
-    int64_t time_us = now_us;
     unsigned rest = TAKE_CALLS;
-    if (__builtin_expect(key.len == 16 && key.data && out && take_is_ready(limit, &time_us), 1)) {
+    if (__builtin_expect(key.len == 16 && key.data && out, 1)) {
         const struct weir_key known = weir_key(key.data, 16); /* its length is a constant */
         uint64_t hash = key_hash(limit, known);
         __asm__ volatile("" : "+r"(hash)); /* now, rather than keeping in registers all that it is made of */
-        now_us = time_us;
-        rest = take(limit, known, hash, cost, now_us, NULL, NULL, false, out);
+        const struct look_groups at = look_fetch(take_table(limit), hash);
+        int64_t time_us = now_us;
+        if (__builtin_expect(take_is_ready(limit, &time_us), 1)) {
+            now_us = time_us;
+            rest = take(limit, known, hash, &at, cost, now_us, NULL, NULL, false, out);
+        }
     }
     return __builtin_expect(rest, 0) != 0 ? try_otherwise(rest, limit, key, cost, now_us, out) : WEIR_OK;
 }
@@ -178,7 +188,7 @@ int memory_try_handle(weir_handle *handle, int64_t cost, int64_t now_us, struct 
     assume(hint != NULL); /* lets the compiler drop the way without one */
     if (__builtin_expect(handle->key.len == 16 && out && take_is_ready(limit, &time_us), 1)) {
         now_us = time_us;
-        rest = take(limit, weir_key(handle->bytes, 16), handle->hash, cost, now_us, hint, NULL, false, out);
+        rest = take(limit, weir_key(handle->bytes, 16), handle->hash, NULL, cost, now_us, hint, NULL, false, out);
     }
     return __builtin_expect(rest, 0) != 0 ? try_handle_otherwise(rest, handle, cost, now_us, out) : WEIR_OK;
 }
@@ -187,6 +197,11 @@ int memory_reserve(struct weir_limit *limit, struct weir_key key, int64_t cost, 
                    struct weir_decision *out)
 {
     return take_any(limit, key, key_hash(limit, key), cost, 0, NULL, reservation, out);
+}
+
+void memory_fetch(struct weir_backend *backend, uint64_t hash)
+{
+    (void)look_fetch(&((struct memory *)backend)->table, hash);
 }
 
 /* Give back as memory_decide() does. */
@@ -204,6 +219,7 @@ int memory_give_back(struct weir_limit *limit, struct weir_key key, int64_t cost
 {
     const uint64_t hash = key_hash(limit, key);
     limit = limit_for_key(limit, key, hash);
+    const struct look_groups at = look_fetch(take_table(limit), hash);
     int64_t now_us = 0;
     const int error = take_time(limit, &now_us);
     if (__builtin_expect(error, 0))
@@ -215,7 +231,7 @@ int memory_give_back(struct weir_limit *limit, struct weir_key key, int64_t cost
     struct look look;
     enum look_end end = LOOK_GIVEN_UP;
     const struct rule *rule = look_rule(&memory->table, limit);
-    if (__builtin_expect(rule && look_for_take(&memory->table, rule, key, hash, NULL, &look), 1))
+    if (__builtin_expect(rule && look_for_take(&memory->table, rule, key, hash, &at, NULL, &look), 1))
         end = look_greedy_back(&memory->table, &look, now_us, since_us, cost);
     if (take_leave(turn))
         decide_sweep(memory, hash, now_us);

@@ -116,8 +116,11 @@ static inline int ask_plain(struct weir_limit *limit, struct weir_key key, uint6
     request.hint = more.hint;
     request.reservation = more.reservation;
     request.ahead = more.since_us;
-    if (now_us == 0)
+    if (now_us == 0) {
+        if (limiter->takes && limiter->takes->fetch && !more.hint)
+            limiter->takes->fetch(limiter->backend, hash); /* it arrives while the clock is read */
         error = read_clock(limiter, &request.now_us);
+    }
     if (!error)
         error = limiter->backend->ops->decide(limiter->backend, &request, 1, false, INT64_MAX, out);
     assert(error <= 0);

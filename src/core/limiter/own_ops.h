@@ -44,6 +44,10 @@ struct own_takes {
      * gets as request->ahead. It returns WEIR_OK or a negative error. */
     own_reserve_op *reserve;
     own_give_back_op *give_back;
+
+    /* Optional. Begin to fetch what a decision about a key with this hash will read, and do not wait for it. To be
+     * called before the clock is read. */
+    void (*fetch)(struct weir_backend *backend, uint64_t hash);
 };
 
 struct own_ops {
