@@ -143,8 +143,9 @@ static void assert_table_has_cells(struct walk *walk)
     for (size_t s = 0; s < table->shard_count; s++) {
         int64_t found = 0, cells = 0;
         unsigned items = 1; /* the sentinel */
-        for (unsigned bucket = 0; bucket <= table->shards[s].bucket_mask; bucket++)
-            for (UT_hash_handle *handle = table->shards[s].buckets[bucket].hh_head; handle; handle = handle->hh_next) {
+        for (unsigned bucket = 0; bucket < table->shards[s].buckets.count; bucket++)
+            for (UT_hash_handle *handle = table->shards[s].buckets.heads[bucket].hh_head; handle;
+                 handle = handle->hh_next) {
                 struct entry *entry = (struct entry *)handle;
                 if (entry == table->shards[s].first)
                     continue;

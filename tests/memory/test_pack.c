@@ -114,8 +114,8 @@ static int64_t idle_keys_of_full_table(const struct scene *scene, int64_t max_by
     struct table *table = table_of(scene->limiter);
     int64_t idle = 0, free_bytes = max_bytes - table_bytes(table);
     for (size_t s = 0; s < table->shard_count; s++)
-        for (unsigned b = 0; b <= table->shards[s].bucket_mask; b++)
-            for (UT_hash_handle *handle = table->shards[s].buckets[b].hh_head; handle; handle = handle->hh_next)
+        for (unsigned b = 0; b < table->shards[s].buckets.count; b++)
+            for (UT_hash_handle *handle = table->shards[s].buckets.heads[b].hh_head; handle; handle = handle->hh_next)
                 idle += handle->keylen > 0 && /* a shard's sentinel has no key */
                         entry_fresh_at_us(table, (struct entry *)(void *)handle) <= scene->now_us;
     for (size_t c = 0; c < SLAB_CLASSES; c++)

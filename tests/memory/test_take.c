@@ -300,8 +300,8 @@ static int assert_filed_in_time(struct scene *scene)
     int count = 0;
     for (size_t number = 0; number < table->shard_count; number++) {
         const struct shard *shard = &table->shards[number];
-        for (unsigned i = 0; i <= shard->bucket_mask; i++)
-            for (UT_hash_handle *handle = shard->buckets[i].hh_head; handle; handle = handle->hh_next) {
+        for (unsigned i = 0; i < shard->buckets.count; i++)
+            for (UT_hash_handle *handle = shard->buckets.heads[i].hh_head; handle; handle = handle->hh_next) {
                 const struct entry *entry = (const struct entry *)(const void *)handle;
                 if (entry == shard->first)
                     continue;

@@ -21,9 +21,8 @@
  * choices and moves: Pagh and Rodler, "Cuckoo hashing", 2004.)
  *
  * A shard begins with one group. When most of its cells are in use, it gets more, one by one, and the records of one
- * of its groups are divided between both (Litwin, "Linear hashing", 1980). So a new key waits for a few moves only.
- * With 4 + 3 groups, groups 0 to 2 have been divided; the keys of group 3 will be those of 3 and 7. A shard that has
- * lost most of its keys to the sweep gives groups back.
+ * of its groups are divided between both (linear.h). So a new key waits for a few moves only. A shard that has lost
+ * most of its keys to the sweep gives groups back.
  *
  * Groups stay where they are: the address range for as many as there may ever be is reserved at the start. Groups that
  * come into use together are neighbours, because the first use of a page of memory takes long. A shard's first 31
@@ -42,6 +41,7 @@
 #define BACKENDS_MEMORY_CELLS_H
 
 #include "backends/memory/entry.h"
+#include "backends/memory/linear.h"
 
 #include <stdalign.h>
 
@@ -117,19 +117,12 @@ static inline uint32_t cells_groups(const struct cells *cells, size_t shard)
     return atomic_load_explicit(&cells->counts[shard], memory_order_acquire);
 }
 
-/* Return the group that a shard's group of this number, which is not 0, was divided from. */
-static inline uint32_t cells_divided(uint32_t number)
-{
-    return number ^ 1u << (31 ^ (unsigned)__builtin_clz(number)); /* without the highest bit */
-}
-
 /* Return the number of a key's first group, or of the second one, in a shard with `count`. */
 static inline uint32_t cells_number(uint64_t hash, bool is_second, uint32_t count)
 {
     const uint64_t low = (uint32_t)hash;
     const uint32_t half = is_second ? (uint32_t)(low * UINT64_C(0x9e3779b97f4a7c15) >> 32) : (uint32_t)low;
-    const uint32_t bits = UINT32_MAX >> __builtin_clz(count), number = half & bits;
-    return number < count ? number : number & bits >> 1;
+    return linear_number(half, count);
 }
 
 /* Return a group of a key. It is valid until its shard's number of groups changes. */

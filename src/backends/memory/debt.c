@@ -1,7 +1,7 @@
 /* debt.c - what a fallback has admitted of a key in addition to its cold state, and which keys it has.
  *
  * A walk visits the shards in order, and the buckets of a shard in the order of their bit-reversed number. A
- * table that grows splits each bucket into two neighbours in that order. So a place in the walk stays valid:
+ * table that grows divides each bucket into two neighbours in that order. So a place in the walk stays valid:
  * nothing is skipped and nothing passed comes again. (P. Noordhuis, the SCAN command of Redis.) */
 #include "backends/memory/decide.h"
 
@@ -102,11 +102,12 @@ static bool debt_walk_shard(struct walk *walk, struct shard *shard, uint32_t *fr
     bool at_end = false, goes_on = true;
     lock_take(&shard->mutex);
     while (!at_end && goes_on) {
-        const uint32_t mask = shard->bucket_mask;
+        const struct buckets *buckets = &shard->buckets;
+        const uint32_t number = linear_number(debt_reversed(*from), buckets->count);
         walk->left -= walk->left > 0;
-        goes_on = debt_walk_bucket(walk, shard_bucket(shard, debt_reversed(*from)));
+        goes_on = debt_walk_bucket(walk, &buckets->heads[number]);
         if (goes_on) {
-            *from = (uint32_t)(*from + (UINT64_C(1) << PLACE_BITS) / ((uint64_t)mask + 1));
+            *from = (uint32_t)(*from + (UINT64_C(1) << PLACE_BITS) / linear_parts(number, buckets->count));
             at_end = *from == 0;
             goes_on = walk->left > 0;
         }

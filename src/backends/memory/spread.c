@@ -6,7 +6,6 @@
 #include "backends/shared/huge.h"
 #include "core/ground/arith.h"
 
-
 static struct cell cell_in(const struct cells *cells, size_t shard, uint32_t number, unsigned slot)
 {
     return cell_at(cells, cells_index(cells, shard, number), slot);
@@ -23,7 +22,7 @@ static void cells_count(struct cells *cells, size_t shard, uint32_t count)
  * has the new group in place of that one, so they find room there. */
 static void group_divide(const struct cells *cells, size_t shard, uint32_t last)
 {
-    const uint32_t from = cells_divided(last);
+    const uint32_t from = linear_origin(last);
     for (unsigned slot = 0; slot < CELLS_SLOTS; slot++) {
         const struct cell cell = cell_in(cells, shard, from, slot);
         if (cell_place(cell) == 0)
@@ -47,10 +46,10 @@ static void groups_fetch(const struct cells *cells, size_t shard, uint32_t from,
 {
     for (uint32_t number = from; number < end; number++) {
         group_fetch(cells, shard, number);
-        group_fetch(cells, shard, cells_divided(number));
+        group_fetch(cells, shard, linear_origin(number));
     }
     for (uint32_t number = from; number < end; number++)
-        group_fetch_entries(cells, shard, cells_divided(number));
+        group_fetch_entries(cells, shard, linear_origin(number));
 }
 
 bool cells_widen(struct cells *cells, size_t shard)
@@ -63,7 +62,7 @@ bool cells_widen(struct cells *cells, size_t shard)
         if (!budget_take(cells->budget, GROUP_BYTES))
             return last > old;
         cells_use(cells, shard, last == CELLS_FIRST ? 0 : last, last + 1, 1);
-        if (cells_are_marked(cell_in(cells, shard, cells_divided(last), 0).group))
+        if (cells_are_marked(cell_in(cells, shard, linear_origin(last), 0).group))
             group_mark(cell_in(cells, shard, last, 0).group);
         cells_count(cells, shard, last + 1);
         group_divide(cells, shard, last);
@@ -111,7 +110,7 @@ static void group_thin(const struct cells *cells, size_t shard, uint32_t number,
 /* Give up the last group. False: its records and those of the group that it was divided from do not find cells. */
 static bool group_merge(struct cells *cells, size_t shard)
 {
-    const uint32_t last = cells_groups(cells, shard) - 1, to = cells_divided(last);
+    const uint32_t last = cells_groups(cells, shard) - 1, to = linear_origin(last);
     group_thin(cells, shard, last, to, CELLS_SLOTS);
     group_thin(cells, shard, to, last, CELLS_SLOTS);
     if (group_used(cells, shard, last) + group_used(cells, shard, to) > CELLS_SLOTS)

@@ -9,11 +9,8 @@
  * threads without the mutex read and change it as well (memory/look.h). A thread with the mutex claims an entry
  * first.
  *
- * A shard grows by its load alone, so no sequence of keys can prevent it. Each shard has a different load at
- * which it grows, so that they do not all grow together. A shard holds about TABLE_KEYS_PER_SHARD keys at
- * max_keys, which bounds the pause. (uthash's own rule looks at chain lengths and stops growing for good after
- * two attempts that helped little.) Without memory to grow, chains get longer until there is some. Nearly all lookups
- * use the cells, so a bucket may hold some six entries.
+ * A shard grows in small steps: a few groups of cells at a time, and a few buckets (memory/buckets.h). It holds about
+ * TABLE_KEYS_PER_SHARD keys at max_keys.
  *
  * Idle keys are dropped in small steps: each insertion tries a few entries of the shard that are due (memory/due.h).
  * `soonest_us` is a tournament over the shards: the time before which no entry of any shard becomes idle is at its top,
@@ -31,6 +28,7 @@
 #ifndef BACKENDS_MEMORY_TABLE_H
 #define BACKENDS_MEMORY_TABLE_H
 
+#include "backends/memory/buckets.h"
 #include "backends/memory/cells.h"
 #include "backends/memory/due.h"
 #include "core/algorithm/former.h"
@@ -44,16 +42,14 @@ _Static_assert(TABLE_MAX_SHARDS <= SLAB_MAX_OWNER, "every shard can own entries"
 /* (c) constant, (s) shard->mutex, (a) atomic */
 struct shard {
     alignas(128) struct lock mutex;
-    UT_hash_bucket *buckets; /* (s) uthash's, copied here to save a cache miss */
-    unsigned bucket_mask;    /* (s) number of buckets - 1 */
-    unsigned grow_at;        /* (s) items beyond which the table doubles */
-    struct rule *recent;     /* (s) the rule of the latest new entry; held */
-    uint64_t evictions;      /* (s) */
-    uint64_t tried;          /* (s) entries that sweeps have looked at; tests bound it */
-    unsigned turns;          /* (s) decisions, to pace the sweeping */
-    unsigned number;         /* (c) */
-    struct entry *first;     /* (c) a sentinel without a key, which leads to uthash's table */
-    struct due due;          /* (s) */
+    struct buckets buckets; /* (s) */
+    struct rule *recent;    /* (s) the rule of the latest new entry; held */
+    uint64_t evictions;     /* (s) */
+    uint64_t tried;         /* (s) entries that sweeps have looked at; tests bound it */
+    unsigned turns;         /* (s) decisions, to pace the sweeping */
+    unsigned number;        /* (c) */
+    struct entry *first;    /* (c) a sentinel without a key, which leads to uthash's table */
+    struct due due;         /* (s) */
 };
 
 struct table {
@@ -82,6 +78,10 @@ enum table_error { TABLE_OK = 0, TABLE_NO_MEMORY, TABLE_NO_ROOM };
 int table_init(struct table *table, int64_t max_keys, int64_t max_bytes);
 void table_free(struct table *table);
 
+/* shard.c: make an empty shard; 0, or -1: out of memory. Free one with all its keys. */
+int shard_init(struct table *table, unsigned number);
+void shard_free(struct table *table, struct shard *shard);
+
 static inline struct shard *table_shard(const struct table *table, uint64_t hash)
 {
     return &table->shards[hash >> table->shard_shift];
@@ -100,7 +100,7 @@ static inline bool shard_has_cells(const struct table *table, const struct shard
 
 static inline UT_hash_bucket *shard_bucket(const struct shard *shard, unsigned hash) REQUIRES(shard->mutex)
 {
-    return &shard->buckets[hash & shard->bucket_mask];
+    return buckets_of(&shard->buckets, hash);
 }
 
 static inline struct rule *entry_rule(const struct table *table, const struct entry *entry)
