@@ -102,6 +102,14 @@ void call_floor(struct call *call, const char *sha1, const struct bench_key *key
     add_key(call, KIND_TOKEN, 0, key);
 }
 
+void call_read(struct call *call, const struct bench_key *key)
+{
+    call->words = 0;
+    call->decisions = 1;
+    add_text(call, "GET");
+    add_key(call, KIND_TOKEN, 0, key);
+}
+
 /* Begin a call that is no single take. */
 static void call_begin(struct call *call, enum kind kind, const struct bench_key *keys, size_t n)
 {

@@ -44,6 +44,9 @@ void call_gateway(struct call *call, const char *sha1, const struct bench_key *k
 /* Make a call of the floor's script for a key of weir's token bucket. `sha1` must live as long as the call. */
 void call_floor(struct call *call, const char *sha1, const struct bench_key *key);
 
+/* Make the second command of a call that reads such a key without a script; TIME comes first. */
+void call_read(struct call *call, const struct bench_key *key);
+
 void call_ping(struct call *call);
 
 /* Make a call of weir's script for keys[0..n), n from 1 to CALL_KEYS_MAX. Each key takes `cost` permits `times` times.

@@ -24,7 +24,7 @@ struct weir_stats {
     int64_t bytes;        /* memory in use for keys and tables */
     int64_t share_weight, share_total; /* this instance's share in force; 0 of 1: unknown, see weir_peers */
     uint64_t store_requests;           /* requests sent to Redis */
-    uint64_t store_calls;              /* script calls that carried them */
+    uint64_t store_calls;              /* calls of scripts, or reads, that carried them */
     uint64_t store_timeouts;           /* connections closed because an answer was late */
     uint64_t store_connections;        /* connections opened */
     uint64_t store_breaks;             /* times that the breaker opened: calls no longer waited for Redis */

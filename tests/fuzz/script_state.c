@@ -292,7 +292,7 @@ static bool call_single(const struct tail *tail, struct host_answer *answer, str
         *heard = (struct heard){ .now_us = state[1], takes ? cost : 0, REDIS_LEFT_SIZE, REDIS_LEFT_SIZE, true };
     } else if (redis_denial_is_short(bytes, answer->len - REDIS_ECHO_SIZE)) {
         *heard = (struct heard){ .end = REDIS_BUCKET_STATE_SIZE };
-        fuzz_must(redis_denial_read(bytes + heard->end, answer->len - REDIS_ECHO_SIZE - heard->end, &heard->now_us),
+        fuzz_must(redis_time_read(bytes + heard->end, answer->len - REDIS_ECHO_SIZE - heard->end, &heard->now_us),
                   "a short denial ends with the time");
     }
     return true;

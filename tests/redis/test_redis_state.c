@@ -391,7 +391,7 @@ TEST(a_short_denial_ends_with_the_time_in_decimals, 10)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int64_t now_us = 0;
-        ck_assert_int_eq(redis_denial_read((const unsigned char *)cases[i].text, strlen(cases[i].text), &now_us),
+        ck_assert_int_eq(redis_time_read((const unsigned char *)cases[i].text, strlen(cases[i].text), &now_us),
                          cases[i].fits);
         if (cases[i].fits)
             ck_assert_int_eq(now_us, cases[i].now_us);

@@ -200,6 +200,46 @@ TEST(lists_are_shown_from_when_they_are_expected_to_when_they_are_not, 30)
     ck_assert_int_eq(redis_wire_next(&wire, &reply), -1);
 }
 
+TEST(a_pair_of_short_strings_is_joined_and_no_other_list_is_read, 30)
+{
+    static const struct {
+        const char *bytes, *text; /* NULL: the wire breaks */
+    } cases[] = {
+        { "*2\r\n$10\r\n1790000000\r\n$6\r\n000123\r\n", "1790000000 000123" },
+        { "*2\r\n+a\r\n$0\r\n\r\n", "a " },
+        { "*2\r\n$32\r\n12345678901234567890123456789012\r\n$1\r\n0\r\n", "12345678901234567890123456789012 0" },
+        { "*2\r\n$33\r\n123456789012345678901234567890123\r\n$1\r\n0\r\n", NULL },
+        { "*1\r\n$1\r\n1\r\n", NULL },
+        { "*3\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n", NULL },
+        { "*0\r\n", NULL },
+        { "*2\r\n:1\r\n:2\r\n", NULL },
+        { "*2\r\n$1\r\n1\r\n$-1\r\n", NULL },
+        { "*2\r\n$1\r\n1\r\n-ERR\r\n", NULL },
+        { "*2\r\n$1\r\n1\r\n*2\r\n$1\r\n1\r\n$1\r\n2\r\n", NULL },
+        { "*1\r\n*2\r\n$1\r\n1\r\n$1\r\n2\r\n", NULL },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (size_t piece = 1; piece < 64; piece += 31) { /* byte by byte, and in larger pieces */
+            CLOSED_BY(redis_wire_free) struct redis_wire wire;
+            struct redis_reply reply = { .len = 0 };
+            const size_t len = strlen(cases[i].bytes);
+            int result = 0;
+            ck_assert_int_eq(redis_wire_init(&wire), 0);
+            for (size_t at = 0; at < len && result == 0; at += piece) {
+                const size_t left = len - at;
+                ck_assert_int_eq(redis_wire_feed(&wire, cases[i].bytes + at, piece < left ? piece : left), 0);
+                result = redis_wire_next(&wire, &reply);
+            }
+            ck_assert_int_eq(result, cases[i].text ? 1 : -1);
+            if (cases[i].text) {
+                ck_assert_int_eq(reply.kind, REDIS_REPLY_IS_LIST);
+                ck_assert_uint_eq(reply.len, strlen(cases[i].text));
+                ck_assert_int_eq(memcmp(reply.text, cases[i].text, reply.len), 0);
+            }
+        }
+    }
+}
+
 /* ---- Bounds ---- */
 
 static bool count_scalar(void *user, const struct redis_wire_scalar *scalar)

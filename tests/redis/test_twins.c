@@ -477,8 +477,8 @@ static bool answer_read(const struct turn *turn, const redisReply *reply, struct
     }
     if (single && redis_denial_is_short(bytes, heard->len)) {
         heard->at = 0;
-        heard->is_short = redis_denial_read(bytes + REDIS_BUCKET_STATE_SIZE, heard->len - REDIS_BUCKET_STATE_SIZE,
-                                            &heard->now_us);
+        heard->is_short = redis_time_read(bytes + REDIS_BUCKET_STATE_SIZE, heard->len - REDIS_BUCKET_STATE_SIZE,
+                                          &heard->now_us);
         heard->len = REDIS_BUCKET_STATE_SIZE;
         return heard->is_short;
     }

@@ -3,6 +3,7 @@
 #define BACKENDS_REDIS_PROCESS_H
 
 #include "backends/redis/cluster/cluster.h"
+#include "backends/redis/flight/denials.h"
 #include "core/ground/forks.h"
 
 /* The threads and connections of one process. */
@@ -20,6 +21,7 @@ struct redis {
     _Atomic(struct redis_process *) current; /* (a) replaced in the child of a fork */
     _Atomic int64_t said_us;                 /* (a) the last line in the log about a failed replacement */
     struct forks_watcher forks;
+    struct redis_denials denials;
 };
 
 #endif

@@ -267,6 +267,7 @@ int redis_open(const struct weir_options *options, struct weir_backend **out)
     lock_init(&redis->words.mutex);
     redis->config.words = &redis->words;
     redis->config.rules.replicas = (unsigned)options->redis_replicas;
+    redis->config.rules.denials = &redis->denials;
     snprintf(redis->config.prefix, sizeof redis->config.prefix, "%s", options->redis_prefix);
     int error = open_process(options, redis, process, (struct message){ sentence, sizeof sentence });
     if (error) {

@@ -37,7 +37,7 @@ static const struct metric metrics[] = {
     METRIC(share_weight, GAUGE, "weir_share_weight", "Weight of this instance in the share in force; 0: none yet."),
     METRIC(share_total, GAUGE, "weir_share_weight_of_all", "Weight of all instances in the share in force."),
     METRIC(store_requests, COUNTER, "weir_store_requests_total", "Requests sent to the store."),
-    METRIC(store_calls, COUNTER, "weir_store_calls_total", "Script calls that carried requests to the store."),
+    METRIC(store_calls, COUNTER, "weir_store_calls_total", "Calls that carried requests to the store."),
     METRIC(store_timeouts, COUNTER, "weir_store_timeouts_total",
            "Connections to the store given up because an answer was late."),
     METRIC(store_connections, COUNTER, "weir_store_connections_total", "Connections made to the store."),

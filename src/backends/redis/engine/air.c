@@ -126,7 +126,7 @@ static void land_flight(struct redis_io *io, struct redis_flight *flight)
     io->proven = io->proven || flight->decided;
     if (flight->read_only)
         redis_link_close(&io->link, "the server is a replica");
-    if (flight->not_loaded != 0) {
+    if (redis_flight_goes_on(flight)) {
         struct redis_flight *again = take_spare(io);
         redis_flight_again(flight, again, redis_ready_request_ended);
         if (again->request_count > 0)

@@ -245,7 +245,7 @@ bool redis_lane_run(struct redis_engine *engine, struct redis_lane *lane, struct
                                  job->asking);
     assert(fits);
     (void)fits;
-    while (lane_fly(engine, lane, lane->flight, deadline_us) == WEIR_OK && lane->flight->not_loaded != 0) {
+    while (lane_fly(engine, lane, lane->flight, deadline_us) == WEIR_OK && redis_flight_goes_on(lane->flight)) {
         redis_flight_clear(lane->again);
         redis_flight_again(lane->flight, lane->again, lane_request_ended);
         struct redis_flight *landed = lane->flight;

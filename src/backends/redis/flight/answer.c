@@ -5,6 +5,7 @@
  * the script says it has charged.
  */
 #include "backends/redis/flight/call.h"
+#include "backends/redis/flight/denials.h"
 #include "backends/redis/flight/redirect.h"
 #include "backends/redis/wire/scripts.h"
 #include "core/algorithm/algorithm.h"
@@ -27,89 +28,9 @@ void redis_call_end(struct redis_flight *flight, struct redis_flight_call *call,
 
 /* ---- Errors ---- */
 
-/* Note the first error: of a call to this script for this limit, or NULL. */
-static void flight_note_error(struct redis_flight *flight, const struct redis_reply *reply, const char *command,
-                              const char *limit)
-{
-    char sentence[REDIS_SENTENCE_SIZE];
-    if (flight->error_word[0] != '\0')
-        return;
-    redis_reply_word(reply, flight->error_word);
-    redis_reply_sentence(reply, sentence);
-    snprintf(flight->error_said, sizeof flight->error_said, "%s (to %s%s%s)", sentence, command,
-             limit ? " for limit " : "", limit ? limit : "");
-}
-
 static const char *call_limit(const struct redis_flight_call *call)
 {
     return call->limit ? weir_limit_name(call->limit) : NULL;
-}
-
-/* Return where an error says that the script's user may not run a command, or NULL. Such an error lacks the word NOPERM
- * that it has outside of scripts. It is "ERR ACL failure in script: ..."; up to Redis 7.0, "The user executing the
- * script can't run this command ...". */
-static const char *lacked_right(const struct redis_reply *error)
-{
-    static const char now[] = "ACL failure in script: ", before[] = "The user executing the script can't ";
-    const char *at = memmem(error->text, error->len, now, sizeof now - 1);
-    return at ? at + sizeof now - 1 : memmem(error->text, error->len, before, sizeof before - 1);
-}
-
-/* Write the name of the command that the script may not run, which Redis names from 7.2 on. Before that it may give the
- * line of the script; without a line it was the reading command, see lua/each.lua. */
-static void write_lacked_command(const struct redis_flight_call *call, const struct redis_reply *error, char *out,
-                                 size_t size)
-{
-    static const char place[] = "user_script:", begin[] = "call('";
-    const char *end = error->text + error->len, *text = redis_scripts[call->script].text;
-    const char *at = memmem(error->text, error->len, place, sizeof place - 1);
-    long line = 0;
-    for (at = at ? at + sizeof place - 1 : end; at < end && *at >= '0' && *at <= '9' && line < 10000; at++)
-        line = 10 * line + (*at - '0');
-    for (long i = 1; text && i < line; i++) {
-        text = strchr(text, '\n');
-        text += text ? 1 : 0;
-    }
-    const char *name = line > 0 && text ? strstr(text, begin) : NULL;
-    if (name && (size_t)(name - text) < strcspn(text, "\n"))
-        snprintf(out, size, "%.*s", (int)strcspn(name + sizeof begin - 1, "'"), name + sizeof begin - 1);
-    else
-        snprintf(out, size, "%s", call->key_count > 1 ? "MGET" : "GET");
-    for (; *out; out++)
-        *out = (char)(*out >= 'A' && *out <= 'Z' ? *out - 'A' + 'a' : *out);
-}
-
-/* Return the error of the command in the script. Up to Redis 6.2 it is the end of an error about the script: "ERR Error
- * running script (call to f_...): @user_script:1: @user_script: 1: -READONLY You can't write ...". `room` holds the
- * text of an error about a right. */
-static struct redis_reply innermost(const struct redis_flight_call *call, const struct redis_reply *error,
-                                    char room[REDIS_SENTENCE_SIZE])
-{
-    static const char outer[] = "ERR Error running script ", run[] = "can't run this command";
-    const size_t len = sizeof outer - 1;
-    const char *mark = lacked_right(error);
-    if (mark) {
-        char command[16] = "";
-        const size_t left = (size_t)(error->text + error->len - mark);
-        const bool is_nameless = memmem(mark, left, run, sizeof run - 1) != NULL;
-        if (is_nameless)
-            write_lacked_command(call, error, command, sizeof command);
-        const int used = is_nameless
-                             ? snprintf(room, REDIS_SENTENCE_SIZE, "NOPERM the user can't run '%s'", command)
-                             : snprintf(room, REDIS_SENTENCE_SIZE, "NOPERM %.*s", (int)min_of(128, (int)left), mark);
-        return (struct redis_reply){ .kind = error->kind, .text = room, .len = (size_t)used, .secret = error->secret };
-    }
-    if (error->len < len || memcmp(error->text, outer, len) != 0)
-        return *error;
-    mark = memmem(error->text + len, error->len - len, ": -", 3);
-    if (!mark)
-        return *error;
-    return (struct redis_reply){
-        .kind = error->kind,
-        .text = mark + 3,
-        .len = (size_t)(error->text + error->len - (mark + 3)),
-        .secret = error->secret,
-    };
 }
 
 /* True if another node must execute the call, or this one later. Only an error about the call itself counts: an error
@@ -143,8 +64,8 @@ static void call_failed(struct redis_flight *flight, struct redis_flight_call *c
         return;
     }
     char room[REDIS_SENTENCE_SIZE];
-    const struct redis_reply error = innermost(call, reply, room);
-    flight_note_error(flight, &error, "EVALSHA", call_limit(call));
+    const struct redis_reply error = redis_call_error(call, reply, room);
+    redis_flight_note_error(flight, &error, "EVALSHA", call_limit(call));
     flight->read_only = flight->read_only || redis_reply_is_error(&error, "READONLY");
     redis_call_end(flight, call, WEIR_EIO, NULL, ended);
 }
@@ -191,7 +112,7 @@ static bool left_read(const struct redis_flight_key *key, struct reading *readin
 static bool denial_read(const struct redis_flight_request *aboard, struct reading *reading)
 {
     const unsigned char *text = reading->at + REDIS_BUCKET_STATE_SIZE;
-    const bool fits = redis_denial_read(text, (size_t)(reading->end - text), &reading->now_us);
+    const bool fits = redis_time_read(text, (size_t)(reading->end - text), &reading->now_us);
     reading->end = text;
     return fits && aboard->request.verb == WEIR_TAKE;
 }
@@ -316,6 +237,35 @@ static void end_decided(struct redis_flight *flight, struct redis_flight_request
     redis_flight_request_end(aboard, foreign ? WEIR_ESTATE : WEIR_OK, NULL, ended);
 }
 
+/* Note the decisions of takes: the next one for a key that denies need not run a script. */
+static void note_denials(const struct redis_flight *flight, const struct redis_flight_call *call)
+{
+    if (!flight->rules.denials || !call->limit || call->now_us != WEIR_OWN_CLOCK)
+        return;
+    for (uint32_t i = 0; i < call->key_count; i++) {
+        const struct redis_flight_request *aboard = flight->keys[call->keys[i]].first;
+        for (; aboard; aboard = aboard->next)
+            if (aboard->request.verb == WEIR_TAKE && aboard->request.ahead == 0 &&
+                aboard->decision.source != FOREIGN_SOURCE)
+                redis_denials_note(flight->rules.denials, &aboard->request, &aboard->decision, flight->written_us);
+    }
+}
+
+/* End the requests of a call, or hold them for replicas. */
+static void call_decided(struct redis_flight *flight, struct redis_flight_call *call, redis_request_ended *ended)
+{
+    call->answered = flight->decided = true; /* even if values are foreign: the server is healthy */
+    note_denials(flight, call);
+    for (uint32_t i = 0; i < call->key_count; i++) {
+        for (struct redis_flight_request *aboard = flight->keys[call->keys[i]].first; aboard; aboard = aboard->next) {
+            if (flight->rules.replicas > 0 && aboard->changed && aboard->owner)
+                flight->held = true;
+            else
+                end_decided(flight, aboard, ended);
+        }
+    }
+}
+
 static bool call_answered(struct redis_flight *flight, struct redis_flight_call *call, const struct redis_reply *reply,
                           redis_request_ended *ended)
 {
@@ -326,17 +276,54 @@ static bool call_answered(struct redis_flight *flight, struct redis_flight_call 
     if (!(call->limit ? read_states(flight, call, &reading, NULL, &allowed) : read_group(flight, call, &reading)) ||
         reading.at != reading.end || reading.charged != 0)
         return false;
-    call->answered = flight->decided = true; /* even if values are foreign: the server is healthy */
-    for (uint32_t i = 0; i < call->key_count; i++) {
-        for (struct redis_flight_request *aboard = flight->keys[call->keys[i]].first; aboard; aboard = aboard->next) {
-            if (flight->rules.replicas > 0 && aboard->changed && aboard->owner)
-                flight->held = true;
-            else
-                end_decided(flight, aboard, ended);
-        }
+    call_decided(flight, call, ended);
+    return true;
+}
+
+/* ---- Calls that read ---- */
+
+/* Decide a key's takes from its state. Return true if all of them are denied. */
+static bool takes_denied(struct redis_flight *flight, const struct redis_flight_key *key)
+{
+    for (struct redis_flight_request *aboard = key->first; aboard; aboard = aboard->next) {
+        decide_aboard(&key->plan, flight->state, flight->read_us, WEIR_PEEK, aboard);
+        if (aboard->decision.allowed)
+            return false;
     }
     return true;
 }
+
+/* The value's reply is the call's last. */
+static bool value_answered(struct redis_flight *flight, struct redis_flight_call *call, const struct redis_reply *reply,
+                           redis_request_ended *ended)
+{
+    const struct redis_flight_key *key = &flight->keys[call->keys[0]];
+    bool is_plain;
+    if (!redis_read_value(flight, call, reply, &is_plain))
+        return false;
+    if (is_plain && takes_denied(flight, key)) {
+        call_decided(flight, call, ended);
+        return true;
+    }
+    if (is_plain)
+        redis_denials_forget(flight->rules.denials, key->first->request.hash);
+    flight->undecided = true;
+    return true;
+}
+
+static bool read_answered(struct redis_flight *flight, struct redis_flight_call *call, const struct redis_reply *reply,
+                          redis_request_ended *ended)
+{
+    if (flight->read_us == REDIS_UNREAD)
+        return redis_read_time(flight, reply);
+    if (!value_answered(flight, call, reply, ended))
+        return false;
+    flight->read_us = REDIS_UNREAD;
+    flight->replied++;
+    return true;
+}
+
+/* ---- Scripts loaded ---- */
 
 /* If a script cannot be loaded, its calls fail in turn: the server does not execute them. */
 static bool load_answered(struct redis_flight *flight, const struct redis_reply *reply)
@@ -344,7 +331,7 @@ static bool load_answered(struct redis_flight *flight, const struct redis_reply 
     unsigned script = (unsigned)__builtin_ctz(flight->loads_due);
     flight->loads_due &= flight->loads_due - 1;
     if (reply->kind == REDIS_REPLY_IS_ERROR) {
-        flight_note_error(flight, reply, "SCRIPT LOAD", NULL);
+        redis_flight_note_error(flight, reply, "SCRIPT LOAD", NULL);
         return true;
     }
     return reply->kind == REDIS_REPLY_IS_STRING && reply->len == 40 &&
@@ -356,7 +343,7 @@ static bool asking_answered(struct redis_flight *flight, const struct redis_repl
 {
     flight->asked = true;
     if (reply->kind == REDIS_REPLY_IS_ERROR)
-        flight_note_error(flight, reply, "ASKING", NULL);
+        redis_flight_note_error(flight, reply, "ASKING", NULL);
     return reply->kind == REDIS_REPLY_IS_ERROR ||
            (reply->kind == REDIS_REPLY_IS_STATUS && reply->len == 2 && memcmp(reply->text, "OK", 2) == 0);
 }
@@ -364,6 +351,8 @@ static bool asking_answered(struct redis_flight *flight, const struct redis_repl
 static bool call_replied(struct redis_flight *flight, const struct redis_reply *reply, redis_request_ended *ended)
 {
     struct redis_flight_call *call = &flight->calls[flight->replied];
+    if (call->reads)
+        return read_answered(flight, call, reply, ended);
     if (call->asking && !flight->asked)
         return asking_answered(flight, reply);
     if (reply->kind == REDIS_REPLY_IS_ERROR)
@@ -381,7 +370,7 @@ static bool wait_answered(struct redis_flight *flight, const struct redis_reply 
     const bool is_number = reply->kind == REDIS_REPLY_IS_NUMBER && reply->number >= 0;
     const bool acknowledged = is_number && reply->number >= flight->rules.replicas;
     if (reply->kind == REDIS_REPLY_IS_ERROR)
-        flight_note_error(flight, reply, "WAIT", NULL);
+        redis_flight_note_error(flight, reply, "WAIT", NULL);
     else if (!is_number)
         return false;
     flight->held = false;
@@ -424,6 +413,6 @@ void redis_flight_fail(struct redis_flight *flight, int status, redis_request_en
     for (size_t i = 0; i < flight->request_count; i++)
         if (flight->requests[i].changed)
             redis_flight_request_end(&flight->requests[i], status, NULL, ended);
-    flight->held = false;
+    flight->held = flight->undecided = false;
     flight->not_loaded = 0;
 }

@@ -1,5 +1,5 @@
-/* call.h - the parts of a flight: calls and their keys. flight.c fills and writes them, items.c what they ask for,
- * and answer.c reads the replies. */
+/* call.h - the parts of a flight: calls and their keys. flight.c fills and writes them, items.c what they ask for, and
+ * read.c those that run no script. answer.c takes the replies, and errors.c says what is wrong with one. */
 #ifndef BACKENDS_REDIS_FLIGHT_CALL_H
 #define BACKENDS_REDIS_FLIGHT_CALL_H
 
@@ -18,6 +18,7 @@ struct redis_flight_call {
     uint64_t version;  /* of the limit's plan */
     enum redis_script_id script;
     bool asking; /* the server executes it only after ASKING */
+    bool reads;  /* it sends TIME and GET instead of its script */
     bool answered;
     uint32_t key_count;
     uint32_t keys[REDIS_CALL_KEYS]; /* their indices, which need not be consecutive */
@@ -30,6 +31,10 @@ static inline uint32_t redis_call_echo(const struct redis_flight *flight, const 
     return flight->first_echo + (uint32_t)(call - flight->calls);
 }
 
+/* flight->read_us of a call that reads before TIME is answered, and after it has been answered with an error. */
+#define REDIS_UNREAD (-1)
+#define REDIS_UNREADABLE (-2)
+
 /* True if the key's only request is a take of permits for itself. */
 bool redis_key_takes(const struct redis_flight_key *key);
 
@@ -37,9 +42,32 @@ bool redis_key_takes(const struct redis_flight_key *key);
  * come first, and those that have one return each next. See redis_items_pack(). */
 void redis_call_order(const struct redis_flight *flight, struct redis_flight_call *call);
 
+/* Write the name of a key in place: it is too long for the caller's stack. */
+void redis_call_write_key(const char *prefix, const struct weir_backend_request *request, struct redis_bytes *out);
+
 /* Write the items of a call and its echo, packed unless it is all or nothing. */
 void redis_call_write_items(const struct redis_flight *flight, const struct redis_flight_call *call,
                             struct redis_bytes *out);
+
+/* If the call's takes will probably all be denied, write the commands that read, and return true: see denials.h. */
+bool redis_read_write(const struct redis_flight *flight, struct redis_flight_call *call, const char *prefix,
+                      struct redis_bytes *out);
+
+/* Take the reply to each of them. Return false if it does not fit. *is_plain: flight->state is the key's state at
+ * flight->read_us, and a script that denies would change nothing; else only the script can decide. */
+bool redis_read_time(struct redis_flight *flight, const struct redis_reply *reply);
+bool redis_read_value(struct redis_flight *flight, const struct redis_flight_call *call,
+                      const struct redis_reply *reply, bool *is_plain);
+
+/* Note the first error of a flight: of a call to this script for this limit, or NULL. */
+void redis_flight_note_error(struct redis_flight *flight, const struct redis_reply *reply, const char *command,
+                             const char *limit);
+
+/* Return the error of the command in the script. Up to Redis 6.2 it is the end of an error about the script: "ERR Error
+ * running script (call to f_...): @user_script:1: @user_script: 1: -READONLY You can't write ...". `room` holds the
+ * text of an error about a right. */
+struct redis_reply redis_call_error(const struct redis_flight_call *call, const struct redis_reply *error,
+                                    char room[REDIS_SENTENCE_SIZE]);
 
 /* End a request, unless it has ended. */
 static inline void redis_flight_request_end(struct redis_flight_request *aboard, int status,

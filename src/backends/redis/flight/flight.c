@@ -1,8 +1,8 @@
 /* flight.c - requests on their way to Redis: grouped into script calls, and the calls written. */
 #include "backends/redis/flight/call.h"
-#include "backends/redis/flight/key.h"
 #include "backends/redis/wire/greet.h"
 #include "core/ground/arith.h"
+#include "core/ground/clock.h"
 #include "core/limiter/same_key.h"
 
 #include <stdatomic.h>
@@ -58,7 +58,9 @@ void redis_flight_clear(struct redis_flight *flight)
     flight->changes_until_us = INT64_MIN;
     flight->held = flight->unacknowledged = false;
     flight->left_us = 0;
-    flight->asked = false;
+    flight->runs = flight->undecided = flight->asked = false;
+    flight->read_us = REDIS_UNREAD;
+    flight->written_us = 0;
     flight->read_only = false;
     flight->error_word[0] = flight->error_said[0] = '\0';
     flight->foreign_limit = NULL;
@@ -77,7 +79,7 @@ static struct redis_flight_call *flight_add_call(struct redis_flight *flight, we
     call->version = version;
     call->script = script;
     call->asking = asking;
-    call->answered = false;
+    call->reads = call->answered = false;
     call->key_count = 0;
     return call;
 }
@@ -192,18 +194,6 @@ bool redis_flight_add(struct redis_flight *flight, const struct weir_backend_req
 
 /* ---- Writing ---- */
 
-/* Write the name of a key in place: it is too long for the caller's stack. */
-static void write_name(const char *prefix, const struct weir_backend_request *request, struct redis_bytes *out)
-{
-    const char *limit_name = weir_limit_name(request->limit);
-    const size_t len = redis_key_len(prefix, limit_name, request->key);
-    redis_bytes_string_head(out, len);
-    char *room = redis_bytes_room(out, len);
-    if (room)
-        out->len += redis_key_write(prefix, limit_name, request->key, room);
-    redis_bytes_add(out, "\r\n", 2);
-}
-
 /* The commonest calls, one take or settlement of one key, have a shorter script, if the plan allows it. */
 static bool write_single(const struct redis_flight *flight, struct redis_flight_call *call, const char *prefix,
                          struct redis_bytes *out)
@@ -225,7 +215,7 @@ static bool write_single(const struct redis_flight *flight, struct redis_flight_
     redis_bytes_text(out, "EVALSHA");
     redis_bytes_string(out, redis_scripts[call->script].sha1, 40);
     redis_bytes_number(out, 1);
-    write_name(prefix, request, out);
+    redis_call_write_key(prefix, request, out);
     redis_bytes_string(out, argument, len);
     return true;
 }
@@ -233,6 +223,8 @@ static bool write_single(const struct redis_flight *flight, struct redis_flight_
 static void write_call(const struct redis_flight *flight, struct redis_flight_call *call, const char *prefix,
                        struct redis_bytes *out)
 {
+    if (redis_read_write(flight, call, prefix, out))
+        return;
     if (write_single(flight, call, prefix, out))
         return;
     if (call->limit && call->key_count > 1)
@@ -246,7 +238,7 @@ static void write_call(const struct redis_flight *flight, struct redis_flight_ca
     redis_bytes_number(out, call->key_count);
     for (uint32_t i = 0; i < call->key_count; i++) {
         const struct redis_flight_key *key = &flight->keys[call->keys[i]];
-        write_name(prefix, &key->first->request, out);
+        redis_call_write_key(prefix, &key->first->request, out);
     }
     for (size_t i = 0; i < stamps; i++) {
         unsigned char stamp[REDIS_STAMP_MAX];
@@ -262,6 +254,7 @@ void redis_flight_write(struct redis_flight *flight, const char *prefix, struct 
     static _Atomic uint32_t echoes; /* relaxed: they only need to differ */
     flight->first_echo = atomic_fetch_add_explicit(&echoes, (uint32_t)flight->call_count, memory_order_relaxed);
     flight->loads_due = flight->loads;
+    flight->written_us = clock_monotonic_us();
     for (unsigned i = 0; i < REDIS_SCRIPT_COUNT; i++)
         if (flight->loads & 1u << i)
             redis_script_load(&redis_scripts[i], out);
@@ -333,16 +326,18 @@ static void call_again(const struct redis_flight *flight, const struct redis_fli
 void redis_flight_again(struct redis_flight *flight, struct redis_flight *into, redis_request_ended *ended)
 {
     assert(into->request_count == 0 && into->room >= flight->room);
-    if (flight->tries >= REDIS_TRIES) {
+    if (flight->not_loaded != 0 && flight->tries >= REDIS_TRIES) {
         redis_flight_fail(flight, WEIR_EIO, ended);
         return;
     }
     into->loads = flight->not_loaded;
-    into->tries = flight->tries + 1;
+    into->tries = flight->tries + (flight->not_loaded != 0);
+    into->runs = true;
     for (size_t i = 0; i < flight->call_count; i++) {
         if (!flight->calls[i].answered)
             call_again(flight, &flight->calls[i], into);
         flight->calls[i].answered = true;
     }
     flight->not_loaded = 0;
+    flight->undecided = false;
 }

@@ -9,6 +9,9 @@
  *
  * In a cluster each key has its own call: two keys rarely belong to one node, and a node may redirect a call.
  *
+ * A call whose takes will probably all be denied (denials.h) runs no script. It reads the time and its only key's value,
+ * from which the same decisions follow. If those deny, they stand; else the call flies again, by its script.
+ *
  * If replicas must confirm what a call changed, a request that changed something is held when its call is answered; the
  * others end immediately. A flight passes through these steps:
  *
@@ -38,6 +41,7 @@
 #define REDIS_CALL_KEYS 64
 #define REDIS_CALL_BLOCKS 256
 
+struct redis_denials;
 struct redis_redirect;
 
 /* A request aboard a flight. */
@@ -53,8 +57,9 @@ struct redis_flight_request {
 
 /* How requests are grouped into calls. */
 struct redis_flight_rules {
-    bool in_cluster;   /* one key per call, except for all or nothing; calls may be redirected */
-    unsigned replicas; /* how many must confirm a change before its request ends well; 0: none */
+    bool in_cluster;               /* one key per call, except for all or nothing; calls may be redirected */
+    unsigned replicas;             /* how many must confirm a change before its request ends well; 0: none */
+    struct redis_denials *denials; /* which takes need no script; NULL: each one runs its script */
 };
 
 struct redis_flight_key;
@@ -73,7 +78,10 @@ struct redis_flight {
 
     unsigned loads; /* a bit for each script that SCRIPT LOAD sends before the calls; redis_flight_again() sets it */
     unsigned loads_due;       /* those of them that are unanswered */
+    bool runs;                /* every call runs its script; redis_flight_again() sets it */
     bool asked;               /* the ASKING before the first unanswered call is answered */
+    int64_t read_us;          /* the time that the first unanswered call has read; REDIS_UNREAD or REDIS_UNREADABLE */
+    int64_t written_us;       /* when the flight was written, by clock_monotonic_us() */
     uint32_t first_echo;      /* of the calls, which have consecutive ones */
     size_t replied;           /* calls answered */
     int64_t deadline_us;      /* the earliest of its requests; INT64_MAX: none is left */
@@ -82,7 +90,8 @@ struct redis_flight {
     bool unacknowledged;      /* too few replicas confirmed */
     int64_t left_us;          /* for the caller: when the flight left */
     unsigned not_loaded;      /* a bit for each script that the server did not know: its calls may be sent again */
-    unsigned tries;           /* how often these requests have been sent, this time included */
+    bool undecided;           /* a call that read has not been decided: it is to be sent again */
+    unsigned tries;           /* how often scripts have been sent for these requests, this time included */
     bool read_only;           /* the server is a replica */
     char error_word[REDIS_WORD_SIZE]; /* the first word of the first error answered; "": none */
     char error_said[REDIS_SENTENCE_SIZE + WEIR_MAX_NAME_LEN + 48]; /* its sentence, the command and the limit */
@@ -131,8 +140,14 @@ enum redis_progress redis_flight_reply(struct redis_flight *flight, const struct
 /* End every remaining request with `status`. */
 void redis_flight_fail(struct redis_flight *flight, int status, redis_request_ended *ended);
 
-/* Move the requests to be sent again to an empty flight of at least the same room, which loads their scripts first.
- * Those already sent REDIS_TRIES times end with WEIR_EIO. */
+/* True if some requests of a flight that has landed are to be sent again. */
+static inline bool redis_flight_goes_on(const struct redis_flight *flight)
+{
+    return flight->not_loaded != 0 || flight->undecided;
+}
+
+/* Move the requests to be sent again to an empty flight of at least the same room, which loads the missing scripts
+ * first, and runs the scripts of all. Those whose script was missing REDIS_TRIES times end with WEIR_EIO. */
 #define REDIS_TRIES 3
 void redis_flight_again(struct redis_flight *flight, struct redis_flight *into, redis_request_ended *ended);
 

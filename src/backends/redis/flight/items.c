@@ -1,7 +1,19 @@
-/* items.c - the items of a call: its requests as the script reads them. */
+/* items.c - the keys and the items of a call: its requests as the script reads them. */
 #include "backends/redis/flight/call.h"
+#include "backends/redis/flight/key.h"
 
 #include <string.h>
+
+void redis_call_write_key(const char *prefix, const struct weir_backend_request *request, struct redis_bytes *out)
+{
+    const char *limit_name = weir_limit_name(request->limit);
+    const size_t len = redis_key_len(prefix, limit_name, request->key);
+    redis_bytes_string_head(out, len);
+    char *room = redis_bytes_room(out, len);
+    if (room)
+        out->len += redis_key_write(prefix, limit_name, request->key, room);
+    redis_bytes_add(out, "\r\n", 2);
+}
 
 /* True if no later request joins this one's item. Equal consecutive requests are one item, except those with `ahead`:
  * a return or renewal is one item, and each other one is one for its cost, if it has one, and one for the rest. */

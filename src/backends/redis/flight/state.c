@@ -162,7 +162,7 @@ static size_t decimal_read(const unsigned char *bytes, size_t len, int64_t *numb
     return n;
 }
 
-bool redis_denial_read(const unsigned char *text, size_t len, int64_t *now_us)
+bool redis_time_read(const unsigned char *text, size_t len, int64_t *now_us)
 {
     int64_t seconds, micros;
     const size_t first = decimal_read(text, len, &seconds);

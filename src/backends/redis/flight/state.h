@@ -74,7 +74,7 @@ static inline bool redis_denial_is_short(const unsigned char *bytes, size_t len)
 }
 
 /* Read that text: the time. Return false if it is none. */
-bool redis_denial_read(const unsigned char *text, size_t len, int64_t *now_us);
+bool redis_time_read(const unsigned char *text, size_t len, int64_t *now_us);
 
 /* Read the plan of the stamp at the front of `bytes`, without its fingerprint; a limit on requests in flight has become
  * a sliding window. Return the stamp's length, or 0 if it is none that scripts accept. */

@@ -10,15 +10,29 @@
 /* hiredis calls these functions for each part of a reply; NULL means an error. The wire itself serves as the object
  * that stands for a reply. */
 
+/* Join a string of a pair to the reply's text. */
+static void *wire_join(const redisReadTask *task, const struct redis_wire_scalar *scalar)
+{
+    struct redis_wire *wire = task->privdata;
+    if (!scalar->text || scalar->len > REDIS_WIRE_PAIR_MAX)
+        return NULL;
+    if (task->idx > 0)
+        redis_bytes_add(&wire->text, " ", 1);
+    redis_bytes_add(&wire->text, scalar->text, scalar->len);
+    return wire->text.failed ? NULL : wire;
+}
+
 /* Show an element of a list to the visitor. */
 static void *wire_show(const redisReadTask *task, struct redis_wire_scalar scalar)
 {
     struct redis_wire *wire = task->privdata;
+    if (!wire->visit)
+        return wire_join(task, &scalar);
     for (const redisReadTask *list = task->parent; list; list = list->parent)
         scalar.depth++;
     for (size_t i = scalar.depth; i-- > 0; task = task->parent)
         scalar.place[i] = (size_t)task->idx;
-    return wire->visit && wire->visit(wire->user, &scalar) ? wire : NULL;
+    return wire->visit(wire->user, &scalar) ? wire : NULL;
 }
 
 static void *wire_take(const redisReadTask *task, enum redis_reply_kind kind, long long number)
@@ -93,8 +107,9 @@ static void *make_list(const redisReadTask *task, int count)
     size_t depth = 1;
     for (const redisReadTask *list = task->parent; list; list = list->parent)
         depth++;
-    if (!wire->visit || task->type != REDIS_REPLY_ARRAY || (size_t)count > REDIS_WIRE_LIST_MAX ||
-        depth > REDIS_WIRE_DEPTH)
+    const bool is_pair = !wire->visit && count == 2 && depth == 1;
+    if (task->type != REDIS_REPLY_ARRAY || (size_t)count > REDIS_WIRE_LIST_MAX || depth > REDIS_WIRE_DEPTH ||
+        (!wire->visit && !is_pair))
         return NULL;
     return task->parent ? wire : wire_take(task, REDIS_REPLY_IS_LIST, 0);
 }

@@ -1,8 +1,8 @@
 /* wire.h - parses Redis' replies with hiredis' reader, without an allocation per reply.
  *
- * weir's scripts return a string, a status, an error or a number. A list, or more than REDIS_WIRE_MAX bytes without a
- * complete reply, breaks the connection. Where lists are expected, a visitor sees their elements as they arrive, and
- * none is kept.
+ * weir's scripts return a string, a status, an error or a number, and TIME a pair of short strings, which is joined. Any
+ * other list, or more than REDIS_WIRE_MAX bytes without a complete reply, breaks the connection. Where lists are
+ * expected, a visitor sees their elements as they arrive, and none is kept.
  */
 #ifndef BACKENDS_REDIS_WIRE_WIRE_H
 #define BACKENDS_REDIS_WIRE_WIRE_H
@@ -14,7 +14,8 @@
 #define REDIS_WIRE_MAX (1 << 20) /* bytes; the longest answer, 64 sliding windows of 1024 blocks, takes a quarter */
 #define REDIS_WIRE_LIST_MAX (1 << 15)   /* elements of a list; a map of slots has at most 16384 ranges */
 #define REDIS_WIRE_LIST_BYTES (1 << 24) /* of a reply with lists: such a map, with 8 nodes in each range */
-#define REDIS_WIRE_DEPTH 4              /* nested lists; a map of slots uses four */
+#define REDIS_WIRE_PAIR_MAX 32
+#define REDIS_WIRE_DEPTH 4 /* nested lists; a map of slots uses four */
 
 #define REDIS_WORD_SIZE 24      /* bytes of an error's first word, NUL included */
 #define REDIS_SENTENCE_SIZE 160 /* bytes of what is repeated of an error */
@@ -26,7 +27,7 @@ enum redis_reply_kind {
     REDIS_REPLY_IS_ERROR,
     REDIS_REPLY_IS_NIL,
     REDIS_REPLY_IS_NUMBER,
-    REDIS_REPLY_IS_LIST, /* the visitor has seen its elements */
+    REDIS_REPLY_IS_LIST, /* the visitor has seen its elements; without one the text is a pair's, a blank between them */
     REDIS_REPLY_IS_OTHER
 };
 
@@ -58,7 +59,7 @@ struct redis_wire {
     enum redis_reply_kind kind;
     long long number;
     size_t pending;          /* bytes since the last whole reply */
-    redis_wire_visit *visit; /* NULL: lists are refused */
+    redis_wire_visit *visit; /* NULL: lists are refused, except a pair of short strings */
     void *user;
     const char *secret; /* see redis_reply; the caller keeps it */
 };
@@ -66,10 +67,11 @@ struct redis_wire {
 /* 0, or -1: out of memory. */
 int redis_wire_init(struct redis_wire *wire);
 
-/* Begin a new connection: forget what was read, and refuse lists. 0, or -1: out of memory. */
+/* Begin a new connection: forget what was read, and the visitor. 0, or -1: out of memory. */
 int redis_wire_restart(struct redis_wire *wire);
 
-/* From the next reply on, accept lists and show them to `visit`; NULL: refuse them. */
+/* From the next reply on, accept lists and show them to `visit`. NULL: accept only a pair of strings of up to
+ * REDIS_WIRE_PAIR_MAX bytes, such as TIME's answer. */
 void redis_wire_show_lists(struct redis_wire *wire, redis_wire_visit *visit, void *user);
 
 void redis_wire_free(struct redis_wire *wire);
