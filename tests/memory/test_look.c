@@ -5,7 +5,7 @@
  */
 #include "support.h"
 
-#include "backends/memory/look.h"
+#include "backends/memory/look_take.h"
 #include "backends/memory/memory.h"
 #include "core/api/verbs.h"
 
@@ -258,6 +258,14 @@ static enum look_end look_by(const struct stand *stand, enum way way, const stru
         return look_any(stand->table, look->record, look->rule, look->word, request, out);
     if (way == AS_RETURN)
         return look_greedy_back(stand->table, look, request->now_us, request->now_us, 1);
+    if (way == AS_TAKE) {
+        struct level level;
+        bool allowed;
+        const enum look_end end = look_take(look, request->now_us, request->cost, &level, &allowed);
+        if (end == LOOK_DONE)
+            level_tell(&look->rule->plan, &level, request->now_us, request->cost, allowed, out);
+        return end;
+    }
     return look_greedy(look, request->now_us, request->cost, request->verb, out);
 }
 
@@ -271,7 +279,7 @@ static void event_between(const char *own, const char *other, int e, int a, enum
     must(taken(stand.own, KEY, 4).allowed, "a fresh key has all permits");
     const struct weir_backend_request request = ask(&stand, stand.own, KEY, asked[a].cost, asked[a].verb);
     struct look look = look_for(&stand, &request);
-    if (way != AS_ANY && (!look.rule->is_greedy || (way == AS_TAKE && request.verb != WEIR_TAKE))) {
+    if (way != AS_ANY && (!rule_is_greedy(look.rule) || (way == AS_TAKE && request.verb != WEIR_TAKE))) {
         stand_close(&stand);
         return;
     }

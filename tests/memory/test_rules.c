@@ -123,7 +123,7 @@ TEST(rules_differ_by_limit_override_plan_former_plan_and_spare_words, 10)
     ck_assert_ptr_ne(plain, aside);
     ck_assert(rule_is_current(plain, &request));
     ck_assert(!rule_is_current(aside, &request));
-    ck_assert(plain->is_greedy && !aside->is_greedy);
+    ck_assert(rule_is_greedy(plain) && !rule_is_greedy(aside));
     ck_assert_uint_eq(plain->words, 2);
     ck_assert_uint_eq(aside->words, 4);
     struct rule *roomy = get_by(&rules, &request, &plan, 10, NULL, 3);

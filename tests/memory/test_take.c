@@ -3,7 +3,7 @@
  */
 #include "support.h"
 
-#include "backends/memory/look.h"
+#include "backends/memory/look_take.h"
 #include "backends/memory/memory.h"
 #include "core/limiter/limiter.h"
 #include "core/limiter/take.h"

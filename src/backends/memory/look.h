@@ -150,8 +150,8 @@ static inline const struct cell_group *look_second(const struct table *table, ui
                                                    const struct look_groups *at)
 {
     const struct cells *cells = &table->cells;
-    const struct cell_group *group =
-        at->second ? at->second : cells_group(cells, (size_t)(hash >> table->shard_shift), hash, true);
+    const struct cell_group *group = at->second ? at->second
+                                                : cells_group(cells, (size_t)(hash >> table->shard_shift), hash, true);
     __builtin_prefetch(&group->words[CELLS_SECOND_LINE]);
     return group;
 }
@@ -168,8 +168,8 @@ static inline struct record *look_in_cell(const struct table *table, struct reco
     return *place != 0 ? entry_own(slab_entry(&table->slab, *place)) : NULL;
 }
 
-static inline bool look_by_cells(const struct table *table, const struct weir_backend_request *request,
-                                 struct look *look)
+__attribute__((always_inline)) static inline bool
+look_by_cells(const struct table *table, const struct weir_backend_request *request, struct look *look)
 {
     const uint32_t recast = request->hint ? slab_recast(&table->slab) : 0;
     const struct look_groups at = look_fetch(table, request->hash);
@@ -229,49 +229,31 @@ static inline bool look_is_due_earlier(const struct table *table, const struct r
     return !entry || idle_us < atomic_load_explicit(&entry->due_us, memory_order_relaxed);
 }
 
-/* Ask a token bucket with greedy refill, whose two numbers stay in registers, and publish the change. If the answer is
- * LOOK_DONE, level_tell_by() makes a decision of `level` and `allowed`: other threads wait for the change only.
- * `is_plain` is a constant, and false unless the rule has a plain_whose. */
-__attribute__((always_inline)) static inline enum look_end look_ask(const struct look *look, bool is_plain,
-                                                                    int64_t now_us, int64_t cost, enum weir_verb verb,
-                                                                    struct level *level, bool *allowed)
+/* Decide by a token bucket with greedy refill, whose two numbers stay in registers. The decision is made of them once the
+ * change is published: other threads wait for that only. */
+__attribute__((always_inline)) static inline enum look_end
+look_greedy(const struct look *look, int64_t now_us, int64_t cost, enum weir_verb verb, struct weir_decision *out)
 {
     int64_t state[GREEDY_WORDS];
     if (!look_read(look, state, GREEDY_WORDS))
         return LOOK_AGAIN;
-    const struct weir_plan *plan = is_plain ? rule_plain_plan(look->rule) : &look->rule->plan;
+    const struct weir_plan *plan = &look->rule->plan;
     const int64_t tick = state[1];
     if (__builtin_expect(state[0] == 0, 0)) /* must be dropped */
         return LOOK_GIVEN_UP;
-    *level = level_read(plan, state, now_us);
-    if (__builtin_expect(level->changed && verb == WEIR_TAKE,
-                         0)) /* the clock stepped back: to be noted for the sweep */
+    struct level level = level_read(plan, state, now_us);
+    if (__builtin_expect(level.changed && verb == WEIR_TAKE, 0)) /* the clock stepped back: to be noted for the sweep */
         return LOOK_GIVEN_UP;
-    if (is_plain && __builtin_expect((uint64_t)cost - 1 >= (uint64_t)plan->size, 0)) /* never admitted, or refused */
-        return LOOK_GIVEN_UP;
-    if (is_plain)
-        assume(cost <= plan->size);
-    *allowed = level_ask(plan, level_given(&look->rule->known), level, cost, verb);
-    if (level->changed) {
-        assert(level->used > 0 && level->tick >= tick);
-        level_write(level, state);
+    const bool allowed = level_ask(plan, level_given(&look->rule->known), &level, cost, verb);
+    if (level.changed) {
+        assert(level.used > 0 && level.tick >= tick);
+        level_write(&level, state);
         if (!look_publish(look, state, GREEDY_WORDS))
             return LOOK_AGAIN;
     }
     (void)tick; /* for the assertion */
+    level_tell_by(plan, level_given(&look->rule->known), &level, now_us, cost, allowed, out);
     return LOOK_DONE;
-}
-
-/* Decide by a token bucket with greedy refill. */
-__attribute__((always_inline)) static inline enum look_end
-look_greedy(const struct look *look, int64_t now_us, int64_t cost, enum weir_verb verb, struct weir_decision *out)
-{
-    struct level level;
-    bool allowed;
-    const enum look_end end = look_ask(look, false, now_us, cost, verb, &level, &allowed);
-    if (end == LOOK_DONE)
-        level_tell_by(&look->rule->plan, level_given(&look->rule->known), &level, now_us, cost, allowed, out);
-    return end;
 }
 
 /* Give back to such a bucket, whose rule has a plain_whose, permits that were charged at `since_us`, as state_return()
@@ -359,73 +341,12 @@ __attribute__((always_inline)) static inline bool look_and_decide(const struct t
         return false;
     enum look_end end = LOOK_AGAIN;
     if (__builtin_expect((look.word & WORD_BUSY) == 0, 1))
-        end = is_plain && __builtin_expect(look.rule->is_greedy, 1)
+        end = is_plain && __builtin_expect(rule_is_greedy(look.rule), 1)
                   ? look_greedy(&look, request->now_us, request->cost, request->verb, out)
                   : look_any(table, look.record, look.rule, look.word, request, out);
     if (__builtin_expect(end == LOOK_AGAIN, 0))
         return look_retry(table, look, request, out);
     return end == LOOK_DONE;
-}
-
-/* Find the first cell with a key's tag, in its first group or else in the second one. */
-__attribute__((always_inline)) static inline bool look_first_cell(const struct table *table, uint64_t hash,
-                                                                  const struct look_groups *at, struct record **record)
-{
-    const uint64_t tag = cells_tag(hash);
-    const struct cell_group *group = at->first;
-    uint64_t matches = cells_matches(group, tag);
-    if (matches == 0) {
-        group = look_second(table, hash, at);
-        matches = cells_matches(group, tag);
-    }
-    if (matches == 0)
-        return false;
-    *record = cells_record(group, cells_slot(matches));
-    return true;
-}
-
-/* True if a record with that word is of a rule with a plain_whose and of a key of that length, and not claimed. */
-static inline bool look_is_plain(const struct rule *rule, uint64_t word, size_t key_len)
-{
-    const uint32_t differs = (uint32_t)word ^ rule->plain_whose;
-    return (differs & (uint32_t)(WORD_WHOSE | WORD_BUSY)) == (uint64_t)key_len << 1;
-}
-
-/* Return the rule that a limit's requests probably need, if it is that of the plan in force, or NULL. What a thread
- * reads of the limit afterwards was written with that plan or later. */
-static inline const struct rule *look_rule(const struct table *table, struct weir_limit *limit)
-{
-    const struct rule *rule = rule_guess(&table->rules, limit->id);
-    if (__builtin_expect(!rule || rule_version(rule) != plan_cell_version(&limit->plan), 0))
-        return NULL;
-    assert(rule->limit_id == limit->id); /* only a fallback's requests have numbers beyond WEIR_MAX_LIMITS */
-    return rule;
-}
-
-/* Find the record of a key for look_ask(), under the rule of look_rule(): by the hint or else by the first cell with
- * its tag `at` its groups, and not claimed. False: there may be such a record in spite of that, or the rule has no
- * plain_whose. The caller is inside readers_enter(). */
-__attribute__((always_inline)) static inline bool look_for_take(const struct table *table, const struct rule *rule,
-                                                                struct weir_key key, uint64_t hash,
-                                                                const struct look_groups *at,
-                                                                const struct weir_backend_hint *hint, struct look *look)
-{
-    struct record *record;
-    if (__builtin_expect(!(hint ? look_hinted(table, hint, &record) : look_first_cell(table, hash, at, &record)), 0))
-        return false;
-    uint64_t word = record_word(record);
-    if (!hint && !look_is_plain(rule, word, key.len)) {
-        const uint32_t place = cells_place(record, word);
-        if (place == 0)
-            return false;
-        record = entry_own(slab_entry(&table->slab, place));
-        word = record_word(record);
-    }
-    *look = (struct look){ .record = record, .rule = rule, .word = word, .whose = word & WORD_WHOSE };
-    if (__builtin_expect(!look_is_plain(rule, word, key.len), 0))
-        return false;
-    return key.len == 16 ? record_has_key(record, GREEDY_WORDS, key)
-                         : key.len < (size_t)1 << WORD_LEN_BITS && record_has_bytes(record, GREEDY_WORDS, key);
 }
 
 /* True if a look may decide the request, and look_greedy() if the limit is a greedy bucket. */

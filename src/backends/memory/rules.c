@@ -2,6 +2,7 @@
 #include "backends/memory/rules.h"
 
 #include "core/algorithm/algorithm.h"
+#include "core/limiter/figures.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -109,13 +110,14 @@ static struct rule *rule_add(struct rules *rules, const struct weir_plan *plan, 
         .key = *key,
         .limit_id = (uint32_t)key->limit_id,
         .words = (uint32_t)(state_words(plan) + key->spare_words),
-        .is_greedy = is_greedy && !former && key->spare_words == 0,
         .number = rule->number,
     };
-    if (rule->is_greedy)
+    if (is_greedy && !former && key->spare_words == 0) {
         rule->known = level_known_of(plan);
-    if (rule->is_greedy && plan->tick_us == 1 && plan->size <= WEIR_MAX_PERMITS)
-        rule->plain_whose = rule->number << RULE_SHIFT;
+        rule->near = rule->known.top - div_up(plan->size, FIGURES_NEAR) * plan->q;
+        if (plan->tick_us == 1 && plan->size <= WEIR_MAX_PERMITS)
+            rule->plain_whose = rule->number << RULE_SHIFT;
+    }
     if (former) {
         rule->former = *former;
         rule->words += (uint32_t)state_words(former);

@@ -66,14 +66,14 @@ struct rule {
     uint32_t limit_id;                    /* (c) as in `key` */
     uint32_t number;                      /* (c) */
     uint32_t words;                       /* (c) of an entry: its state, its former state and spare ones */
-    /* (c) What the number adds to a record's word, if is_greedy is set, a tick is 1 us, and the size is a cost that the
+    /* (c) What the number adds to a record's word, if rule_is_greedy(), a tick is 1 us, and the size is a cost that the
      * API allows, as it is except with very large numbers. Otherwise 0, which no key's record has. */
     uint32_t plain_whose;
-    struct level_known known; /* (c) valid if is_greedy is set */
-    bool is_greedy;           /* (c) only a token bucket with greedy refill, the commonest kind: GREEDY_WORDS */
-    struct weir_plan plan;    /* (c) */
-    struct rule_key key;      /* (c) */
-    struct weir_plan former;  /* (c) valid if key.former_fingerprint is not 0 */
+    struct level_known known; /* (c) valid if rule_is_greedy() */
+    int64_t near;          /* (c) with plain_whose: the units in use beyond which less than 1 / FIGURES_NEAR is left */
+    struct weir_plan plan; /* (c) */
+    struct rule_key key;   /* (c) */
+    struct weir_plan former; /* (c) valid if key.former_fingerprint is not 0 */
     /* Every decision reads the fields above; `holders` changes with each key that comes or goes. `former` between
      * them keeps them in separate cache lines. */
     _Atomic uint64_t holders; /* entries and shards that use the rule; goes from 0 to 1 only under rules->mutex */
@@ -124,6 +124,12 @@ struct rule *rule_get(struct rules *rules, const struct weir_backend_request *re
 
 /* True if rule_get(), without a former plan and spare words, would not be refused. */
 bool rules_have_room(struct rules *rules, const struct weir_backend_request *request, const struct weir_plan *plan);
+
+/* True only for a token bucket with greedy refill, the commonest kind: GREEDY_WORDS. */
+static inline bool rule_is_greedy(const struct rule *rule)
+{
+    return rule->known.q_factor != 0; /* no reciprocal is */
+}
 
 /* Return the plan of a rule with a plain_whose: the compiler leaves out what a tick of 1 us does not need. */
 __attribute__((always_inline)) static inline const struct weir_plan *rule_plain_plan(const struct rule *rule)

@@ -1,12 +1,12 @@
 /* take.c - decides the commonest requests: a token bucket with greedy refill, and a key that has an entry.
  *
- * A take, a reservation, and the return of permits that a reservation did not use: each goes the steps of look.h in the
- * same order. The arguments are in registers instead of a request in memory, and there is nothing to choose. All other
+ * A take, a reservation, and the return of permits that a reservation did not use: each goes the steps of look_take.h.
+ * The arguments are in registers instead of a request in memory, and there is nothing to choose. All other
  * cases are left to memory_decide(), which begins again.
  */
 #include "core/limiter/take.h"
 
-#include "backends/memory/look.h"
+#include "backends/memory/look_take.h"
 
 /* What take() leaves to others, or 0. */
 #define TAKE_SWEEPS 1u    /* a sweep; nothing was counted */
@@ -62,7 +62,12 @@ __attribute__((always_inline)) static inline unsigned take_tell(_Atomic uint64_t
         return TAKE_SWEEPS;
     if (__builtin_expect(calls ? take_is_rare(limit, allowed) : !allowed && limit->limiter->top_keys, 0))
         return TAKE_COUNTS;
-    figures_count_own(figures, cost, WEIR_BY_MEMORY * 2 + allowed, out);
+    figures_add(&figures->singles[WEIR_BY_MEMORY][allowed], 1);
+    if (allowed) {
+        figures_add(&figures->permits, (uint64_t)cost);
+        if (__builtin_expect(level->used > rule->near, 0))
+            figures_add(&figures->near, 1);
+    }
     return 0;
 }
 
@@ -97,7 +102,7 @@ __attribute__((always_inline)) static inline unsigned take(struct weir_limit *li
         return TAKE_CALLS;
     }
     if (__builtin_expect(rule && look_for_take(table, rule, key, hash, at, hint, &look), 1))
-        end = look_ask(&look, true, now_us, cost, WEIR_TAKE, &level, &allowed);
+        end = look_take(&look, now_us, cost, &level, &allowed);
     if (__builtin_expect(end != LOOK_DONE, 0))
         return TAKE_DECIDES | (end == LOOK_AGAIN ? TAKE_CONTENDED : 0) | (take_leave(turn) ? TAKE_SWEEPS : 0);
     if (!allowed)

@@ -45,9 +45,8 @@ void readers_open(struct readers *readers);
 /* End a read. Returns how many reads this stripe has had. */
 static inline uint64_t readers_leave(_Atomic uint64_t *turn)
 {
-    const uint64_t next = atomic_load_explicit(turn, memory_order_relaxed) + 1;
-    atomic_store_explicit(turn, next, memory_order_release);
-    return next / 2;
+    stats_add_own(turn, 1, memory_order_release);
+    return atomic_load_explicit(turn, memory_order_relaxed) / 2;
 }
 
 /* Return the turn of the thread whose stats_own_stripe is `own_stripe`, which is not 0. */
@@ -62,7 +61,7 @@ bool readers_begin_with_care(struct readers *readers, _Atomic uint64_t *turn);
 /* Begin to read by the turn of this thread's own stripe. False: it cannot read now. */
 static inline bool readers_begin(struct readers *readers, _Atomic uint64_t *turn)
 {
-    atomic_store_explicit(turn, atomic_load_explicit(turn, memory_order_relaxed) + 1, memory_order_relaxed);
+    stats_add_own(turn, 1, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst); /* for the compiler */
     return __builtin_expect(atomic_load_explicit(&readers->care, memory_order_acquire) == 0, 1) ||
            readers_begin_with_care(readers, turn);
@@ -71,7 +70,7 @@ static inline bool readers_begin(struct readers *readers, _Atomic uint64_t *turn
 /* Do that, and call no function. False: it takes a call, or the thread cannot read. To be used before it reads. */
 static inline bool readers_begin_plainly(struct readers *readers, _Atomic uint64_t *turn)
 {
-    atomic_store_explicit(turn, atomic_load_explicit(turn, memory_order_relaxed) + 1, memory_order_relaxed);
+    stats_add_own(turn, 1, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst);
     if (__builtin_expect(atomic_load_explicit(&readers->care, memory_order_acquire) == 0, 1))
         return true;

@@ -54,7 +54,7 @@ __attribute__((always_inline)) static inline int64_t level_wait_by(const struct 
                                                                    int64_t now_us)
 {
     const int64_t ticks = known && plan->p != 1 /* most rates divide their period */
-                              ? div_down_by(units + plan->p - 1, (struct inverse){ known->p_factor, known->p_shift })
+                              ? div_down_by(units + (plan->p - 1), (struct inverse){ known->p_factor, known->p_shift })
                               : div_up(units, plan->p);
     return (ticks + level->tick) * plan->tick_us - now_us;
 }

@@ -43,7 +43,8 @@ static inline int64_t div_up(int64_t x, int64_t divisor)
 
 __extension__ typedef unsigned __int128 arith_wide;
 
-/* A divisor's reciprocal: 2^(63 + shift) / divisor, rounded up. */
+/* A divisor's reciprocal: 2^(64 + shift) / divisor, rounded down, or 2^64 - 1 for a power of two. The divisor is at least
+ * 2^shift and less than twice that. */
 struct inverse {
     uint64_t factor;
     uint32_t shift;
@@ -52,19 +53,20 @@ struct inverse {
 static inline struct inverse inverse_of(int64_t divisor)
 {
     assert(divisor > 0);
-    const unsigned shift = divisor == 1 ? 0 : 64 - (unsigned)__builtin_clzll((uint64_t)divisor - 1);
-    const arith_wide d = (arith_wide)divisor, power = (arith_wide)1 << (63 + shift); /* d is at most 2^shift */
-    return (struct inverse){ (uint64_t)((power + d - 1) / d), shift };
+    const uint64_t d = (uint64_t)divisor;
+    const unsigned shift = 63 - (unsigned)__builtin_clzll(d);
+    const bool is_power = (d & (d - 1)) == 0;
+    return (struct inverse){ is_power ? UINT64_MAX : (uint64_t)(((arith_wide)1 << (64 + shift)) / d), shift };
 }
 
-/* Return div_down(x, divisor) without a division, for the reciprocal of a divisor d. With rounding up by e / d, which
- * is less than 1, the product is x / d + x * e / (d * 2^(63 + shift)). As e < d <= 2^shift and x < 2^63, what is added
- * is less than 1 / d, so no whole number comes between. (Granlund and Montgomery, "Division by invariant integers using
- * multiplication", 1994.) */
+/* Return div_down(x, divisor) without a division, for the reciprocal of a divisor d. The factor is (2^(64 + shift) - e) / d
+ * with 0 < e <= d, so the product is (x + 1) / d, less (x + 1) * e / (d * 2^(64 + shift)). What is subtracted is above 0
+ * and, as x < 2^63 and e < 2^(shift + 1), at most 1 / d. So no whole number comes between the product and x / d. (Robison,
+ * "N-bit unsigned division via N-bit multiply-add", 2005.) */
 static inline int64_t div_down_by(int64_t x, struct inverse inverse)
 {
     assert(x >= 0);
-    return (int64_t)((uint64_t)(((arith_wide)((uint64_t)x << 1) * inverse.factor) >> 64) >> inverse.shift);
+    return (int64_t)((uint64_t)(((arith_wide)((uint64_t)x + 1) * inverse.factor) >> 64) >> inverse.shift);
 }
 
 /* Return a * b, or INT64_MAX if that does not fit. */

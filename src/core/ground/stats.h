@@ -50,6 +50,18 @@ static inline unsigned stats_stripe(void)
     return __builtin_expect(stripe < STATS_STRIPES, 1) ? stripe : stats_take_stripe();
 }
 
+/* Add to a counter that no other thread writes; `order` is that of the store. A compiler makes three instructions of an
+ * atomic load and store where x86-64 needs one, whose store has release order, as every store there. */
+static inline void stats_add_own(_Atomic uint64_t *count, uint64_t amount, memory_order order)
+{
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
+    __asm__ volatile("addq %1, %0" : "+m"(*(uint64_t *)count) : "er"(amount) : "cc", "memory");
+    (void)order;
+#else
+    atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + amount, order);
+#endif
+}
+
 static inline void stats_add(struct stats *stats, enum stats_counter counter, uint64_t amount)
 {
     const unsigned stripe = stats_stripe();
@@ -57,8 +69,7 @@ static inline void stats_add(struct stats *stats, enum stats_counter counter, ui
     if (__builtin_expect(stripe == STATS_SHARED_STRIPE, 0)) {
         atomic_fetch_add_explicit(count, amount, memory_order_relaxed);
     } else {
-        uint64_t sum = atomic_load_explicit(count, memory_order_relaxed) + amount;
-        atomic_store_explicit(count, sum, memory_order_relaxed);
+        stats_add_own(count, amount, memory_order_relaxed);
     }
 }
 

@@ -23,7 +23,7 @@ void figures_count_rarely(struct weir_limit *limit, int64_t cost, const struct w
 
 static inline void figures_add(_Atomic uint64_t *count, uint64_t amount)
 {
-    atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + amount, memory_order_relaxed);
+    stats_add_own(count, amount, memory_order_relaxed);
 }
 
 /* Return the block of the calling thread, whose stats_own_stripe is `own_stripe`; NULL: it has none. One that has a
