@@ -265,7 +265,7 @@ static bool each_decide_by_lease(struct hybrid *hybrid, const struct weir_backen
         shard->lease_hits += answer == LEASE_SPENT;
         shard->denial_hits += answer == LEASE_DENIED;
         if (answer == LEASE_SPENT)
-            request_note(request, now_us, &account->lease);
+            lease_note(&account->lease, now_us, request->cost, request->reservation);
         if (answer == LEASE_SPENT && lease_runs_low(&account->lease))
             call = request_call_ahead(hybrid, shard, account, request, now_us);
     }

@@ -25,6 +25,21 @@ struct hybrid {
     struct forks_watcher forks;
 };
 
+struct lease_call {
+    struct weir_op op; /* the op submitted to the remote */
+    struct hybrid *hybrid;
+    struct account_shard *shard;
+    bool is_lone; /* others cannot join; otherwise the account stays while the call is under way */
+    struct weir_backend_request request; /* the first waiter's, or like it; its key is a copy, below */
+    struct lease_order order;
+    int64_t asked_us, deadline_us;
+    bool is_led; /* the order includes the first waiter's request */
+    struct hybrid_waiter *first, **end;
+    size_t present;          /* waiters that were queued when the call was sent: its answer holds for them */
+    struct lease_call *next; /* the next call to be sent */
+    char key[];
+};
+
 /* Return the current time on the clock that the request's lease uses. */
 static inline int64_t hybrid_time(const struct hybrid *hybrid, int64_t request_us)
 {
@@ -72,6 +87,20 @@ struct lease_call *lease_call_make_lone(struct hybrid *hybrid, const struct weir
                                         const struct lease_order *order, int64_t asked_us,
                                         struct hybrid_waiter *waiter);
 
+/* Drop the account's call in the child of a fork: no thread waits for it there, and no answer will come. */
+void lease_call_forget(struct account *account);
+
+/* Queue a waiter, and take the first one out of the queue, which is not empty. The shard's mutex is held if others can
+ * join. */
+void lease_call_add(struct lease_call *call, struct hybrid_waiter *waiter);
+struct hybrid_waiter *lease_call_take_first(struct lease_call *call);
+
+/* Let the call ask for an order. */
+void lease_call_set_order(struct lease_call *call, const struct lease_order *order, int64_t asked_us);
+
+/* Let it note when its first waiter's permits were charged, if that one reserves them. */
+void lease_call_set_reservation(struct lease_call *call);
+
 /* Give back permits that this instance does not use: the key's own, and those of few other keys. The caller holds no
  * lock, and is about to ask the remote for `request`. Defined in hybrid/returns.c. */
 void hybrid_give_back(struct hybrid *hybrid, const struct weir_backend_request *request);
@@ -79,6 +108,8 @@ void hybrid_give_back(struct hybrid *hybrid, const struct weir_backend_request *
 /* Give back all permits that are leased, for at most timeout_us: no call begins any more. What has no answer by then is
  * lost. The caller holds no lock. */
 void hybrid_give_all_back(struct hybrid *hybrid);
+
+/* ---- lease_answer.c ---- */
 
 /* Send a call, unless it is NULL. The caller holds no lock. */
 void lease_call_send(struct lease_call *call);
@@ -89,8 +120,5 @@ void lease_call_run(struct lease_call *call);
 
 /* Send a call for an op that is being submitted. Returns 1, or the op's status if it has ended. */
 int lease_call_send_for(struct lease_call *call, struct weir_op *op);
-
-/* Drop the account's call in the child of a fork: no thread waits for it there, and no answer will come. */
-void lease_call_forget(struct account *account);
 
 #endif

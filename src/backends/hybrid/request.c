@@ -51,7 +51,7 @@ enum lease_answer request_decide(struct account_shard *shard, struct account *ac
 {
     const enum lease_answer answer = lease_decide(&account->lease, now_us, request->cost, WEIR_TAKE, out);
     if (answer == LEASE_SPENT)
-        request_note(request, now_us, &account->lease);
+        lease_note(&account->lease, now_us, request->cost, request->reservation);
     shard->lease_hits += answer == LEASE_SPENT;
     shard->denial_hits += answer == LEASE_DENIED;
     return answer;

@@ -18,15 +18,6 @@ struct account *request_account(struct hybrid *hybrid, struct account_shard *sha
 struct account *request_enter(struct hybrid *hybrid, struct account_shard *shard,
                               const struct weir_backend_request *request, int64_t now_us) TAKES(shard->mutex);
 
-/* Note what a request has just taken from the lease: when it was charged, if it is a reservation; else that it is used. */
-static inline void request_note(const struct weir_backend_request *request, int64_t now_us, struct lease *lease)
-{
-    if (request->reservation)
-        request->reservation->at_us = lease_spent_charged_us(lease);
-    else
-        lease_spent_is_used(lease, now_us, request->cost);
-}
-
 /* Decide a request as a take by the lease, and count the result in the shard. */
 enum lease_answer request_decide(struct account_shard *shard, struct account *account, int64_t now_us,
                                  const struct weir_backend_request *request, struct weir_decision *out)
