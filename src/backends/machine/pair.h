@@ -23,6 +23,7 @@
 #include "backends/machine/journal.h"
 
 #define PAIR_WORDS 2
+#define PAIR_TRIES 8 /* reads of a pair that others swap, before a thread with the stripe's lock holds it */
 #define PAIR_TIME_BITS 53
 #define PAIR_TIME ((UINT64_C(1) << PAIR_TIME_BITS) - 1)
 #define PAIR_TURN (UINT64_C(1) << PAIR_TIME_BITS)
@@ -57,15 +58,6 @@ static inline struct pair pair_load(const struct machine_stripe *stripe, uint64_
 static inline bool pair_is(const struct machine_stripe *stripe, uint64_t at, struct pair pair)
 {
     return stripe_load(stripe, at + 1) == pair.time && stripe_load(stripe, at) == pair.other;
-}
-
-/* Return the pair at a place as it was at one moment. */
-static inline struct pair pair_read(const struct machine_stripe *stripe, uint64_t at)
-{
-    struct pair pair = pair_load(stripe, at);
-    while (!pair_is(stripe, at, pair))
-        pair = pair_load(stripe, at);
-    return pair;
 }
 
 /* Swap `to` for `from`. False: the pair is another one, or the processor cannot. */
@@ -110,6 +102,29 @@ static inline bool pair_hold(struct machine_stripe *stripe, uint64_t at)
 static inline void pair_release(struct machine_stripe *stripe, uint64_t at)
 {
     stripe_store(stripe, at + 1, stripe_load(stripe, at + 1) & ~PAIR_HELD);
+}
+
+/* Return the pair at a place as it is while the key is held for that. The caller has the stripe's lock. */
+static inline struct pair pair_read_held(struct machine_stripe *stripe, uint64_t at)
+{
+    const bool was_free = pair_hold(stripe, at);
+    struct pair pair = pair_load(stripe, at);
+    if (was_free) {
+        pair_release(stripe, at);
+        pair.time &= ~PAIR_HELD;
+    }
+    return pair;
+}
+
+/* Return the same, and hold the key only if other threads swap too often. */
+static inline struct pair pair_read(struct machine_stripe *stripe, uint64_t at)
+{
+    for (int tries = 0; tries < PAIR_TRIES; tries++) {
+        const struct pair pair = pair_load(stripe, at);
+        if (pair_is(stripe, at, pair))
+            return pair;
+    }
+    return pair_read_held(stripe, at);
 }
 
 /* Return the upper bits of a pair that is held and changes, or goes to another key. */
