@@ -165,6 +165,34 @@ TEST_EACH(keys_of_a_slot_in_mid_migration_are_found_and_new_ones_made_at_the_tar
     ck_assert_uint_eq(stats_of(half.limiter).errors, 0);
 }
 
+/* Take three times a permit that each of the first two limits denies, the first time by its script. */
+static void assert_denied(const struct half *half)
+{
+    for (int times = 0; times < 3; times++)
+        for (int i = 0; i < 2; i++) {
+            const struct weir_decision decision = taken(half->limits[i], half->key, 1);
+            ck_assert(!decision.allowed && decision.source == WEIR_BY_REDIS && decision.remaining == 0);
+        }
+}
+
+/* A read is not sent with ASKING, so a script follows it to the other node. */
+TEST_EACH(a_key_that_migrates_stays_denied_until_it_is_refunded, 3, 60)
+{
+    CLOSED_BY(half_close) struct half half;
+    half_open(&half, _i, PATIENT_US);
+    for (int i = 0; i < 2; i++)
+        ck_assert(taken(half.limits[i], half.key, 49).allowed);
+    assert_denied(&half);
+    half_finish(&half);
+    assert_denied(&half);
+    for (int i = 0; i < 2; i++) {
+        must_succeed(weir_refund(half.limits[i], weir_key_text(half.key), 1));
+        ck_assert(taken(half.limits[i], half.key, 1).allowed);
+    }
+    assert_denied(&half);
+    ck_assert_uint_eq(stats_of(half.limiter).errors, 0);
+}
+
 static struct weir_request request_of(const struct half *half, int limit)
 {
     return (struct weir_request){ .limit = half->limits[limit], .key = weir_key_text(half->key), .cost = 1 };

@@ -170,14 +170,9 @@ TEST(a_bucket_that_refills_is_admitted_when_its_denial_said, 60)
     LIMITER(limiter, &options);
     weir_limit *limit = limit_of(limiter, "limit", "token_bucket limit=100 period=1s burst=1");
     const int64_t from_us = wire_now_us();
-    int64_t admitted = 0, denied = 0;
-    while (admitted < 50) {
-        const bool allowed = taken(limit, "key", 1).allowed;
-        admitted += allowed;
-        denied += !allowed;
-    }
+    for (int admitted = 0; admitted < 50;)
+        admitted += taken(limit, "key", 1).allowed;
     ck_assert_int_ge(wire_now_us() - from_us, 49 * 9000);
-    ck_assert_int_gt(denied, 0);
     struct weir_decision decision;
     must_succeed(weir_acquire(limit, weir_key_text("key"), 1, WEIR_SECOND * 10, &decision));
     ck_assert(decision.allowed);

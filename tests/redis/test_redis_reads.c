@@ -292,11 +292,12 @@ TEST(only_takes_that_are_foreseen_to_be_denied_read, 10)
     }
 }
 
-/* Read with these two replies, which do not decide, and then decide by the script. */
-static void assert_runs_after(const struct redis_reply *time, const struct redis_reply *value)
+/* Read with these two replies, which do not decide, and then run the script, although the key is foreseen to be denied
+ * again. */
+static void read_in_vain(const struct redis_reply *time, const struct redis_reply *value, int64_t cost)
 {
     desk_clear();
-    add(0, take("a", 3));
+    add(0, take("a", cost));
     write_out();
     assert_reads(true);
     assert_reply(time, REDIS_FLYING);
@@ -305,6 +306,21 @@ static void assert_runs_after(const struct redis_reply *time, const struct redis
     ck_assert(redis_flight_goes_on(desk.flight));
     ck_assert_int_eq(desk.flight->error_word[0], '\0');
     ck_assert(!desk.flight->decided);
+}
+
+/* True if the key of the flight's i-th take is left to its script since the flight was written. */
+static bool is_doubted(int i)
+{
+    struct redis_denial *slot = redis_denials_slot(desk.denials, desk.flight->requests[i].request.hash);
+    return slot->cost == REDIS_UNCLEAR && slot->until_us == desk.flight->written_us + REDIS_UNCLEAR_US;
+}
+
+/* `doubted`: the value does not tell what the script would do. */
+static void assert_runs_after(const struct redis_reply *time, const struct redis_reply *value, bool doubted)
+{
+    read_in_vain(time, value, 3);
+    ck_assert(is_doubted(0) == doubted);
+    foresee("a", 3);
     fly_again();
     assert_reads(false);
     ck_assert(!is_written("SCRIPT"));
@@ -322,9 +338,9 @@ TEST(a_state_that_admits_a_take_goes_to_its_script, 10)
     struct value value;
     desk_open();
     foresee("a", 3);
-    assert_runs_after(&now, value_of(&value, 20, NOW_US, true));
+    assert_runs_after(&now, value_of(&value, 20, NOW_US, true), false);
     foresee("a", 3);
-    assert_runs_after(&now, &nil);
+    assert_runs_after(&now, &nil, false);
     desk_close();
 }
 
@@ -377,13 +393,7 @@ TEST(a_value_that_is_no_plain_state_goes_to_the_script, 10)
         case ODD: value.bytes[REDIS_STAMP_MAX]++; break;
         default: value.reply = reply_of(REDIS_REPLY_IS_ERROR, errors[kind - KINDS]);
         }
-        assert_runs_after(&now, &value.reply);
-        desk_clear();
-        add(0, take("a", 3));
-        add(1, take("b", 3));
-        ck_assert(!redis_denials_foresee(desk.denials, &desk.flight->requests[0].request, clock_monotonic_us()));
-        foresee("b", 3);
-        ck_assert(redis_denials_foresee(desk.denials, &desk.flight->requests[1].request, clock_monotonic_us()));
+        assert_runs_after(&now, &value.reply, true);
         desk_close();
     }
 }
@@ -400,9 +410,9 @@ TEST(a_server_that_refuses_to_be_read_is_not_asked_again, 10)
         value_of(&value, 40, NOW_US, true);
         foresee("a", 3);
         if (i < 2)
-            assert_runs_after(&error, &value.reply);
+            assert_runs_after(&error, &value.reply, true);
         else
-            assert_runs_after(&now, &error);
+            assert_runs_after(&now, &error, true);
         desk_clear();
         foresee("b", 3);
         add(0, take("b", 3));
@@ -416,9 +426,12 @@ TEST(a_server_that_refuses_to_be_read_is_not_asked_again, 10)
 TEST(a_busy_server_is_asked_again, 10)
 {
     const struct redis_reply busy = reply_of(REDIS_REPLY_IS_ERROR, "BUSY Redis is busy running a script");
+    const struct redis_reply nil = { .kind = REDIS_REPLY_IS_NIL, .text = "" };
     desk_open();
+    foresee("a", 6);
+    read_in_vain(&busy, &nil, 6); /* a value without a time says nothing */
     foresee("a", 3);
-    assert_runs_after(&busy, &busy);
+    assert_runs_after(&busy, &busy, true);
     desk_clear();
     foresee("b", 3);
     add(0, take("b", 3));
@@ -463,7 +476,77 @@ TEST(a_reply_of_another_kind_does_not_fit, 10)
     }
 }
 
+TEST(a_read_is_no_try_of_a_script, 10)
+{
+    const struct redis_reply now = reply_of(REDIS_REPLY_IS_LIST, "1790000000 0");
+    const struct redis_reply not_loaded = reply_of(REDIS_REPLY_IS_ERROR, "NOSCRIPT No matching script.");
+    const struct redis_reply nil = { .kind = REDIS_REPLY_IS_NIL, .text = "" };
+    const struct redis_reply loaded = { .kind = REDIS_REPLY_IS_STRING,
+                                        .text = redis_scripts[REDIS_BUCKET_SINGLE].sha1,
+                                        .len = 40 };
+    desk_open();
+    foresee("a", 3);
+    read_in_vain(&now, &nil, 3);
+    for (int i = 0; i < REDIS_TRIES; i++) {
+        fly_again();
+        if (i > 0)
+            assert_reply(&loaded, REDIS_FLYING);
+        assert_reply(&not_loaded, REDIS_LANDED);
+        ck_assert_int_eq(desk.statuses[0], 1);
+    }
+    redis_flight_clear(desk.again);
+    redis_flight_again(desk.flight, desk.again, ended);
+    ck_assert_int_eq(desk.statuses[0], WEIR_EIO);
+    ck_assert_uint_eq(desk.again->request_count, 0);
+    desk_close();
+}
+
 /* ---- In one flight with others ---- */
+
+/* Add takes of two limits, which are foreseen to be denied. Their keys have different slots; the hash's key is random. */
+static void add_two_reads(void)
+{
+    weir_limit *twin = scene_define_text(&desk.scene, "twin", "token_bucket limit=5 period=5s");
+    const uint64_t slot = take("a", 3).hash % REDIS_DENIALS;
+    const struct weir_backend_request b = request_of(twin, "b", 3, WEIR_TAKE), c = request_of(twin, "c", 3, WEIR_TAKE);
+    const struct weir_backend_request other = b.hash % REDIS_DENIALS != slot ? b : c;
+    foresee("a", 3);
+    redis_denials_put(desk.denials, other.hash, 3, INT64_MAX);
+    add(0, take("a", 3));
+    add(1, other);
+    write_out();
+    ck_assert_uint_eq(desk.flight->call_count, 2);
+    ck_assert(!is_written("EVALSHA"));
+}
+
+TEST(each_call_that_reads_has_its_time, 10)
+{
+    const struct redis_reply later = reply_of(REDIS_REPLY_IS_LIST, "1790000001 0");
+    struct value value;
+    desk_open();
+    add_two_reads();
+    assert_time(REDIS_FLYING);
+    assert_reply(value_of(&value, 45, NOW_US, true), REDIS_FLYING);
+    ck_assert_int_eq(desk.decisions[0].retry_after_us, 2 * WEIR_SECOND + WEIR_SECOND / 2);
+    assert_reply(&later, REDIS_FLYING);
+    assert_reply(&value.reply, REDIS_LANDED);
+    ck_assert_int_eq(desk.decisions[1].retry_after_us, WEIR_SECOND + WEIR_SECOND / 2);
+    desk_close();
+}
+
+TEST(a_read_without_a_decision_fails_with_its_connection, 10)
+{
+    struct value value;
+    desk_open();
+    add_two_reads();
+    assert_time(REDIS_FLYING);
+    assert_reply(value_of(&value, 20, NOW_US, true), REDIS_FLYING);
+    redis_flight_fail(desk.flight, WEIR_EIO, ended);
+    ck_assert(desk.statuses[0] == WEIR_EIO && desk.statuses[1] == WEIR_EIO);
+    ck_assert(!redis_flight_goes_on(desk.flight));
+    ck_assert(is_doubted(0) && is_doubted(1));
+    desk_close();
+}
 
 TEST(a_read_lands_beside_calls_that_are_held_or_not_loaded, 10)
 {

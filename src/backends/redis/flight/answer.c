@@ -245,8 +245,7 @@ static void note_denials(const struct redis_flight *flight, const struct redis_f
     for (uint32_t i = 0; i < call->key_count; i++) {
         const struct redis_flight_request *aboard = flight->keys[call->keys[i]].first;
         for (; aboard; aboard = aboard->next)
-            if (aboard->request.verb == WEIR_TAKE && aboard->request.ahead == 0 &&
-                aboard->decision.source != FOREIGN_SOURCE)
+            if (aboard->request.verb == WEIR_TAKE && aboard->decision.source != FOREIGN_SOURCE)
                 redis_denials_note(flight->rules.denials, &aboard->request, &aboard->decision, flight->written_us);
     }
 }
@@ -407,9 +406,14 @@ enum redis_progress redis_flight_reply(struct redis_flight *flight, const struct
 
 void redis_flight_fail(struct redis_flight *flight, int status, redis_request_ended *ended)
 {
-    for (size_t i = 0; i < flight->call_count; i++)
-        if (!flight->calls[i].answered)
-            redis_call_end(flight, &flight->calls[i], status, NULL, ended);
+    for (size_t i = 0; i < flight->call_count; i++) {
+        struct redis_flight_call *call = &flight->calls[i];
+        if (call->answered)
+            continue;
+        if (call->reads) /* the server may dislike to be read */
+            redis_read_doubt(flight, call);
+        redis_call_end(flight, call, status, NULL, ended);
+    }
     for (size_t i = 0; i < flight->request_count; i++)
         if (flight->requests[i].changed)
             redis_flight_request_end(&flight->requests[i], status, NULL, ended);

@@ -59,6 +59,9 @@ bool redis_read_time(struct redis_flight *flight, const struct redis_reply *repl
 bool redis_read_value(struct redis_flight *flight, const struct redis_flight_call *call,
                       const struct redis_reply *reply, bool *is_plain);
 
+/* Leave the key of a call that reads to its script for a while. */
+void redis_read_doubt(const struct redis_flight *flight, const struct redis_flight_call *call);
+
 /* Note the first error of a flight: of a call to this script for this limit, or NULL. */
 void redis_flight_note_error(struct redis_flight *flight, const struct redis_reply *reply, const char *command,
                              const char *limit);

@@ -326,7 +326,7 @@ static void call_again(const struct redis_flight *flight, const struct redis_fli
 void redis_flight_again(struct redis_flight *flight, struct redis_flight *into, redis_request_ended *ended)
 {
     assert(into->request_count == 0 && into->room >= flight->room);
-    if (flight->not_loaded != 0 && flight->tries >= REDIS_TRIES) {
+    if (flight->tries >= REDIS_TRIES) {
         redis_flight_fail(flight, WEIR_EIO, ended);
         return;
     }

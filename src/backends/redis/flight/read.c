@@ -64,6 +64,12 @@ static bool value_read(struct redis_flight *flight, const struct weir_plan *plan
            found == REDIS_STATE && state_noted_us(plan, flight->state, 0) <= flight->read_us;
 }
 
+void redis_read_doubt(const struct redis_flight *flight, const struct redis_flight_call *call)
+{
+    const struct redis_flight_key *key = &flight->keys[call->keys[0]];
+    redis_denials_doubt(flight->rules.denials, key->first->request.hash, flight->written_us);
+}
+
 bool redis_read_value(struct redis_flight *flight, const struct redis_flight_call *call,
                       const struct redis_reply *reply, bool *is_plain)
 {
@@ -74,6 +80,6 @@ bool redis_read_value(struct redis_flight *flight, const struct redis_flight_cal
     note_refusal(flight, reply);
     *is_plain = flight->read_us != REDIS_UNREADABLE && value_read(flight, &key->plan, reply);
     if (!*is_plain)
-        redis_denials_doubt(flight->rules.denials, key->first->request.hash, flight->written_us);
+        redis_read_doubt(flight, call);
     return true;
 }
