@@ -40,7 +40,7 @@ void differs_note(const struct weir_options *options)
     differs_add_number("timeout_us", options->timeout_us);
     differs_add_number("open_for_us", options->open_for_us);
     differs_add_number("outage_cold", options->outage_cold);
-    differs_add_number("outage_once", options->outage_once);
+    differs_add_number("outage_adds", options->outage_adds);
     differs_add_number("outage_retry_us", options->outage_retry_us);
     differs_add_number("by_local_clock", options->by_local_clock);
     differs_add_number("lease_excess", options->lease_excess);

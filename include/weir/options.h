@@ -78,12 +78,12 @@ struct weir_options {
                           * outages together use up this time, and time without an outage restores it. 0: no bound */
     bool outage_cold; /* WEIR_FAIL_LOCAL: true: an outage begins without permits, even of keys of which it is known how
                        * many were left */
-    bool outage_once; /* WEIR_FAIL_LOCAL: true: permits that instances admit while others reach Redis do not add up over
-                       * several outages. A bucket's permits from an outage that have not been charged to Redis count
-                       * in the next one as used up, however long ago they drained here; Redis is charged for them as
-                       * far as it has permits to spare. So a key at its limit may be denied in a second outage that
-                       * is no longer than the first. Otherwise an instance that is cut off alone for longer than the
-                       * bucket takes to fill adds its share of the rate for the time beyond that, each time */
+    bool outage_adds; /* WEIR_FAIL_LOCAL: true: permits that instances admit while others reach Redis add up over several
+                       * outages: what their share of the rate makes beyond the time that a bucket takes to fill, each
+                       * time. Otherwise such a bucket's permits count until Redis has been charged for them, or the key
+                       * has lain idle in Redis: a second outage of some instances, no longer than the first, admits
+                       * nothing more of a key at its limit. Only in modes WEIR_DISTRIBUTED and WEIR_HYBRID, and for
+                       * buckets that refill continuously */
     int64_t outage_retry_us; /* longest retry_after_us of a denial during an outage, because the outage may end; except
                           * WEIR_NEVER for a cost above the limit: 1 us to 1 day; default 1,000,000 */
     int64_t timeout_us; /* longest time that one call may block for Redis or another backend: 1 us to 1 hour; default

@@ -42,7 +42,7 @@ static const struct option option_table[] = {
     { "on_failure", OPTION_CHOICE, offsetof(struct weir_options, on_failure), failure_choices },
     OPTION_US(open_for),
     OPTION(outage_cold, OPTION_FLAG),
-    OPTION(outage_once, OPTION_FLAG),
+    OPTION(outage_adds, OPTION_FLAG),
     OPTION_US(outage_retry),
     OPTION_US(timeout),
     OPTION(redis_password_file, OPTION_FILE),

@@ -37,9 +37,11 @@ void cable_by(struct cable *cable, struct remote *remote, enum way way)
 {
     cable_init(cable, remote);
     atomic_store(&cable->later, way == LATER);
-    if (way != EAGER)
+    if (way == EAGER_TELLING || way == LAZY_TELLING)
+        cable_tell_idle(cable, &now_us);
+    if (way != EAGER && way != EAGER_TELLING)
         cable->ops.watch = NULL;
-    if (way == LAZY) {
+    if (way == LAZY || way == LAZY_TELLING) {
         cable->ops.submit = NULL;
         cable->ops.shut = NULL;
     }

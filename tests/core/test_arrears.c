@@ -1,4 +1,5 @@
-/* test_arrears.c - with outage_once, permits of several outages do not add up, though they drain in the fallback. */
+/* test_arrears.c - permits of several outages do not add up, though they drain in the fallback, unless the key lay idle
+ * in the store. */
 #include "settle_place.h"
 
 #include "core/limiter/request.h"
@@ -41,7 +42,7 @@ static struct weir_decision try_later(struct place *place, const char *key)
 
 TEST(a_key_in_use_elsewhere_gets_nothing_in_outages_no_longer_than_the_first, 30)
 {
-    PLACE(place, LAZY, OPTIONS(.outage_once = true), two);
+    PLACE(place, LAZY_TELLING, NULL, two);
     OTHER(other);
     place_join(&other, &place->remote, OPTIONS(.rank = 0), two);
     must(try_in(&other, "a", 2).allowed, "it is in use");
@@ -58,20 +59,79 @@ TEST(a_key_in_use_elsewhere_gets_nothing_in_outages_no_longer_than_the_first, 30
     ck_assert_int_le(outage_of(place, "a", 14), 14 - 10 + 1);
 }
 
-TEST(without_the_option_each_outage_admits_anew, 30)
+TEST(with_outage_adds_each_outage_admits_anew, 30)
 {
-    PLACE(place, LAZY, NULL, two);
+    for (int own = 0; own < 2; own++) { /* with the option, or over a backend that does not tell idle times */
+        PLACE(place, own ? LAZY_TELLING : LAZY, OPTIONS(.outage_adds = own), two);
+        ck_assert_int_eq(outage_of(place, "a", 10), 10);
+        now_us += 10 * WEIR_SECOND;
+        ck_assert_int_ge(outage_of(place, "a", 10), 9);
+        ck_assert_int_eq(noted(place, "a"), 0);
+    }
+}
+
+TEST(what_drained_while_the_key_lay_idle_in_the_store_is_forgiven, 30)
+{
+    PLACE(place, LAZY_TELLING, NULL, two);
+    place->remote.idle_us = 10 * WEIR_SECOND;
+    for (int outage = 0; outage < 5; outage++) {
+        ck_assert_int_ge(outage_of(place, "a", 10), 9);
+        must(noted(place, "a") >= 9, "all of it is noted");
+        try_in(place, "a", 1);
+        ck_assert_int_eq(noted(place, "a"), 0); /* the rest was a debt, and is paid */
+        now_us += 3 * WEIR_SECOND;
+    }
+    ck_assert_int_eq(place->remote.asks, 5);
+}
+
+TEST(time_in_which_the_key_was_in_use_is_not_forgiven, 30)
+{
+    PLACE(place, LAZY_TELLING, NULL, two);
     ck_assert_int_eq(outage_of(place, "a", 10), 10);
-    now_us += 10 * WEIR_SECOND;
-    ck_assert_int_ge(outage_of(place, "a", 10), 9);
+    place->remote.idle_us = 6 * WEIR_SECOND;
+    now_us += WEIR_HOUR; /* no debt is left */
+    for (int i = 0; i < 3; i++) {
+        must(try_in(place, "a", 1).source == WEIR_BY_BACKEND, "the backend decides");
+        ck_assert_int_eq(noted(place, "a"), 10 - 6);
+    }
+    ck_assert_int_eq(place->remote.asks, 1);
+    ck_assert_int_eq(place->remote.charged, 0);
+}
+
+TEST(idle_time_that_ended_before_the_outage_forgives_nothing_of_its_rest, 30)
+{
+    PLACE(place, LAZY_TELLING, NULL, two);
+    ck_assert_int_eq(outage_of(place, "a", 10), 10);
+    place->remote.idle_us = 9 * WEIR_SECOND;
+    place->remote.ended_us = WEIR_MINUTE; /* longer ago than the outage's end, whose time is real */
+    now_us += WEIR_HOUR;
+    try_in(place, "a", 1);
+    ck_assert_int_eq(noted(place, "a"), 10);
+    try_in(place, "a", 1);
+    ck_assert_int_eq(place->remote.asks, 1);
+}
+
+TEST(a_charge_without_an_answer_forgives_nothing, 30)
+{
+    PLACE(place, LAZY_TELLING, NULL, two);
+    ck_assert_int_eq(outage_of(place, "a", 10), 10);
+    place->remote.idle_us = 10 * WEIR_SECOND;
+    now_us += WEIR_HOUR;
+    cable_set(&place->cable, CABLE_LOSES_ANSWER);
+    ck_assert(try_in(place, "a", 1).source == WEIR_BY_FALLBACK);
+    ck_assert_int_ge(noted(place, "a"), 10);
+    cable_set(&place->cable, CABLE_WELL);
+    try_in(place, "a", 1);
     ck_assert_int_eq(noted(place, "a"), 0);
 }
 
 TEST(arrears_are_paid_from_room_and_deny_nothing, 30)
 {
-    PLACE(place, LAZY, OPTIONS(.outage_once = true), "token_bucket limit=10 period=1s burst=30");
+    PLACE(place, LAZY_TELLING, NULL, "token_bucket limit=10 period=1s burst=30");
     ck_assert_int_eq(outage_of(place, "a", 8), 8);
     must(noted(place, "a") == 8, "all of it is noted");
+    now_us += WEIR_HOUR;
+    ck_assert_int_eq(try_in(place, "a", 1).remaining, 29); /* it has asked whether the key lay idle */
     now_us += WEIR_HOUR;
     for (int64_t left = 8; left > 0; left -= 2) { /* a fifteenth of 30 */
         const struct weir_decision decision = try_later(place, "a");
@@ -87,10 +147,11 @@ TEST(arrears_are_paid_from_room_and_deny_nothing, 30)
 
 TEST(a_key_at_its_limit_pays_nothing, 30)
 {
-    PLACE(place, LAZY, OPTIONS(.outage_once = true), "token_bucket limit=10 period=1s burst=30");
+    PLACE(place, LAZY_TELLING, NULL, "token_bucket limit=10 period=1s burst=30");
     ck_assert_int_eq(outage_of(place, "a", 8), 8);
     now_us += WEIR_HOUR;
     must(try_in(place, "a", 20).allowed, "it leaves fewer than 15");
+    try_in(place, "a", 1);
     const int64_t before = noted(place, "a");
     ck_assert(try_later(place, "a").allowed);
     ck_assert_int_eq(noted(place, "a"), before);
@@ -98,7 +159,7 @@ TEST(a_key_at_its_limit_pays_nothing, 30)
 
 TEST(a_burst_of_one_has_nothing_to_spare, 30)
 {
-    PLACE(place, LAZY, OPTIONS(.outage_once = true), "token_bucket limit=1 period=1s burst=1");
+    PLACE(place, LAZY_TELLING, NULL, "token_bucket limit=1 period=1s burst=1");
     must(outage_of(place, "a", 10) > 0, "time makes permits");
     now_us += WEIR_HOUR;
     const int64_t before = noted(place, "a");
@@ -110,7 +171,7 @@ TEST(a_burst_of_one_has_nothing_to_spare, 30)
 
 TEST(debts_are_paid_first_and_count_once, 30)
 {
-    PLACE(place, LAZY, OPTIONS(.outage_once = true), ten);
+    PLACE(place, LAZY_TELLING, NULL, ten);
     outage_admits(place, "a", 4 * WEIR_SECOND, 4);
     ck_assert_int_eq(noted(place, "a"), 4);
     cable_set(&place->cable, CABLE_WELL);
@@ -122,11 +183,11 @@ TEST(windows_have_no_arrears_and_a_reset_ends_them, 30)
 {
     static const char *const policies[] = { "fixed_window limit=2 period=1s", "sliding_window limit=2 period=1s" };
     for (int i = 0; i < 2; i++) {
-        PLACE(place, LAZY, OPTIONS(.outage_once = true), policies[i]);
+        PLACE(place, LAZY_TELLING, NULL, policies[i]);
         ck_assert_int_gt(outage_of(place, "a", 10), 0);
         ck_assert_int_eq(noted(place, "a"), 0);
     }
-    PLACE(place, LAZY, OPTIONS(.outage_once = true), two);
+    PLACE(place, LAZY_TELLING, NULL, two);
     ck_assert_int_eq(outage_of(place, "a", 10), 10);
     must(noted(place, "a") == 10, "all of it is noted");
     must_succeed(weir_reset(place->limit, weir_key_text("a")));
@@ -135,10 +196,12 @@ TEST(windows_have_no_arrears_and_a_reset_ends_them, 30)
 
 TEST(a_submitted_request_pays_too, 30)
 {
-    PLACE(place, EAGER, OPTIONS(.outage_once = true), "token_bucket limit=10 period=1s burst=30");
+    PLACE(place, EAGER_TELLING, NULL, "token_bucket limit=10 period=1s burst=30");
     struct asked asked = { .done = 0 };
     ck_assert_int_eq(outage_of(place, "a", 8), 8);
     now_us += WEIR_HOUR;
+    submit_in(place, "a", &asked);
+    ck_assert_int_eq(place->remote.asks, 1);
     const int64_t before = noted(place, "a");
     nanosleep(&(struct timespec){ .tv_nsec = 110000000 }, NULL);
     submit_in(place, "a", &asked);

@@ -106,7 +106,7 @@ static size_t items_write(const struct asked *asked, unsigned char *out)
         redis_item_write(out, (int)asked->verb, asked->ahead > 0, asked->cost, 1);
         len = REDIS_ITEM_SIZE;
     }
-    if (asked->ahead > 0) {
+    if (asked->ahead > 0 || asked->cost == 0) {
         redis_item_write(out + len, asked->cost > 0 ? REDIS_LEASE_IF_TAKEN : REDIS_LEASE, false, asked->ahead,
                          asked->spread);
         len += REDIS_ITEM_SIZE;

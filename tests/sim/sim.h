@@ -191,7 +191,7 @@ struct instance {
     int64_t resumes_us;                        /* true time at which its pause ends */
     int64_t count;                             /* the number of instances that it assumes */
     bool is_cold;                              /* its outages begin without permits */
-    bool is_once;                              /* what it admits in several outages does not add up */
+    bool adds;                                 /* what it admits in several outages adds up */
     int64_t weight;                            /* of its part of the load */
     bool falls_back;                           /* the fallback gave its last answers */
     bool has_fallen_back;                      /* at any time */
@@ -208,6 +208,7 @@ struct cell {
     int64_t state[SIM_WORDS];
     struct weir_plan former_plan; /* of the former state */
     int64_t former[SIM_WORDS], until_us;
+    int64_t idle_from_us, idle_to_us; /* the note of a charge after an outage: lua/bucket_settle.lua */
 };
 struct store {
     struct cell cells[SIM_LIMITS][SIM_KEYS];
@@ -233,7 +234,7 @@ struct sim {
     size_t trace_next;
 
     int limit_count, key_count;
-    bool all_once; /* all instances have outage_once */
+    bool all_adds; /* all instances have outage_adds */
     struct sim_limit limits[SIM_LIMITS];
     struct instance *instances[SIM_INSTANCES]; /* those alive */
     int count, made;
@@ -344,6 +345,7 @@ void remote_mend(struct sim *sim, struct remote *remote);
 struct asked {
     int limit, key;
     int64_t cost, ahead;
+    int64_t ago_us; /* of a charge that asks how long its key lay idle; otherwise 0 */
     uint32_t spread;
     enum weir_verb verb;
     bool settles; /* a settlement of a caller's, not a return of what was leased */

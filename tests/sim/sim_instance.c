@@ -56,7 +56,7 @@ static void limiter_open(struct sim *sim, struct instance *instance)
     options.lease_max = sim->leases.max;
     options.strict = sim->leases.strict;
     options.outage_cold = instance->is_cold;
-    options.outage_once = instance->is_once;
+    options.outage_adds = instance->adds;
     options.instances = instance->count;
     options.rank = sim->count;
     options.now_us = unix_us;
@@ -103,7 +103,7 @@ struct instance *instance_make(struct sim *sim)
     instance->skew_us = random_in(sim, -WEIR_MINUTE, WEIR_MINUTE);
     instance->drift_ppm = random_in(sim, -sim->drift_max_ppm, sim->drift_max_ppm);
     instance->is_cold = random_chance(sim, 300);
-    instance->is_once = sim->all_once;
+    instance->adds = sim->all_adds;
     clocks_of(sim, instance);
     limiter_open(sim, instance);
     for (int i = 0; i < sim->limit_count; i++)

@@ -9,7 +9,7 @@
  *     total      all uses: size + over_max + what instances without the store have not settled yet    H10, H11, H13
  *
  *     all        all uses, nothing forgiven: size + over_max + the most that each instance's share yields in one
- *                outage, with outage_once                                                            H10, H11
+ *                outage, without outage_adds                                                         H10, H11
  *
  * `owed` is all that an instance's fallback admitted and has not settled. When the store decides for the instance
  * again, only two things are forgiven: what drained in the fallback since (`debt` is the rest), and what the store

@@ -181,6 +181,7 @@ static struct asked asked_of(const struct weir_backend_request *request)
         .key = ((const char *)request->key.data)[3] - '0',
         .cost = request->cost,
         .ahead = request->ahead,
+        .ago_us = request->cost == 0 ? request->cold_left : 0,
         .spread = request->spread,
         .verb = request->verb,
     };

@@ -152,7 +152,7 @@ static void draw(struct sim *sim)
         .max = random_chance(sim, 200) ? random_in(sim, 1, 50) : WEIR_MAX_PERMITS,
         .strict = random_chance(sim, 200),
     };
-    sim->all_once = troubles & TROUBLE_LATE || sim->seed % 5 == 0;
+    sim->all_adds = !(troubles & TROUBLE_LATE) && sim->seed % 5 == 0;
     sim->drift_max_ppm = troubles & TROUBLE_DRIFT ? 200 : 0;
     sim->up_min_us = random_in(sim, 20, 1000);
     sim->down_min_us = random_in(sim, 20, 1000);

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+enum { STATE_KEPT_US = 3000000 }; /* about: lua/level.lua */
+
 int64_t store_now_us(const struct sim *sim)
 {
     return sim->now_us + sim->store.offset_us;
@@ -92,7 +94,7 @@ void cell_decide(struct cell *cell, const struct asked *asked, int64_t now_us, s
     if (asked->verb == WEIR_RESET) {
         cell->is_there = false;
         *out = (struct weir_decision){ .allowed = true, .limit = plan->size, .remaining = plan->size };
-    } else if (asked->verb == WEIR_TAKE && asked->ahead > 0) {
+    } else if (asked->verb == WEIR_TAKE && (asked->ahead > 0 || asked->cost == 0)) {
         take_ahead(cell, asked, now_us, out);
         cell_changed(cell, &request, out);
     } else {
@@ -137,6 +139,50 @@ static int64_t cell_forgets(const struct cell *cell, const struct weir_plan *pla
     return used == 0 ? 0 : max_of(0, former - max_of(used, plan->size)); /* an idle state takes no place */
 }
 
+/* Return when the state became idle, or will, by the store's clock, or INT64_MAX. Redis drops a state some time after
+ * that. Then nothing tells when the key became idle: it counts as idle from the outage's beginning, after a full bucket
+ * of that time had drained. */
+static int64_t cell_idle_from_us(const struct cell *cell, const struct asked *asked, int64_t since_us, int64_t now_us)
+{
+    const struct weir_plan *plan = &asked->plan;
+    const int64_t fill_us = div_up(plan->size * plan->q, plan->p) * plan->tick_us;
+    const int64_t dropped_us = STATE_KEPT_US + fill_us / 4;
+    int64_t from_us = INT64_MAX;
+    if (cell->is_there && !cell->has_former && cell->plan.fingerprint == plan->fingerprint)
+        from_us = (cell->state[1] + div_up(cell->state[0], plan->p)) * plan->tick_us;
+    if (!cell->is_there || (from_us != INT64_MAX && now_us - from_us > dropped_us))
+        return since_us + fill_us;
+    return from_us;
+}
+
+/* Answer a charge that asks how long its key lay idle, and leave a note: the twin of lua/bucket_settle.lua. */
+static void cell_tell_idle(struct cell *cell, const struct asked *asked, int64_t now_us, struct weir_decision *out)
+{
+    const int64_t since_us = max_of(0, now_us - asked->ago_us);
+    const int64_t from_us = cell_idle_from_us(cell, asked, since_us, now_us);
+    const int64_t idle_us = from_us < now_us ? now_us - max_of(from_us, since_us) : 0;
+    const int64_t noted_us = cell->idle_to_us - max_of(cell->idle_from_us, since_us);
+    out->age_us = idle_us;
+    out->retry_after_us = 0;
+    if (cell->idle_to_us <= now_us && noted_us > idle_us) {
+        out->age_us = noted_us;
+        out->retry_after_us = now_us - cell->idle_to_us;
+    } else if (idle_us > 0) {
+        cell->idle_from_us = from_us;
+        cell->idle_to_us = now_us;
+    }
+}
+
+static void store_charge_after_outage(struct sim *sim, struct cell *cell, const struct asked *asked,
+                                      struct weir_decision *out)
+{
+    struct weir_decision idle;
+    cell_tell_idle(cell, asked, store_now_us(sim), &idle);
+    decide(sim, cell, asked, out);
+    out->age_us = idle.age_us;
+    out->retry_after_us = idle.retry_after_us;
+}
+
 void store_decide(struct sim *sim, const struct asked *asked, struct weir_decision *out)
 {
     struct cell *cell = &sim->store.cells[asked->limit][asked->key];
@@ -154,7 +200,10 @@ void store_decide(struct sim *sim, const struct asked *asked, struct weir_decisi
         return;
     }
     const int64_t used = cell_used(cell, store_now_us(sim));
-    decide(sim, cell, asked, out);
+    if (asked->ago_us > 0)
+        store_charge_after_outage(sim, cell, asked, out);
+    else
+        decide(sim, cell, asked, out);
     if (asked->verb == WEIR_RENEW && !out->allowed) /* it gives back those of its permits that are still in use */
         audit_void_denials(sim, asked->limit, asked->key);
     if (asked->verb == WEIR_RENEW && out->allowed && cell_used(cell, store_now_us(sim)) != used &&

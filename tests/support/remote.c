@@ -37,8 +37,12 @@ static int carry(struct cable *cable, const struct weir_backend_request *request
     struct remote *remote = cable->remote;
     struct weir_decision lost[WEIR_MAX_ALL];
     const int fault = atomic_load(&cable->fault), error = atomic_load(&cable->error);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         any[i] = as_any_limiters(&requests[i]);
+        any[i].cold_left = 0;
+        if (any[i].now_us == WEIR_OWN_CLOCK)
+            any[i].now_us = *cable->clock_us;
+    }
     if (fault == CABLE_CUT)
         return WEIR_EIO;
     if (fault == CABLE_LOSES_REQUEST)
@@ -49,7 +53,13 @@ static int carry(struct cable *cable, const struct weir_backend_request *request
     pthread_mutex_lock(&remote->mutex);
     must_succeed(remote->store->ops->decide(remote->store, any, n, all, INT64_MAX, answers));
     for (size_t i = 0; i < n; i++) {
-        must(any[i].cost > 0 || any[i].ahead > 0, "nobody asks for nothing");
+        const bool asks = any[i].cost == 0 && requests[i].cold_left > 0;
+        must(any[i].cost > 0 || any[i].ahead > 0 || asks, "nobody asks for nothing");
+        remote->asks += asks;
+        if (asks) {
+            answers[i].age_us = remote->idle_us;
+            answers[i].retry_after_us = remote->ended_us;
+        }
         must(answers[i].ahead <= any[i].ahead, "no more is charged ahead than was asked for");
         remote->charged += answers[i].ahead;
         if (answers[i].ahead > remote->most_charged)
@@ -178,6 +188,14 @@ void cable_init(struct cable *cable, struct remote *remote)
     cable->base.ops = &cable->ops;
     pthread_mutex_init(&cable->mutex, NULL);
     pthread_cond_init(&cable->changed, NULL);
+}
+
+void cable_tell_idle(struct cable *cable, const int64_t *clock_us)
+{
+    cable->ops.size = OWN_OPS_SIZE;
+    cable->ops.own_clock = true;
+    cable->own.idles = true;
+    cable->clock_us = clock_us;
 }
 
 void cable_set(struct cable *cable, enum cable_fault fault)

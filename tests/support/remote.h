@@ -8,6 +8,8 @@
 
 #include "support.h"
 
+#include "core/limiter/own_ops.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <weir/backend.h>
@@ -18,6 +20,9 @@ struct remote {
     struct weir_backend *store;
     pthread_mutex_t mutex;
     int64_t charged, most_charged; /* by requests with `ahead`; the largest one */
+    /* What charges that ask how long their key lay idle are told (own_ops.idles), and how many have asked. */
+    int64_t idle_us, ended_us;
+    int asks;
 };
 
 enum cable_fault {
@@ -30,7 +35,11 @@ enum cable_fault {
 /* A limiter's backend, destroyed with the limiter. */
 struct cable {
     struct weir_backend base;
-    struct weir_backend_ops ops; /* a test may change it before it opens the limiter */
+    union {
+        struct weir_backend_ops ops; /* a test may change it before it opens the limiter */
+        struct own_ops own;
+    };
+    const int64_t *clock_us; /* of the store, if the cable tells idle times */
     struct remote *remote;
     _Atomic int fault;
     _Atomic int error; /* of requests with `ahead`; WEIR_OK: none */
@@ -56,6 +65,9 @@ void remote_init(struct remote *remote);
 void remote_free(struct remote *remote);
 
 void cable_init(struct cable *cable, struct remote *remote);
+
+/* Make the store tell how long keys lay idle: remote->idle_us. It decides by its clock. */
+void cable_tell_idle(struct cable *cable, const int64_t *clock_us);
 
 /* Set the fault. A cable that becomes well reports it if it has submit(). */
 void cable_set(struct cable *cable, enum cable_fault fault);

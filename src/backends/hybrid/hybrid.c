@@ -203,7 +203,7 @@ static int hybrid_decide_other_verb(struct hybrid *hybrid, const struct weir_bac
 /* True for a take that a lease may decide. What is leased of a queue cannot be reserved. */
 static bool hybrid_is_plain_take(const struct weir_backend_request *request)
 {
-    return request->verb == WEIR_TAKE && request->ahead == 0 && !(request->reservation && hybrid_has_slots(request));
+    return request->verb == WEIR_TAKE && request->cost > 0 && request->ahead == 0 && !(request->reservation && hybrid_has_slots(request));
 }
 
 /* ---- The vtable ---- */
@@ -364,6 +364,7 @@ static const struct own_ops hybrid_ops = {
         .instances = hybrid_instances,
     },
     .leased = hybrid_leased,
+    .idles = true,
     .well_us = hybrid_well_us,
     .probe = hybrid_probe,
 };

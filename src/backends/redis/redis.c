@@ -230,6 +230,7 @@ static const struct own_ops redis_ops = {
         .reachable_us = redis_reachable_us,
         .watch = redis_watch,
     },
+    .idles = true,
     .well_us = redis_well_us,
     .is_here = redis_is_here,
     .probe = redis_probe,

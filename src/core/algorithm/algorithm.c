@@ -119,7 +119,7 @@ void state_fill(const struct weir_plan *plan, int64_t *state, int64_t now_us, in
 bool state_take_ahead(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost, int64_t ahead,
                       uint32_t spread, struct weir_decision *out)
 {
-    assert(cost >= 0 && ahead > 0 && spread > 0);
+    assert(cost >= 0 && ahead >= 0 && spread > 0);
     /* More than the size: this is denied and changes nothing, except for a rebase that is due. */
     const int64_t none = plan->size + 1;
     bool changed = state_decide(plan, state, now_us, cost > 0 ? cost : none, WEIR_TAKE, out);
@@ -195,7 +195,7 @@ bool state_decide_request(const struct weir_plan *plan, int64_t *state, int64_t 
     bool changed;
     if (verb == WEIR_RENEW)
         changed = state_renew(plan, state, now_us, request->ahead, request->cost, out);
-    else if (verb == WEIR_TAKE && request->ahead > 0)
+    else if (verb == WEIR_TAKE && (request->ahead > 0 || request->cost == 0))
         changed = state_take_ahead(plan, state, now_us, request->cost, request->ahead, request->spread, out);
     else
         changed = state_decide(plan, state, now_us, request->cost, verb, out);

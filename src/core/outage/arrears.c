@@ -1,6 +1,7 @@
 /* arrears.c - permits that a fallback admitted and that Redis has not been charged for: see arrears.h. */
 #include "core/outage/arrears.h"
 
+#include "core/algorithm/lease_rules.h"
 #include "core/ground/arith.h"
 
 #define PERMITS_BITS 31
@@ -51,6 +52,12 @@ int64_t arrears_of(const struct weir *limiter, const struct weir_backend_request
     return limiter->outage->arrears ? noted_read(limiter, request->hash).permits : 0;
 }
 
+/* True for a bucket that drains all the time, of which permits are noted. */
+static bool plan_has_arrears(const struct weir_plan *plan)
+{
+    return plan->algorithm == WEIR_LEAKY_BUCKET || is_greedy(plan);
+}
+
 /* Change what is noted of a key. Permits that it already has keep their outage. */
 static void arrears_add(struct weir *limiter, uint64_t hash, int64_t permits)
 {
@@ -73,8 +80,14 @@ void arrears_note(struct weir *limiter, const struct weir_backend_request *reque
     if (!limiter->outage->arrears)
         return;
     plan_cell_read(&request->limit->plan, &plan);
-    if (plan.algorithm != WEIR_FIXED_WINDOW && plan.algorithm != WEIR_SLIDING_WINDOW)
+    if (plan_has_arrears(&plan))
         arrears_add(limiter, request->hash, request->cost);
+}
+
+/* Return the permits that a share makes in that time, rounded down. */
+static int64_t made_in(const struct weir_plan *share, int64_t lasted_us)
+{
+    return mul_capped(lasted_us / share->tick_us, share->p) / share->q;
 }
 
 bool arrears_forbid(const struct weir *limiter, const struct weir_backend_request *request)
@@ -87,8 +100,7 @@ bool arrears_forbid(const struct weir *limiter, const struct weir_backend_reques
         return false;
     plan_cell_read(&request->limit->local_plan, &plan);
     const int64_t lasted_us = max_of(0, request->now_us - request->cold_since_us);
-    const int64_t made = mul_capped(lasted_us / plan.tick_us, plan.p) / plan.q;
-    return noted.permits + request->cost > made;
+    return noted.permits + request->cost > made_in(&plan, lasted_us);
 }
 
 void arrears_pay(struct weir *limiter, const struct weir_backend_request *of, int64_t permits)
@@ -96,6 +108,59 @@ void arrears_pay(struct weir *limiter, const struct weir_backend_request *of, in
     if (limiter->outage->arrears && permits > 0)
         arrears_add(limiter, of->hash, -permits);
 }
+
+/* ---- Time for which the key lay idle in the backend ---- */
+
+static _Atomic int64_t *counted_of(const struct weir *limiter, uint64_t hash)
+{
+    return &limiter->outage->arrears->counted_us[hash % ARREARS_SLOTS];
+}
+
+bool arrears_must_ask(const struct weir *limiter, const struct weir_backend_request *of, int64_t owed)
+{
+    struct weir_plan plan;
+    struct outage_id outage;
+    if (of->now_us != WEIR_OWN_CLOCK || arrears_of(limiter, of) <= owed)
+        return false;
+    plan_cell_read(&of->limit->plan, &plan);
+    const int64_t counted_us = atomic_load_explicit(counted_of(limiter, of->hash), memory_order_relaxed);
+    const int64_t ended_us = atomic_load_explicit(&limiter->outage->ended_us, memory_order_relaxed);
+    return plan_has_arrears(&plan) && (counted_us < ended_us || outage_read(limiter, &outage));
+}
+
+bool arrears_ask(const struct weir *limiter, struct weir_backend_request *charge, int64_t owed)
+{
+    if (!arrears_must_ask(limiter, charge, owed))
+        return false;
+    const int64_t counted_us = atomic_load_explicit(counted_of(limiter, charge->hash), memory_order_relaxed);
+    const int64_t first_us = atomic_load_explicit(&limiter->outage->first_us, memory_order_relaxed);
+    charge->cold_left = max_of(1, clock_monotonic_us() - max_of(first_us, counted_us));
+    return true;
+}
+
+/* Let A be what is noted, D what is owed of it, and I the time for which the key lay idle. Permits that were admitted
+ * since any moment of the outage have drained by what the share made while the key lay idle after it. Idle time that
+ * ended before the outage did is none for the permits of the rest, of which D may be all. So max(A - made(I), D +
+ * made(rest)) stay. */
+void arrears_forgive(struct weir *limiter, const struct weir_backend_request *charge, int64_t owed,
+                     const struct weir_decision *decision)
+{
+    struct weir_plan share;
+    struct outage_id outage;
+    const int64_t now_us = clock_monotonic_us(), noted = arrears_of(limiter, charge);
+    const int64_t ended_us = outage_read(limiter, &outage)
+                                 ? now_us
+                                 : atomic_load_explicit(&limiter->outage->ended_us, memory_order_relaxed);
+    plan_cell_read(&charge->limit->local_plan, &share);
+    const int64_t rest_us = max_of(0, decision->retry_after_us - (now_us - ended_us));
+    const int64_t rest = rest_us > 0 ? made_in(&share, rest_us) + 1 : 0;
+    const int64_t stays = max_of(noted - made_in(&share, decision->age_us), owed + rest);
+    if (stays < noted)
+        arrears_add(limiter, charge->hash, stays - noted);
+    atomic_store_explicit(counted_of(limiter, charge->hash), now_us, memory_order_relaxed);
+}
+
+/* ---- All of it ---- */
 
 void arrears_clear(struct weir *limiter)
 {

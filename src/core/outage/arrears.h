@@ -20,6 +20,7 @@
 /* All (a) */
 struct arrears {
     _Atomic uint64_t slots[ARREARS_SLOTS];
+    _Atomic int64_t counted_us[ARREARS_SLOTS]; /* up to when idle time has been counted, on CLOCK_MONOTONIC */
     _Atomic int64_t tried_us[ARREARS_TRIES]; /* the last charge, on CLOCK_MONOTONIC, by the hash of the key */
 };
 
@@ -44,6 +45,17 @@ bool arrears_forbid(const struct weir *limiter, const struct weir_backend_reques
 
 /* `permits` of a key have been charged, or are given up. */
 void arrears_pay(struct weir *limiter, const struct weir_backend_request *of, int64_t permits);
+
+/* True if more than the key's debts, `owed`, is noted of it, and the time for which the key lay idle in the backend during
+ * the last outage has not been counted. Then the backend must say it before it decides for the key again. */
+bool arrears_must_ask(const struct weir *limiter, const struct weir_backend_request *of, int64_t owed);
+
+/* Make a charge ask for that time: own_ops.idles. Return false, with `charge` untouched, if it must not. */
+bool arrears_ask(const struct weir *limiter, struct weir_backend_request *charge, int64_t owed);
+
+/* Such a charge was answered, and what it has charged is not paid yet: take off what has drained in the backend. */
+void arrears_forgive(struct weir *limiter, const struct weir_backend_request *charge, int64_t owed,
+                     const struct weir_decision *decision);
 
 /* Forget all. No other thread uses them. */
 void arrears_clear(struct weir *limiter);

@@ -31,7 +31,8 @@ int failure_init(struct weir *limiter, const struct weir_options *options)
     const bool knows = limiter->fallback && !options->outage_cold;
     if (knows)
         limiter->outage->known = calloc(1, sizeof *limiter->outage->known);
-    const bool once = limiter->fallback && limiter->backend->ops->shared && options->outage_once;
+    const struct own_ops *own = own_ops(limiter->backend);
+    const bool once = limiter->fallback && own && own->idles && !options->outage_adds;
     if (once)
         limiter->outage->arrears = calloc(1, sizeof *limiter->outage->arrears);
     if ((!knows || limiter->outage->known) && (!once || limiter->outage->arrears) && settle_init(limiter) == WEIR_OK)

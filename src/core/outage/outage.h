@@ -19,6 +19,8 @@ struct outage {
     _Atomic uint64_t word;           /* (a) readers, (s) writers: outage.c */
     _Atomic int64_t failed_us;       /* (a) the last failure, on CLOCK_MONOTONIC */
     _Atomic int64_t begun_us;        /* (a) when the last outage began, on CLOCK_MONOTONIC */
+    _Atomic int64_t first_us;        /* (a) the same of the first outage since the last answer */
+    _Atomic int64_t ended_us;        /* (a) when the last outage ended, on CLOCK_MONOTONIC */
     _Atomic int64_t logged_us;       /* (a) when an outage was last logged, on CLOCK_MONOTONIC */
     int64_t open_for_us;             /* (c) with WEIR_FAIL_OPEN: how long all outages may admit; 0: no end */
     int64_t retry_us;                /* (c) longest retry_after_us of a denial during an outage */
@@ -28,7 +30,7 @@ struct outage {
     _Atomic uint32_t begun_answered; /* (a) readers, (s) writers: that count when the last outage began */
     atomic_bool is_split;            /* (a) the last outage continues one that no answer has ended */
     struct known *known;             /* (c) what was left of keys; NULL: outages begin without permits */
-    struct arrears *arrears;         /* (c) what no charge has paid; NULL: not options.outage_once */
+    struct arrears *arrears;         /* (c) what no charge has paid; NULL: outages add up */
     struct settle settle;            /* what is owed */
     struct kept_returns kept;        /* what is to be given back */
 };

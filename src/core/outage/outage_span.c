@@ -58,6 +58,7 @@ bool outage_open_is_spent(const struct outage *outage, int64_t lasts_us)
 static void outage_ended(struct weir *limiter, uint64_t word, int64_t now_us) REQUIRES(limiter->outage->settle.mutex)
 {
     open_end(limiter->outage, outage_since_us(word), now_us);
+    atomic_store_explicit(&limiter->outage->ended_us, clock_monotonic_us(), memory_order_relaxed);
     settle_outage_over(limiter, outage_number(word), outage_since_us(word), now_us);
 }
 
@@ -104,6 +105,8 @@ static uint64_t outage_begin(struct weir *limiter, uint64_t word, bool lasts, in
     atomic_store_explicit(&outage->failed_us, here_us, memory_order_relaxed);
     if (!lasts)
         atomic_store_explicit(&outage->begun_us, here_us, memory_order_relaxed);
+    if (!lasts && !atomic_load(&outage->is_split))
+        atomic_store_explicit(&outage->first_us, here_us, memory_order_relaxed);
     if (*logs)
         atomic_store_explicit(&outage->logged_us, here_us, memory_order_relaxed);
     if (!lasts)

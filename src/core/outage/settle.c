@@ -297,6 +297,7 @@ static struct weir_backend_request part_request(const struct weir_backend_reques
     request.cost = 1;
     request.ahead = 0; /* a refund with it would be a lease that is returned */
     request.now_us = part->at_us;
+    request.cold_left = 0;
     request.plan_version = plan_cell_version(&of->limit->local_plan);
     request.cold_since_us = part->since_us;
     request.limit_id = of->limit->id | part->tag << OUTAGE_TAG_BIT;

@@ -83,7 +83,8 @@ enum settle_claim settle_claim(struct weir *limiter, const struct weir_backend_r
                                bool wakes_chain, uint64_t since, struct settlement **out)
 {
     struct weir_plan plan;
-    const bool owes = settle_assess(limiter, of).permits > 0;
+    const int64_t permits = settle_assess(limiter, of).permits;
+    const bool owes = permits > 0 || arrears_must_ask(limiter, of, permits);
     if (!owes && arrears_of(limiter, of) == 0)
         return SETTLE_NOTHING;
     if (key_is_out_of_reach(limiter, &of->key))
@@ -109,7 +110,8 @@ enum settle_claim settle_claim(struct weir *limiter, const struct weir_backend_r
         settlement->debt = settle_assess(limiter, of);
         plan_cell_read(&of->limit->plan, &plan);
         settlement->charge.ahead = min_of(settlement->debt.permits, plan.size);
-        if (settlement->debt.permits == 0 && !arrears_charge(limiter, &settlement->charge)) {
+        if (!arrears_ask(limiter, &settlement->charge, settlement->debt.permits) && settlement->debt.permits == 0 &&
+            !arrears_charge(limiter, &settlement->charge)) {
             /* another thread was faster, or arrears must wait */
             settlement_release(limiter, settlement, true, false);
             claim = SETTLE_NOTHING;
@@ -128,13 +130,16 @@ static void settlement_end(struct weir *limiter, struct settlement *settlement, 
     const bool is_refused = error == WEIR_ESTATE; /* the store has no state to charge */
     struct settle_debt *debt = &settlement->debt;
     int64_t paid = error == WEIR_OK ? decision->ahead : is_refused ? debt->permits : 0;
-    arrears_pay(limiter, &settlement->charge, is_refused ? arrears_of(limiter, &settlement->charge) : paid);
-    const bool has_paid = paid > 0, is_settled = has_paid && paid >= settlement->charge.ahead;
+    const int64_t charged = settlement->charge.ahead;
+    const bool has_paid = paid > 0, is_settled = (has_paid || (error == WEIR_OK && charged == 0)) && paid >= charged;
     stats_add(&limiter->stats, is_refused ? STATS_UNSETTLED : STATS_SETTLED, (uint64_t)paid);
     if (error == WEIR_OK)
         outage_note_left(limiter, &settlement->charge, 1, decision);
     if (error == WEIR_OK || is_refused)
         outage_over(limiter, &settlement->charge.key, outage_time(limiter, settlement->charge.now_us));
+    if (error == WEIR_OK && settlement->charge.cold_left > 0) /* the outage is over: its idle time counts once */
+        arrears_forgive(limiter, &settlement->charge, debt->permits, decision);
+    arrears_pay(limiter, &settlement->charge, is_refused ? arrears_of(limiter, &settlement->charge) : paid);
     for (size_t i = 0; i < debt->count; i++) {
         struct settle_part *part = &debt->parts[i];
         part->permits = is_settled ? part->permits : min_of(part->permits, paid);

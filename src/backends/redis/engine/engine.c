@@ -161,11 +161,14 @@ int redis_engine_submit(struct redis_engine *engine, const struct weir_backend_r
                     .spread = request->spread,
                     .kind = REDIS_WAITER_OP,
                     .returns = returns,
+                    .asks = request->cost == 0 && request->cold_left > 0,
                     .verb = (uint8_t)(request->verb & 7) },
         .hash = request->hash,
         .now_us = returns ? request->ahead : request->now_us,
         .cost = (uint32_t)request->cost,
         .limit_id = request->limit_id,
     };
+    if (waiter->waiter.asks)
+        op->reservation.at_us = request->cold_left;
     return redis_engine_take_over(engine, waiter);
 }

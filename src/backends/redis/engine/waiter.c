@@ -44,6 +44,7 @@ struct weir_backend_request redis_waiter_request(struct redis_op_waiter *waiter)
         .cost = waiter->cost,
         .now_us = returns ? WEIR_OWN_CLOCK : waiter->now_us,
         .cold_since_us = -1,
+        .cold_left = waiter->waiter.asks ? op->reservation.at_us : 0,
         .ahead = returns     ? waiter->now_us
                  : has_since ? op->reservation.at_us
                              : waiter->waiter.ahead,

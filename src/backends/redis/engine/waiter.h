@@ -50,6 +50,7 @@ struct redis_waiter {
     uint8_t asking : 1;  /* ASKING must precede the next call */
     uint8_t returns : 1; /* WEIR_REFUND with `ahead`, which is in redis_op_waiter.now_us; unless
                           * redis_op_has_since() */
+    uint8_t asks : 1;    /* how long its key lay idle; cold_left is in the op's reservation */
     uint8_t verb : 3;
 } __attribute__((may_alias));
 _Static_assert(2 * WEIR_MAX_PERMITS <= UINT32_MAX, "`ahead` holds the size of any limit");

@@ -75,6 +75,7 @@ static void call_failed(struct redis_flight *flight, struct redis_flight_call *c
 struct reading {
     const unsigned char *at, *end;
     int64_t now_us, charged;
+    int64_t idle_us, ended_us; /* of a request that asks: own_ops.idles */
     bool leaves; /* it has the state that its request has left, instead of the one that its requests met */
 };
 
@@ -133,6 +134,12 @@ static bool frame_read(const struct redis_flight *flight, const struct redis_fli
             return true;
         if (redis_denial_is_short(reading->at, reply->len - REDIS_ECHO_SIZE))
             return denial_read(flight->keys[call->keys[0]].first, reading);
+    }
+    if (call->script == REDIS_BUCKET_SETTLE) {
+        if (reply->len < 2 * REDIS_HEAD_SIZE + REDIS_ECHO_SIZE)
+            return false;
+        reading->idle_us = number_read(reading);
+        reading->ended_us = number_read(reading);
     }
     reading->now_us = number_read(reading);
     reading->charged = number_read(reading);
@@ -275,6 +282,11 @@ static bool call_answered(struct redis_flight *flight, struct redis_flight_call 
     if (!(call->limit ? read_states(flight, call, &reading, NULL, &allowed) : read_group(flight, call, &reading)) ||
         reading.at != reading.end || reading.charged != 0)
         return false;
+    struct redis_flight_request *first = flight->keys[call->keys[0]].first;
+    if (redis_request_asks(&first->request)) {
+        first->decision.age_us = reading.idle_us;
+        first->decision.retry_after_us = reading.ended_us;
+    }
     call_decided(flight, call, ended);
     return true;
 }

@@ -31,6 +31,12 @@ static inline uint32_t redis_call_echo(const struct redis_flight *flight, const 
     return flight->first_echo + (uint32_t)(call - flight->calls);
 }
 
+/* True if the request asks how long its key lay idle: own_ops.idles. It has a call to itself. */
+static inline bool redis_request_asks(const struct weir_backend_request *request)
+{
+    return request->verb == WEIR_TAKE && request->cost == 0 && request->cold_left > 0;
+}
+
 /* flight->read_us of a call that reads before TIME is answered, and after it has been answered with an error. */
 #define REDIS_UNREAD (-1)
 #define REDIS_UNREADABLE (-2)
@@ -48,6 +54,10 @@ void redis_call_write_key(const char *prefix, const struct weir_backend_request 
 /* Write the items of a call and its echo, packed unless it is all or nothing. */
 void redis_call_write_items(const struct redis_flight *flight, const struct redis_flight_call *call,
                             struct redis_bytes *out);
+
+/* If the call's request asks how long its key lay idle, and the plan allows it, write the script for it and return true. */
+bool redis_ask_write(const struct redis_flight *flight, struct redis_flight_call *call, const char *prefix,
+                     struct redis_bytes *out);
 
 /* If the call's takes will probably all be denied, write the commands that read, and return true: see denials.h. */
 bool redis_read_write(const struct redis_flight *flight, struct redis_flight_call *call, const char *prefix,

@@ -101,7 +101,7 @@ static void flight_add_request(struct redis_flight *flight, struct redis_flight_
                                struct weir_decision *out, void *owner)
 {
     struct redis_flight_request *aboard = &flight->requests[flight->request_count++];
-    assert(request->cost > 0 || (request->ahead > 0 && request->verb == WEIR_TAKE));
+    assert(request->cost > 0 || redis_request_asks(request) || (request->ahead > 0 && request->verb == WEIR_TAKE));
     aboard->deadline_us = deadline_us;
     flight->deadline_us = min_of(flight->deadline_us, deadline_us);
     aboard->request = *request;
@@ -138,7 +138,7 @@ static uint32_t most_keys(const struct weir_plan *plan)
 static struct redis_flight_call *open_call(struct redis_flight *flight, const struct weir_backend_request *request,
                                            const struct weir_plan *plan, uint64_t version, bool asking)
 {
-    if (!flight->rules.in_cluster && !asking) {
+    if (!flight->rules.in_cluster && !asking && !redis_request_asks(request)) {
         uint32_t *open = &flight->open_calls[(uintptr_t)request->limit / 64 % OPEN_CALLS]; /* limits are aligned */
         if (*open) {
             struct redis_flight_call *call = &flight->calls[*open - 1];
@@ -151,7 +151,7 @@ static struct redis_flight_call *open_call(struct redis_flight *flight, const st
     return flight_add_call(flight, request->limit, request->now_us, version, redis_script_of(plan), asking);
 }
 
-/* A request joins its key's latest place in the flight, unless the two differ in time or plan, or either needs ASKING.
+/* A request joins its key's latest place in the flight, unless the two differ in time or plan, or either must be alone.
  * Then it gets a new place in a later call, which keeps the order of the key's requests. */
 static void flight_add_one(struct redis_flight *flight, const struct weir_backend_request *request, int64_t deadline_us,
                            struct weir_decision *out, void *owner, bool asking)
@@ -162,7 +162,8 @@ static void flight_add_one(struct redis_flight *flight, const struct weir_backen
     struct redis_flight_key *key = *entry ? &flight->keys[*entry - 1] : NULL;
     if (key) {
         const struct redis_flight_call *call = &flight->calls[key->call];
-        if (call->now_us != request->now_us || call->version != version || call->asking || asking)
+        if (call->now_us != request->now_us || call->version != version || call->asking || asking ||
+            redis_request_asks(request) || redis_request_asks(&key->first->request))
             key = NULL;
     }
     if (!key) {
@@ -225,7 +226,7 @@ static void write_call(const struct redis_flight *flight, struct redis_flight_ca
 {
     if (redis_read_write(flight, call, prefix, out))
         return;
-    if (write_single(flight, call, prefix, out))
+    if (redis_ask_write(flight, call, prefix, out) || write_single(flight, call, prefix, out))
         return;
     if (call->limit && call->key_count > 1)
         redis_call_order(flight, call);

@@ -57,7 +57,7 @@ static unsigned char *put_items(unsigned char *at, const struct redis_flight_key
         times++;
         if (!ends_item(aboard))
             continue;
-        at = aboard->request.ahead > 0
+        at = aboard->request.ahead > 0 || aboard->request.cost == 0
                  ? put_ahead(at, &aboard->request, aboard->next != NULL)
                  : put_item(at, (int)aboard->request.verb, aboard->next != NULL, aboard->request.cost, times);
         times = 0;
