@@ -36,11 +36,10 @@ static void bench_open(struct bench *bench, int64_t max_bytes)
 /* Add a key as shard_add() does. Return how many buckets came into use. */
 static uint32_t bench_add(struct bench *bench)
 {
-    int oomed = 0;
     struct key *key = &bench->keys[bench->table.num_items++];
     const uint32_t before = bench->buckets.count;
     key->hh.hashv = (unsigned)chance_between(&bench->chance, 0, UINT32_MAX);
-    HASH_ADD_TO_BKT(*buckets_of(&bench->buckets, key->hh.hashv), hh, &key->hh, oomed);
+    buckets_put(&bench->buckets, &key->hh);
     if (buckets_are_full(&bench->buckets, bench->table.num_items))
         buckets_widen(&bench->buckets, &bench->table, &bench->budget);
     return bench->buckets.count - before;

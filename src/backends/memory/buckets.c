@@ -71,15 +71,13 @@ static void buckets_fetch(const struct buckets *buckets, uint32_t more)
 /* Bring one more bucket into use, and move the entries that belong there. */
 static void buckets_divide(struct buckets *buckets)
 {
-    const uint32_t last = buckets->count++;
-    UT_hash_bucket *from = &buckets->heads[linear_origin(last)], *to = &buckets->heads[last];
-    int oomed = 0;
+    UT_hash_bucket *from = &buckets->heads[linear_origin(buckets->count++)];
     for (UT_hash_handle *handle = from->hh_head, *next; handle; handle = next) {
         next = handle->hh_next;
-        if (buckets_of(buckets, handle->hashv) == from)
-            continue;
-        HASH_DEL_IN_BKT(*from, handle);
-        HASH_ADD_TO_BKT(*to, hh, handle, oomed);
+        if (buckets_of(buckets, handle->hashv) != from) {
+            HASH_DEL_IN_BKT(*from, handle);
+            buckets_put(buckets, handle);
+        }
     }
 }
 

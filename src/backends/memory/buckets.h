@@ -17,10 +17,6 @@
 
 #include <stdbool.h>
 
-/* Put uthash's own growth out of reach. It expands this name where its macros are used. */
-#undef HASH_BKT_CAPACITY_THRESH
-#define HASH_BKT_CAPACITY_THRESH 0x7fffffffU
-
 #define BUCKETS_KEYS 6u   /* of a bucket on average, when a shard gets more */
 #define BUCKETS_FIRST 8u  /* buckets that a shard begins with */
 #define BUCKETS_SHARE 32u /* it gets a 32nd more buckets at a time, up to BUCKETS_MOST */
@@ -36,6 +32,18 @@ struct buckets {
 static inline UT_hash_bucket *buckets_of(const struct buckets *buckets, unsigned hash)
 {
     return &buckets->heads[linear_number(hash, buckets->count)];
+}
+
+/* Put an entry into its bucket. (HASH_ADD_TO_BKT of uthash might double the table.) */
+static inline void buckets_put(const struct buckets *buckets, UT_hash_handle *handle)
+{
+    UT_hash_bucket *bucket = buckets_of(buckets, handle->hashv);
+    handle->hh_prev = NULL;
+    handle->hh_next = bucket->hh_head;
+    if (bucket->hh_head)
+        bucket->hh_head->hh_prev = handle;
+    bucket->hh_head = handle;
+    bucket->count++;
 }
 
 /* True if a shard with so many items should get more buckets. */

@@ -178,13 +178,12 @@ enum table_error shard_rule(struct table *table, struct shard *shard, const stru
 static void shard_put(struct shard *shard, struct entry *entry, const struct weir_backend_request *request)
     REQUIRES(shard->mutex)
 {
-    int oomed = 0;
     const struct entry made = { .hh = { .keylen = (unsigned)request->key.len | ENTRY_HELD,
                                         .hashv = (unsigned)request->hash } };
     entry_copy_handle(entry, &made);
     atomic_store_explicit(&entry->due_us, ENTRY_NOT_DUE, memory_order_relaxed);
     shard->first->hh.tbl->num_items++;
-    HASH_ADD_TO_BKT(*shard_bucket(shard, entry->hh.hashv), hh, &entry->hh, oomed);
+    buckets_put(&shard->buckets, &entry->hh);
 }
 
 /* Make an entry whose record is in a cell. Not done with TABLE_OK if *out stays NULL: there is no cell. */

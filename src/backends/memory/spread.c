@@ -33,6 +33,15 @@ static void group_divide(const struct cells *cells, size_t shard, uint32_t last)
     }
 }
 
+/* Prepare the group that is about to become the last one. Its head is written in any case: of fresh memory, a read would
+ * fault, and then the first write once more. */
+static void group_begin(const struct cells *cells, size_t shard, uint32_t last)
+{
+    const bool is_marked = cells_are_marked(cell_in(cells, shard, linear_origin(last), 0).group);
+    atomic_store_explicit(&cell_in(cells, shard, last, 0).group->head, is_marked ? CELLS_MARKED : 0,
+                          memory_order_release);
+}
+
 static void group_fetch(const struct cells *cells, size_t shard, uint32_t number)
 {
     const struct cell cell = cell_in(cells, shard, number, 0);
@@ -62,8 +71,7 @@ bool cells_widen(struct cells *cells, size_t shard)
         if (!budget_take(cells->budget, GROUP_BYTES))
             return last > old;
         cells_use(cells, shard, last == CELLS_FIRST ? 0 : last, last + 1, 1);
-        if (cells_are_marked(cell_in(cells, shard, linear_origin(last), 0).group))
-            group_mark(cell_in(cells, shard, last, 0).group);
+        group_begin(cells, shard, last);
         cells_count(cells, shard, last + 1);
         group_divide(cells, shard, last);
     }
