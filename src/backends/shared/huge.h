@@ -10,6 +10,9 @@
  *                                   usually must where it takes free memory back
  *     MADV_COLLAPSE                 0.5 ms and up to 20 ms there, with threads waiting that need a page or this memory
  *
+ * Threads that touch the memory while the kernel's thread copies it wait as well: 0.4 ms, or 5 ms there. That happens
+ * once to each 2 MiB. The user must have touched the memory before, or else the first touch makes it a huge page.
+ *
  * (Linux, Documentation/admin-guide/mm/transhuge.rst.)
  */
 #ifndef BACKENDS_SHARED_HUGE_H
@@ -23,7 +26,7 @@
 void *huge_map(size_t bytes);
 void huge_unmap(void *memory, size_t bytes);
 
-/* Let HUGE_BYTES of such a mapping become a huge page. A kernel without them leaves it as it is. */
+/* Let HUGE_BYTES of such a mapping, which is in use, become a huge page. A kernel without them leaves it as it is. */
 void huge_advise(void *memory);
 
 /* Give the whole pages among `bytes` of such a mapping back to the system. They read as zeros from then on. */
