@@ -169,7 +169,7 @@ enum { KEYS = 40, STEPS = INSTRUMENTED ? 4000 : 40000 };
 /* [0] has the short way, [1] has not. */
 struct pair {
     struct scene scenes[2];
-    weir_limit *limits[2];
+    weir_limit *limits[2], *others[2];
     weir_handle *handles[2][KEYS];
     struct weir_reservation open[2][KEYS]; /* not settled */
 };
@@ -194,21 +194,23 @@ static void pair_define(struct pair *pair, struct chance *chance, const char *na
         must_succeed(weir_limit_define(pair->scenes[i].limiter, name, ends ? NULL : &policy, NULL));
 }
 
-static void pair_open(struct pair *pair)
+static void pair_open(struct pair *pair, int64_t top_keys, const char *other)
 {
     memset(pair, 0, sizeof *pair);
     for (int i = 0; i < 2 * KEYS; i++)
         pair->open[i / KEYS][i % KEYS].permits = -1;
     for (int i = 0; i < 2; i++) {
-        scene_open(&pair->scenes[i], OPTIONS(.max_keys = 1000, .keep_idle = true, .top_keys = 4));
+        scene_open(&pair->scenes[i], OPTIONS(.max_keys = 1000, .keep_idle = true, .top_keys = top_keys));
         pair->scenes[i].log_allowed = true; /* of what is refused */
         pair->limits[i] = scene_define_text(&pair->scenes[i], "own", "token_bucket limit=20 period=1s burst=30 debt=3");
+        pair->others[i] = scene_define_text(&pair->scenes[i], "other", other);
         for (int key = 0; key < KEYS; key++)
             must_succeed(weir_key_resolve(pair->limits[i], pair_key(key), &pair->handles[i][key]));
     }
     must(limit_takes(pair->limits[0]) != NULL, "local mode has the short way");
     pair->scenes[1].limiter->takes = NULL; /* of limits that are defined from now on, and of this one: */
     atomic_store(&pair->limits[1]->takes, NULL);
+    atomic_store(&pair->others[1]->takes, NULL);
 }
 
 static void pair_close(struct pair *pair)
@@ -245,6 +247,31 @@ static void pair_ask(struct pair *pair, struct chance *chance)
     ck_assert_int_eq(errors[0], errors[1]);
     ck_assert(errors[0] == WEIR_OK || errors[0] == WEIR_EINVAL);
     ck_assert_mem_eq(&out[0], &out[1], sizeof out[0]);
+}
+
+/* Ask in a batch: of keys that are there and others, some more than once, by the limit and by another one. */
+static void pair_ask_many(struct pair *pair, struct chance *chance)
+{
+    enum { MOST = 70 };
+    static const char far[] = "a key that no cell has room for, and that is there at times";
+    struct weir_request requests[2][MOST];
+    struct weir_decision out[2][MOST];
+    const size_t n = (size_t)chance_between(chance, 0, MOST);
+    memset(out, 0x55, sizeof out);
+    for (size_t i = 0; i < n; i++) {
+        const struct weir_key key = chance_one_in(chance, 10) ? weir_key(far, (size_t)chance_between(chance, 17, 59))
+                                                              : pair_key((int)chance_between(chance, 0, KEYS - 1));
+        const int64_t cost = chance_one_in(chance, 10) ? 1 + chance_magnitude(chance, 1000) : 1;
+        const bool has_time = chance_one_in(chance, 3), is_other = chance_one_in(chance, 5);
+        for (int k = 0; k < 2; k++)
+            requests[k][i] = (struct weir_request){ .limit = is_other ? pair->others[k] : pair->limits[k],
+                                                    .key = key,
+                                                    .cost = cost,
+                                                    .now_us = has_time ? pair->scenes[k].now_us + 1 : 0 };
+    }
+    for (int k = 0; k < 2; k++)
+        must_succeed(weir_try_batch(pair->scenes[k].limiter, requests[k], n, out[k]));
+    ck_assert_mem_eq(out[0], out[1], n * sizeof out[0][0]);
 }
 
 /* Settle what the key has reserved, for less or for more, and reserve anew. */
@@ -284,11 +311,11 @@ static void pair_do_else(struct pair *pair, struct chance *chance)
     }
 }
 
-static void assert_counted_alike(const struct pair *pair)
+static void assert_counted_alike(weir_limit *const limits[2])
 {
     struct weir_limit_stats stats[2] = { { .size = sizeof stats[0] }, { .size = sizeof stats[0] } };
     for (int i = 0; i < 2; i++)
-        must_succeed(weir_limit_stats_read(pair->limits[i], &stats[i]));
+        must_succeed(weir_limit_stats_read(limits[i], &stats[i]));
     ck_assert_mem_eq(&stats[0], &stats[1], sizeof stats[0]);
 }
 
@@ -318,16 +345,41 @@ TEST(the_short_way_leads_where_the_long_one_does, 60)
     for (int run = 0; run < 8; run++) {
         struct chance chance = chance_make((uint64_t)run);
         CLOSED_BY(pair_close) struct pair pair;
-        pair_open(&pair);
+        pair_open(&pair, 4, "token_bucket limit=3 period=1s");
         for (int step = 0; step < STEPS; step++) {
             pair_ask(&pair, &chance);
             if (chance_one_in(&chance, 2))
                 pair_reserve(&pair, &chance);
+            if (chance_one_in(&chance, 20))
+                pair_ask_many(&pair, &chance);
             if (chance_one_in(&chance, 4))
                 pair_do_else(&pair, &chance);
         }
-        assert_counted_alike(&pair);
+        assert_counted_alike(pair.limits);
+        assert_counted_alike(pair.others);
         ck_assert_int_gt(assert_filed_in_time(&pair.scenes[0]), 0);
         assert_filed_in_time(&pair.scenes[1]);
+    }
+}
+
+/* Nothing is redefined here, so that the short way is never left for good. */
+TEST(a_batch_leads_where_the_long_way_does, 60)
+{
+    static const char *const others[] = { "token_bucket limit=3 period=1s", "token_bucket limit=3 period=1s shadow" };
+    for (int run = 0; run < 4; run++) {
+        struct chance chance = chance_make((uint64_t)run);
+        CLOSED_BY(pair_close) struct pair pair;
+        pair_open(&pair, run / 2 * 4, others[run % 2]);
+        for (int step = 0; step < STEPS / 20; step++) {
+            const int64_t step_us = chance_one_in(&chance, 50) ? -chance_magnitude(&chance, 4 * WEIR_SECOND)
+                                                               : chance_magnitude(&chance, WEIR_SECOND / 2);
+            for (int i = 0; i < 2; i++)
+                pair.scenes[i].now_us += step_us;
+            pair_ask_many(&pair, &chance);
+        }
+        struct weir_top_key denied[4];
+        ck_assert(run < 2 || weir_top_keys_read(pair.scenes[0].limiter, denied, 4, false) > 0);
+        assert_counted_alike(pair.limits);
+        assert_counted_alike(pair.others);
     }
 }

@@ -4,10 +4,6 @@
  */
 #include "backends/memory/look.h"
 
-#define FETCH_GROUP 32 /* keys of a batch that are prefetched together */
-
-_Static_assert(FETCH_GROUP < SWEEP_TURNS, "not every look sweeps");
-
 /* Looks never sweep, so without this a shard that only looks decide in would keep idle keys. */
 __attribute__((noinline)) void decide_sweep(struct memory *memory, uint64_t hash, int64_t now_us)
 {
@@ -73,8 +69,7 @@ static inline void decide_fetch(const struct table *table, const struct weir_bac
             records[i] = record;
             continue;
         }
-        __builtin_prefetch(&record->word, 1);
-        __builtin_prefetch(&record->words[3], 1); /* where a key of 16 bytes ends */
+        look_fetch_record(record);
     }
 }
 

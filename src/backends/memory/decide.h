@@ -118,6 +118,8 @@ int memory_decide(struct weir_backend *backend, const struct weir_backend_reques
                   int64_t deadline_us, struct weir_decision *out);
 
 #define SWEEP_TURNS 64 /* looks of a thread between two sweeps, on average */
+#define FETCH_GROUP 32 /* keys of a batch that are prefetched together */
+_Static_assert(FETCH_GROUP < SWEEP_TURNS, "not every look sweeps");
 
 /* Sweep one entry. The caller holds no lock and is not a reader. */
 void decide_sweep(struct memory *memory, uint64_t hash, int64_t now_us);
@@ -145,6 +147,9 @@ int memory_try_handle(weir_handle *handle, int64_t cost, int64_t now_us, struct 
 int memory_reserve(struct weir_limit *limit, struct weir_key key, int64_t cost, struct weir_reservation *reservation,
                    struct weir_decision *out);
 int memory_give_back(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t since_us);
+
+/* Implements own_takes->try_batch(). */
+int memory_try_batch(struct weir *limiter, const struct weir_request *requests, size_t n, struct weir_decision *outs);
 
 /* Implements own_takes->fetch(). */
 void memory_fetch(struct weir_backend *backend, uint64_t hash);

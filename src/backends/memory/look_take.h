@@ -45,19 +45,14 @@ static inline const struct rule *look_rule(const struct table *table, struct wei
     return rule;
 }
 
-/* Find the record of a key for look_take(), under the rule of look_rule(): by the hint or else by the first cell with
- * its tag `at` its groups, and not claimed. False: there may be such a record in spite of that, or the rule has no
- * plain_whose. The caller is inside readers_enter(). */
-__attribute__((always_inline)) static inline bool look_for_take(const struct table *table, const struct rule *rule,
-                                                                struct weir_key key, uint64_t hash,
-                                                                const struct look_groups *at,
-                                                                const struct weir_backend_hint *hint, struct look *look)
+/* True if a record is a key's, or leads to it, under a rule with a plain_whose, and is not claimed: *look is then ready for
+ * look_take(). `in_cell`: it may hold a place, which is followed. The caller is inside readers_enter(). */
+__attribute__((always_inline)) static inline bool look_take_at(const struct table *table, const struct rule *rule,
+                                                               struct weir_key key, struct record *record, bool in_cell,
+                                                               struct look *look)
 {
-    struct record *record;
-    if (__builtin_expect(!(hint ? look_hinted(table, hint, &record) : look_first_cell(table, hash, at, &record)), 0))
-        return false;
     uint64_t word = record_word(record);
-    if (!hint && !look_is_plain(rule, word, key.len)) {
+    if (in_cell && !look_is_plain(rule, word, key.len)) {
         const uint32_t place = cells_place(record, word);
         if (place == 0)
             return false;
@@ -69,6 +64,20 @@ __attribute__((always_inline)) static inline bool look_for_take(const struct tab
         return false;
     return key.len == 16 ? record_has_key(record, GREEDY_WORDS, key)
                          : key.len < (size_t)1 << WORD_LEN_BITS && record_has_bytes(record, GREEDY_WORDS, key);
+}
+
+/* Find the record of a key for look_take(), under the rule of look_rule(): by the hint or else by the first cell with
+ * its tag `at` its groups. False: there may be such a record in spite of that, or the rule has no plain_whose. The caller
+ * is inside readers_enter(). */
+__attribute__((always_inline)) static inline bool look_for_take(const struct table *table, const struct rule *rule,
+                                                                struct weir_key key, uint64_t hash,
+                                                                const struct look_groups *at,
+                                                                const struct weir_backend_hint *hint, struct look *look)
+{
+    struct record *record;
+    if (__builtin_expect(!(hint ? look_hinted(table, hint, &record) : look_first_cell(table, hash, at, &record)), 0))
+        return false;
+    return look_take_at(table, rule, key, record, !hint, look);
 }
 
 /* Take from such a bucket. If the answer is LOOK_DONE, the state after it is in *level, something is in use in it, and the

@@ -55,6 +55,7 @@ static const struct own_takes takes = {
     .try_handle = memory_try_handle,
     .reserve = memory_reserve,
     .give_back = memory_give_back,
+    .try_batch = memory_try_batch,
     .fetch = memory_fetch,
 };
 

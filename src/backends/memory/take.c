@@ -46,28 +46,43 @@ static inline bool take_leave(_Atomic uint64_t *turn)
     return __builtin_expect(decide_sweeps_now(readers_leave(turn), 1), 0);
 }
 
-/* Tell and count a decision, and leave the readers; `allowed` is a constant. Returns what is left to do. */
-__attribute__((always_inline)) static inline unsigned take_tell(_Atomic uint64_t *turn, const struct look *look,
-                                                                const struct level *level, struct figures *figures,
-                                                                struct weir_limit *limit, int64_t cost, int64_t now_us,
-                                                                bool allowed, bool calls, struct weir_decision *out)
+/* Tell a decision; `allowed` is a constant. */
+__attribute__((always_inline)) static inline void take_tell(const struct rule *rule, const struct level *level,
+                                                            int64_t cost, int64_t now_us, bool allowed,
+                                                            struct weir_decision *out)
 {
-    const struct rule *rule = look->rule;
-    __asm__("" : "+r"(rule)); /* load the plan again: the registers that would keep it have to be saved */
     const struct weir_plan *plan = rule_plain_plan(rule);
     assume(level->used > 0 && cost <= plan->size);
     assume(!allowed || level->used <= rule->known.top);
     level_tell_by(plan, level_given(&rule->known), level, now_us, cost, allowed, out);
+}
+
+/* Count it in the thread's block. */
+__attribute__((always_inline)) static inline void take_count(const struct rule *rule, const struct level *level,
+                                                             struct figures *figures, int64_t cost, bool allowed)
+{
+    figures_add(&figures->singles[WEIR_BY_MEMORY][allowed], 1);
+    if (!allowed)
+        return;
+    figures_add(&figures->permits, (uint64_t)cost);
+    if (__builtin_expect(level->used > rule->near, 0))
+        figures_add(&figures->near, 1);
+}
+
+/* Tell and count a decision, and leave the readers. Returns what is left to do. */
+__attribute__((always_inline)) static inline unsigned take_end(_Atomic uint64_t *turn, const struct look *look,
+                                                               const struct level *level, struct figures *figures,
+                                                               struct weir_limit *limit, int64_t cost, int64_t now_us,
+                                                               bool allowed, bool calls, struct weir_decision *out)
+{
+    const struct rule *rule = look->rule;
+    __asm__("" : "+r"(rule)); /* load the plan again: the registers that would keep it have to be saved */
+    take_tell(rule, level, cost, now_us, allowed, out);
     if (take_leave(turn))
         return TAKE_SWEEPS;
     if (__builtin_expect(calls ? take_is_rare(limit, allowed) : !allowed && limit->limiter->top_keys, 0))
         return TAKE_COUNTS;
-    figures_add(&figures->singles[WEIR_BY_MEMORY][allowed], 1);
-    if (allowed) {
-        figures_add(&figures->permits, (uint64_t)cost);
-        if (__builtin_expect(level->used > rule->near, 0))
-            figures_add(&figures->near, 1);
-    }
+    take_count(rule, level, figures, cost, allowed);
     return 0;
 }
 
@@ -106,11 +121,11 @@ __attribute__((always_inline)) static inline unsigned take(struct weir_limit *li
     if (__builtin_expect(end != LOOK_DONE, 0))
         return TAKE_DECIDES | (end == LOOK_AGAIN ? TAKE_CONTENDED : 0) | (take_leave(turn) ? TAKE_SWEEPS : 0);
     if (!allowed)
-        return take_tell(turn, &look, &level, figures, limit, cost, now_us, false, calls, out);
+        return take_end(turn, &look, &level, figures, limit, cost, now_us, false, calls, out);
     if (reservation)
         reservation->at_us = state_noted_us(&look.rule->plan, (int64_t[GREEDY_WORDS]){ level.used, level.tick },
                                             now_us);
-    return take_tell(turn, &look, &level, figures, limit, cost, now_us, true, calls, out);
+    return take_end(turn, &look, &level, figures, limit, cost, now_us, true, calls, out);
 }
 
 /* Take permits of any key, which may have an override. */
@@ -243,4 +258,135 @@ int memory_give_back(struct weir_limit *limit, struct weir_key key, int64_t cost
     if (__builtin_expect(end == LOOK_DONE, 1))
         return WEIR_OK;
     return give_back_otherwise(limit, key, hash, cost, since_us, now_us);
+}
+
+/* ---- Batches ---- */
+
+/* What is known of the keys of a part of a batch before they are decided. */
+struct take_part {
+    uint64_t hashes[FETCH_GROUP];
+    struct look_groups at[FETCH_GROUP];
+    struct record *records[FETCH_GROUP]; /* probable ones, in cells, which stay cells whatever happens; or NULL */
+};
+
+/* What consecutive requests of a batch by the same limit share, as long as the thread reads. */
+struct take_known {
+    struct weir_limit *limit;
+    const struct rule *rule; /* NULL: take_of_batch() does not decide by this limit */
+    struct figures *figures;
+};
+
+static inline struct take_known take_know(const struct table *table, struct weir_limit *limit)
+{
+    struct take_known known = { limit, look_rule(table, limit), figures_of(limit, stats_own_stripe) };
+    if (!known.figures || limit_is_special(limit))
+        known.rule = NULL;
+    return known;
+}
+
+/* Decide a request of a batch as take() does. False: nothing was done. The caller is inside readers_enter(). */
+static inline bool take_of_batch(const struct table *table, const struct take_known *known,
+                                 const struct weir_request *request, struct record *record, int64_t now_us,
+                                 struct weir_decision *out)
+{
+    const struct rule *rule = known->rule;
+    struct look look;
+    struct level level;
+    bool allowed;
+    if (__builtin_expect(!record || !rule, 0))
+        return false;
+    const struct weir_key key = request->key;
+    if (!(key.len == 16 ? look_take_at(table, rule, weir_key(key.data, 16), record, true, &look)
+                        : look_take_at(table, rule, key, record, true, &look)))
+        return false;
+    if (__builtin_expect(look_take(&look, now_us, request->cost, &level, &allowed) != LOOK_DONE, 0))
+        return false;
+    if (!allowed && request->limit->limiter->top_keys)
+        return false; /* a denial changes nothing, so it can be found once more */
+    if (allowed) {
+        take_tell(rule, &level, request->cost, now_us, true, out);
+        take_count(rule, &level, known->figures, request->cost, true);
+    } else {
+        take_tell(rule, &level, request->cost, now_us, false, out);
+        take_count(rule, &level, known->figures, request->cost, false);
+    }
+    return true;
+}
+
+/* Find the cells of a part of a batch, whose groups are being fetched, and begin to fetch what they lead to. */
+static inline void take_find(const struct table *table, const struct weir_request *requests, size_t n,
+                             struct take_part *part)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t place;
+        if (!look_first_cell(table, part->hashes[i], &part->at[i], &part->records[i]))
+            part->records[i] = NULL;
+        else if (__builtin_expect(!cells_fit(GREEDY_WORDS, requests[i].key.len), 0))
+            look_fetch_record(look_in_cell(table, part->records[i], &place));
+    }
+}
+
+/* Decide a part of a batch. Counts in *decided. */
+static int take_part(struct memory *memory, const struct weir_request *requests, size_t n, int64_t now_us,
+                     struct take_part *part, struct weir_decision *outs, size_t *decided)
+{
+    struct table *table = &memory->table;
+    take_find(table, requests, n, part);
+    _Atomic uint64_t *turn = readers_enter(&table->readers);
+    struct take_known known = { NULL, NULL, NULL };
+    for (size_t i = 0; i < n; i++, ++*decided) {
+        const struct weir_request *request = &requests[i];
+        const int64_t time_us = request->now_us != 0 ? request->now_us : now_us;
+        if (turn && request->limit != known.limit)
+            known = take_know(table, request->limit);
+        if (__builtin_expect(turn && take_of_batch(table, &known, request, part->records[i], time_us, &outs[i]), 1))
+            continue;
+        if (turn)
+            readers_leave(turn);
+        const int error = take_any(request->limit, request->key, part->hashes[i], request->cost, time_us, NULL, NULL,
+                                   &outs[i]);
+        if (error)
+            return error;
+        turn = readers_enter(&table->readers);
+        known.limit = NULL;
+    }
+    const uint64_t looks = turn ? readers_leave(turn) : 0;
+    if (looks != 0 && decide_sweeps_now(looks, n)) {
+        const size_t i = (decide_scatter(looks) >> 16) % n; /* the lower bits repeat early */
+        decide_sweep(memory, part->hashes[i], requests[i].now_us != 0 ? requests[i].now_us : now_us);
+    }
+    return WEIR_OK;
+}
+
+static bool takes_need_clock(const struct weir_request *requests, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (requests[i].now_us == 0)
+            return true;
+    return false;
+}
+
+int memory_try_batch(struct weir *limiter, const struct weir_request *requests, size_t n, struct weir_decision *outs)
+{
+    struct memory *memory = (struct memory *)limiter->backend;
+    int64_t now_us = 0;
+    int error = WEIR_OK;
+    size_t decided = 0, counted = 0;
+    while (!error && decided < n) {
+        const size_t from = decided, count = n - from < FETCH_GROUP ? n - from : FETCH_GROUP;
+        struct take_part part;
+        for (size_t i = 0; i < count; i++) {
+            const struct weir_request *request = &requests[from + i];
+            part.hashes[i] = key_hash(request->limit, request->key);
+            part.at[i] = look_fetch(&memory->table, part.hashes[i]);
+        }
+        if (from == 0 && takes_need_clock(requests, n))
+            error = read_clock(limiter, &now_us);
+        if (!error) {
+            error = take_part(memory, requests + from, count, now_us, &part, outs + from, &decided);
+            counted = error != WEIR_OK; /* by take_any() */
+        }
+    }
+    stats_add(&limiter->stats, STATS_ERRORS, n - decided - counted);
+    return error;
 }

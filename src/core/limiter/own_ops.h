@@ -45,6 +45,9 @@ struct own_takes {
     own_reserve_op *reserve;
     own_give_back_op *give_back;
 
+    /* Optional. Do all of weir_try_batch() but checking the arguments. */
+    int (*try_batch)(struct weir *limiter, const struct weir_request *requests, size_t n, struct weir_decision *outs);
+
     /* Optional. Begin to fetch what a decision about a key with this hash will read, and do not wait for it. To be
      * called before the clock is read. */
     void (*fetch)(struct weir_backend *backend, uint64_t hash);
