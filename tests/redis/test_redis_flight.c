@@ -726,6 +726,76 @@ TEST(only_single_takes_and_settlements_by_the_servers_time_have_the_short_script
     hangar_close();
 }
 
+/* The answer to a charge that asks: how long the key lay idle, how long ago that ended, and a script's answer. */
+static struct redis_reply idle_answer(char *bytes, int64_t idle_us, int64_t ended_us, int64_t charged)
+{
+    struct answer rest = { .bytes = "" };
+    const struct redis_reply *reply = answer(hangar.flight, &rest, charged, 1);
+    number(bytes, idle_us);
+    number(bytes + 7, ended_us);
+    memcpy(bytes + 14, reply->text, reply->len);
+    return (struct redis_reply){ .kind = REDIS_REPLY_IS_STRING, .text = bytes, .len = 14 + reply->len };
+}
+
+static struct weir_backend_request ask(weir_limit *limit, const char *key, int64_t ahead)
+{
+    struct weir_backend_request request = lease(limit, key, 0, ahead, 1);
+    request.cold_left = 5 * WEIR_SECOND;
+    return request;
+}
+
+TEST(a_charge_that_asks_has_a_call_to_itself_in_order_and_names_the_note, 10)
+{
+    char bytes[64];
+    hangar_open(16);
+    weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=1s");
+    ck_assert(add(0, take(limit, "a", 1)) && add(1, ask(limit, "a", 2)) && add(2, take(limit, "a", 1)) &&
+              add(3, take(limit, "b", 1)) && add(4, ask(limit, "c", 0)));
+    write_out();
+    ck_assert_int_eq(count_of("EVALSHA"), 4);
+    ck_assert_int_eq(count_of(redis_scripts[REDIS_BUCKET_SETTLE].sha1), 2);
+    ck_assert_int_eq(count_of("$1\r\n2\r\n$14\r\nweir:limit:{a}\r\n$16\r\nweir:limit:{a}:i\r\n$61\r\n"), 1);
+    assert_answer(1, 1, REDIS_FLYING);
+    struct redis_reply reply = idle_answer(bytes, 3 * WEIR_SECOND, 7, 2);
+    assert_reply(&reply, REDIS_FLYING);
+    ck_assert_int_eq(hangar.statuses[1], WEIR_OK);
+    ck_assert_int_eq(hangar.statuses[2], 1);
+    ck_assert_int_eq(hangar.decisions[1].ahead, 2);
+    ck_assert_int_eq(hangar.decisions[1].age_us, 3 * WEIR_SECOND);
+    ck_assert_int_eq(hangar.decisions[1].retry_after_us, 7);
+    assert_answer(2, 2, REDIS_FLYING);
+    reply = idle_answer(bytes, 0, 0, 0);
+    assert_reply(&reply, REDIS_LANDED);
+    ck_assert_int_eq(hangar.statuses[4], WEIR_OK);
+    ck_assert_int_eq(hangar.decisions[4].age_us, 0);
+    hangar_close();
+}
+
+TEST(a_charge_that_asks_by_another_script_is_told_nothing, 10)
+{
+    hangar_open(16);
+    weir_limit *window = scene_define_text(&hangar.scene, "window", "fixed_window limit=5 period=1h");
+    ck_assert(add(0, ask(window, "a", 2)));
+    write_out();
+    ck_assert_int_eq(count_of(redis_scripts[REDIS_FIXED_WINDOW].sha1), 1);
+    assert_answer(2, 1, REDIS_LANDED);
+    ck_assert_int_eq(hangar.decisions[0].ahead, 2);
+    ck_assert_int_eq(hangar.decisions[0].age_us, 0);
+    ck_assert_int_eq(hangar.decisions[0].retry_after_us, 0);
+    hangar_close();
+}
+
+TEST(an_answer_about_idle_time_that_is_too_short_does_not_fit, 10)
+{
+    hangar_open(16);
+    weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=1s");
+    ck_assert(add(0, ask(limit, "a", 2)));
+    write_out();
+    assert_answer(2, 1, REDIS_MISFIT);
+    redis_flight_fail(hangar.flight, WEIR_EIO, ended);
+    hangar_close();
+}
+
 TEST(an_answer_to_a_group_fits_as_a_whole, 10)
 {
     struct answer reply;

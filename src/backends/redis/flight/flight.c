@@ -138,15 +138,16 @@ static uint32_t most_keys(const struct weir_plan *plan)
 static struct redis_flight_call *open_call(struct redis_flight *flight, const struct weir_backend_request *request,
                                            const struct weir_plan *plan, uint64_t version, bool asking)
 {
-    if (!flight->rules.in_cluster && !asking && !redis_request_asks(request)) {
+    const bool asks = redis_request_asks(request);
+    if (!flight->rules.in_cluster && !asking) {
         uint32_t *open = &flight->open_calls[(uintptr_t)request->limit / 64 % OPEN_CALLS]; /* limits are aligned */
-        if (*open) {
+        if (*open && !asks) {
             struct redis_flight_call *call = &flight->calls[*open - 1];
             if (call->limit == request->limit && call->now_us == request->now_us && call->version == version &&
                 call->key_count < most_keys(plan))
                 return call;
         }
-        *open = (uint32_t)flight->call_count + 1;
+        *open = asks ? 0 : (uint32_t)flight->call_count + 1; /* what comes after it must not join a call before it */
     }
     return flight_add_call(flight, request->limit, request->now_us, version, redis_script_of(plan), asking);
 }
