@@ -1,5 +1,5 @@
-/* test_redis_denials.c - a key that Redis denies is read instead of decided by a script: what the server is asked, that a
- * change made elsewhere shows at once, and servers that answer a read oddly. */
+/* test_redis_denials.c - a key that Redis denies is read instead of decided by a script. The tests look at the commands
+ * that the server gets, at changes made by other instances, and at servers that answer a read oddly. */
 #include "redis_place.h"
 
 #include <stdio.h>
@@ -91,7 +91,7 @@ TEST(waiters_that_are_denied_together_share_a_read, 60)
 
 /* ---- Elsewhere ---- */
 
-/* What another instance does to a key that this one remembers as denied. */
+/* Changes by another instance to a key that this one remembers as denied. */
 enum elsewhere { REFUNDS, RESETS, RAISES, DELETES, ELSEWHERES };
 
 TEST(what_another_instance_does_shows_at_once, 60)

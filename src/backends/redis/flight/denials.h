@@ -1,11 +1,11 @@
 /* denials.h - remembers which keys are denied: the cost of the last take that Redis denied, and until when.
  *
  * A denial changes nothing, so a take that will be denied needs no script: the time and the key's value tell as much,
- * at half the price for the server (docs/design/scripts.md). This table only guesses which takes those are. What it says
- * decides nothing, so it may be wrong, and a wrong guess costs one round trip.
+ * at half the price for the server (docs/design/scripts.md). This table only guesses which takes those are. A wrong guess
+ * changes no decision and costs one round trip.
  *
- * A key whose value does not tell, because it is no plain state under this plan, is left to its script for
- * REDIS_UNCLEAR_US.
+ * If a key's value is not a plain state under the plan, only the script can decide. The key is then left to its script
+ * for REDIS_UNCLEAR_US.
  *
  * Keys share slots by their hash, which is secret, and a slot holds the key that was denied last. Its fields are atomic
  * one by one. Two threads that write the same slot can leave a mixture, which is a wrong guess at worst.
@@ -67,7 +67,7 @@ static inline void redis_denials_put(struct redis_denials *denials, uint64_t has
     atomic_store_explicit(&slot->until_us, until_us, memory_order_relaxed);
 }
 
-/* Note the decision of a take that left at `left_us`. What the slot says of a smaller cost stays as long as it holds. */
+/* Note the decision of a take that left at `left_us`. A slot keeps a smaller cost as long as that is denied. */
 static inline void redis_denials_note(struct redis_denials *denials, const struct weir_backend_request *request,
                                       const struct weir_decision *decision, int64_t left_us)
 {

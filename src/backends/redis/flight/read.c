@@ -1,7 +1,8 @@
 /* read.c - calls that read: takes that will be denied, decided from the time and the key's value without a script.
  *
- * TIME is sent first, then GET. A state that is not younger than the time was the key's at that time, whatever other
- * clients did between the two commands. So a denial by it is what the script would have decided then.
+ * TIME is sent first, then GET, and Redis runs them one after the other. Should another client's command run between the
+ * two, a bucket's state is younger than the time, and only the script decides. A window's state does not show when it
+ * changed. A denial by it is true after that change, and its waits are counted from the time before.
  */
 #include "backends/redis/flight/call.h"
 #include "backends/redis/flight/denials.h"
