@@ -1,5 +1,7 @@
 /* test_lease_calls.c - hybrid mode over a scripted remote: which requests wait for a lease call, and late answers. */
+#include "backends/hybrid/accounts.h"
 #include "backends/hybrid/hybrid.h"
+#include "core/policy/plan.h"
 #include "stage.h"
 
 #include <pthread.h>
@@ -384,4 +386,33 @@ TEST(a_done_that_asks_for_a_busy_key_does_not_wait_for_itself, 10)
     queue[1] = busy;
     stage_answer(&stage, 0);
     ck_assert(asked.done && asked.status == WEIR_OK && other.done); /* this remote does not mind who asks */
+}
+
+/* ---- Answers, one by one ---- */
+
+TEST(a_lease_that_has_ended_does_not_become_young_again_by_a_later_use, 10)
+{
+    const int64_t start_us = WEIR_HOUR;
+    const struct lease_rules rules = {
+        .life_us = WEIR_HOUR, .excess = 3, .denial_us = WEIR_DAY, .max = WEIR_MAX_PERMITS, .instances = 1
+    };
+    const struct weir_policy policy = { .limit = 1000, .period_us = WEIR_SECOND };
+    struct account_shard shard = { .lost = 0 };
+    struct account account = { .by_caller = false };
+    struct weir_plan plan;
+    must_succeed(plan_make(&policy, &share_whole, &plan, (struct message){ NULL, 0 }));
+    lock_init(&shard.mutex);
+    lock_take(&shard.mutex);
+    lease_renew(&account.lease, &rules, &plan, 1);
+    const struct lease_order ahead = { .era = account.lease.era, .ahead = 20, .spread = 1 },
+                             whole = { .era = account.lease.era, .cost = 500, .whole = true };
+    struct weir_decision decision = { .allowed = true, .ahead = 20, .remaining = 900, .age_us = start_us };
+    account_answered(&shard, &account, &rules, &ahead, start_us, start_us, &decision, true);
+    must(lease_left(&account.lease, start_us) == 20, "it is leased");
+    const int64_t later_us = start_us + 30000 + 25000; /* all of it would have refilled since the lease's end */
+    decision = (struct weir_decision){ .allowed = true, .remaining = 400 };
+    account_answered(&shard, &account, &rules, &whole, later_us, later_us, &decision, true);
+    lock_give(&shard.mutex);
+    ck_assert_int_eq(lease_left(&account.lease, later_us), 0);
+    lock_destroy(&shard.mutex);
 }

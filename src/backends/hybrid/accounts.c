@@ -206,8 +206,10 @@ void account_answered(struct account_shard *shard, struct account *account, cons
     const int64_t granted = lease_granted(order, decision);
     shard->leased += (uint64_t)granted;
     if (account) {
-        if (uses && order->whole && decision->allowed && order->era == account->lease.era)
+        if (uses && order->whole && decision->allowed && order->era == account->lease.era) {
+            lease_left(&account->lease, now_us); /* what has ended by now does not become young again */
             lease_used(&account->lease, asked_us, now_us, order->cost);
+        }
         lease_answered(&account->lease, rules, order, asked_us, now_us, decision);
         account_count_lost(shard, account);
     } else {
