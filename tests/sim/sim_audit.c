@@ -9,6 +9,7 @@
  *     does not go to the store                                                                    (H12)
  *     each request is answered once, in time; what must pass passes                               (liveness)
  */
+#include "core/limiter/own_ops.h"
 #include "core/limiter/request.h"
 #include "core/outage/known.h"
 #include "sim.h"
@@ -176,9 +177,9 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
                                        .instance = instance->number };
         record_add(sim, asked->limit, asked->key, &record);
     }
+    /* A denial of less that the instance may still know, even one that proves nothing any more, keeps its place. */
     const bool is_denied = holding->denied_cost > 0 && asked->cost > holding->denied_cost &&
-                           instance_clock_us(instance, sim->now_us) < holding->denied_until_us + 4 * PACE_US &&
-                           holding->denied_asked_us > sim->void_us[asked->limit][asked->key];
+                           instance_clock_us(instance, sim->now_us) < holding->denied_until_us + 4 * PACE_US;
     if (decision->allowed && decision->remaining == 0) {
         const int64_t permit_us = is_by_level(&asked->plan)
                                       ? div_up(asked->plan.q, asked->plan.p) * asked->plan.tick_us
@@ -204,6 +205,15 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
     }
 }
 
+/* Return how many permits of a key the instance itself counts as leased. */
+static int64_t leased_by(struct instance *instance, int limit, int key)
+{
+    const char name[] = { 'k', 'e', 'y', (char)('0' + key) };
+    const struct weir_backend_request of = backend_request(instance->limits[limit], weir_key(name, sizeof name), 1,
+                                                           WEIR_OWN_CLOCK, WEIR_PEEK);
+    return own_ops(instance->hybrid)->leased(instance->hybrid, &of);
+}
+
 void audit_landed(struct sim *sim, struct instance *instance, const struct asked *asked)
 {
     const struct sim_limit *limit = &sim->limits[asked->limit];
@@ -212,7 +222,8 @@ void audit_landed(struct sim *sim, struct instance *instance, const struct asked
         sim->scenario->load == LOAD_WEIGHTS) /* the answer may be more than the waiting request needs */
         return;
     struct holding *holding = &instance->holdings[asked->limit][asked->key];
-    const int64_t ahead = grants_young(sim, holding);
+    /* The instance may have given up permits that the audit still counts, because it rounds up what has refilled. */
+    const int64_t ahead = min_of(grants_young(sim, holding), leased_by(instance, asked->limit, asked->key));
     /* A lease that shrinks rounds up. What the holder then spends of a younger one, the audit takes from the older. */
     const int64_t rounding = 3 * holding->count + 1;
     if (ahead > limit->lease_max + rounding)
