@@ -7,19 +7,19 @@
 -- outage began had drained.
 --
 -- KEYS     the key; its note, in a cluster in the same slot.
--- ARGV     one string: '<c22I7I7I7c4I7I7' as a settlement's in bucket_single.lua, with the permits to charge, which may be
---          0, and instead of the time at which they were charged the microseconds since the outage began.
+-- ARGV     one string: '<c22ddddc4dd' as a return's in bucket_single.lua, with the permits to charge, which may be 0, and
+--          instead of the time at which they were charged the microseconds since the outage began.
 -- Returns  one string: '<I7I7' for how many microseconds of the time since then the key lay idle, and how many ago that
 --          ended; then the answer of each.lua.
 -- Errors   'WEIR ...' if ARGV is invalid; then nothing was written.
 local redis, parse, pack, args, key = redis, struct.unpack, struct.pack, ARGV[1], KEYS[1]
-if not args or #args ~= 61 or #KEYS ~= 2 then
+if not args or #args ~= 74 or #KEYS ~= 2 then
   return redis.error_reply('WEIR bad arguments')
 end
 local call = redis.call
 local clock = call('TIME')
 local now, state, note = clock[1] * 1000000 + clock[2], redis.pcall('GET', key), redis.pcall('GET', KEYS[2])
-local double, drain, full, units, echo, ago, unit = parse('<c22I7I7I7c4I7I7', args)
+local double, drain, full, _, units, echo, unit, ago = parse('<c22ddddc4dd', args)
 if drain == 0 or unit == 0 then
   return redis.error_reply('WEIR bad arguments')
 end

@@ -1,20 +1,23 @@
 -- decide.lua - the steps of each.lua, after the arguments are unpacked and the time is read.
 --
 -- In: stamp, items, time (nil: the server's), keys (their number), now, grace; lone, the value of the only key if it has
--- been read. A take of the plainest kind of state skips most steps: the parts `swift` and `quick` of ALGORITHM.
+-- been read. Takes of and returns to the plainest kind of state skip most steps: the parts `swift` and `quick` of
+-- ALGORITHM.
 local LEASE, LEASE_IF_TAKEN, RETURN, MORE = 6, 7, 8, 128 -- enum redis_verb; REDIS_MORE
 
 local ends = items and #items - 4 or 0 -- where the items end and the echo begins
-if not now or ARGV[4] or keys == 0 or ends < 17 or ends % 13 ~= 4 then
+if not now or ARGV[4] or keys == 0 or ends < 17 then
   return redis.error_reply('WEIR bad arguments')
 end
 --@paste ALGORITHM plan
 --@paste ALGORITHM room
 local same, settled, verb, cost, times, at = parse('<I2I2BI5I7', items)
+local noted = same > 0 and 18 or 5 -- where the returns begin, and
+local rest = noted + 16 * settled -- the items of the other keys
 settled = same + settled -- the keys from `same` to this one have a return each
 local counted, last, byte = settled, 0, string.byte
-local rest = 5 + 13 * (same > 0 and settled - same + 1 or settled) -- where the items of the other keys begin
-if same > 0 and (verb >= RETURN or verb == RENEW or verb >= LEASE and times == 0) or rest > ends + 1 then
+if same > 0 and (verb >= RETURN or verb == RENEW or verb >= LEASE and times == 0) or (ends + 1 - rest) % 13 > 0
+  or rest > ends + 1 then
   return redis.error_reply('WEIR bad items')
 end
 for k = rest, ends, 13 do
@@ -36,9 +39,11 @@ if keys > 1 then
   if got.err then return got end
 end
 local charged, more = 0, false
-if same == 0 then at = 5 end
+local slow, slows = nil, settled -- of the first `settled` keys, those that `swift` leaves (nil: all), and their number
 --@paste ALGORITHM swift
-for i = 1, keys do
+at = rest
+for turn = 1, slows + keys - settled do
+  local i = turn > slows and turn - slows + settled or slow and slow[turn] or turn
   local key, met = names[i], nil
   --@include find.lua
   if i > settled then
@@ -46,8 +51,8 @@ for i = 1, keys do
     more = verb >= MORE
     if more then verb = verb - MORE end
   elseif i > same then
-    cost, times, at = parse('<I5I7', items, at + 1)
-    verb = RETURN
+    cost, times = parse('<dd', items, noted + 16 * (i - same - 1))
+    verb, more = RETURN, false
   end
   --@paste ALGORITHM quick
   if not met then

@@ -9,12 +9,20 @@
 -- p and q have no common divisor, so no plan has such a stamp, and it stands for the same level: versions of weir that
 -- know no room carry it over exactly, as a state under another plan.
 --
+-- The next call computes the time from the stored state, rounded to half a tick. It must not find the next block there
+-- unless the key lives to the end of that one. So where a script only adds a step to the position in the block, it takes
+-- the last 4 ticks of the block for the next one.
+--
 -- The parts of an algorithm, in the order in which scripts paste them:
 --     plan     in: stamp, now. Out: the plan's fields; most, the units of a full bucket; top, the most units that may
 --              be in use (src/core/algorithm/top.h); unit, the units of a permit; grain, the microseconds of one step
 --              of the anchor; fresh, the anchor of a fresh state.
 --     room     in: time. Out: what `know` and `store` need once a call.
---     swift    out: what `quick` needs once a call.
+--     swift    decides the first keys of several: takes by their one item, and returns. Those that are none of buckets, or
+--              meet another value than a state with room, it leaves: it sets slow and slows. charged includes what the
+--              others took. Out: what `quick` needs once a call. `store` writes the same.
+--     anew     defines anew(key, idle, bytes): writes the fields of a state with a new time to live. idle is the tick at
+--              which the bucket is idle. In: double, the stamp with room; room, tick, now, grace.
 --     quick    in: key, state (a value, nil or false), and the key's first item: verb, more, cost, times. If it is a take
 --              or a return alone, of a bucket's state with room, decides it and sets met; charged includes what it took.
 --              `store` writes the same.
@@ -32,10 +40,8 @@
 --              and used, which are then of that plan.
 --     write    in: used, anchor, added (the permits just admitted); bytes and left, declared. Out: bytes; left, the
 --              microseconds until the key is idle.
---     admit    a part of `quick`: writes `bytes`, which are `level`, the half units in use after the request, and its tick,
---              and sets met. `full` is a full bucket's.
---     store    the same for a key alone. Out, if the time to live can stay: offset, where `bytes` go. Never by a caller's
---              time, because then nothing relates it to the time to live.
+--     store    the same as `write` for a key alone. Out, if the time to live can stay: offset, where `bytes` go. Never by
+--              a caller's time, because then nothing relates it to the time to live.
 --@part plan
 local tag, p, q, tick, size = parse('<BI7I7I3I4', #stamp == 22 and stamp or string.rep('\0', 22))
 local most, unit, grain, fresh = size * q, q, tick, tick == 1 and now or (now - now % tick) / tick
@@ -46,6 +52,75 @@ local double, roomy, room = nil, not time and 2 * most <= EXACT_MAX and 2 * p <=
 --@part swift
 local double, drain, full = nil, 2 * p, 2 * most -- what `quick` counts is in half units
 local taken = verb == TAKE and times == 1 and cost <= size and 2 * cost * unit -- by each of the first keys
+if got and roomy and settled > 0 and (same == 0 or taken) then
+  double, room = pack('<BI7I7I3I4', tag, 2 * p, 2 * q, tick, size), full / drain / 4 + 1000000 / tick
+  room = room - room % 1 + 1
+  slow, slows = {}, 0
+  local near, step, halves = room - 4, same > 0 and taken / drain, 2 * unit
+  local returns = { parse('<' .. string.rep('dd', settled - same), items, noted) }
+  --@paste level anew
+  local function leave(i)
+    slows = slows + 1
+    slow[slows] = i
+  end
+  for i = 1, same do
+    local state = got[i]
+    if state and #state == 36 then
+      local own, used, anchor = parse('<c22I7I7', state)
+      if own == double and anchor <= fresh and used > 0 and used <= full and used % 2 == 0 then
+        local idle, level = anchor + used / drain, used - (fresh - anchor) * drain
+        local ends = idle % room + step
+        if level < 0 then
+          level, ends = 0, ends + fresh - idle
+        end
+        level = level + taken
+        if level <= full then
+          charged = charged + cost
+          if ends < near then
+            call('SETRANGE', names[i], '22', pack('<I7I7', level, fresh))
+          else
+            anew(names[i], fresh + level / drain, pack('<I7I7', level, fresh))
+          end
+        end
+      else
+        leave(i)
+      end
+    else
+      leave(i)
+    end
+  end
+  local k = 1
+  for i = same + 1, settled do
+    local state = got[i]
+    if state and #state == 36 then
+      local own, used, anchor = parse('<c22I7I7', state)
+      local back, since = returns[k] * halves, returns[k + 1]
+      if now > since then
+        back = back - (fresh - (since - since % tick) / tick) * drain
+        back = back > 0 and back - back % halves or 0
+      end
+      local level = used - (fresh - anchor) * drain - back
+      if own == double and anchor <= fresh and level > 0 and used <= full and used % 2 == 0 then
+        local ends = (anchor + used / drain) % room
+        if ends < near and ends >= back / drain then
+          call('SETRANGE', names[i], '22', pack('<I7I7', level, fresh))
+        else
+          anew(names[i], fresh + level / drain, pack('<I7I7', level, fresh))
+        end
+      else
+        leave(i)
+      end
+    else
+      leave(i)
+    end
+    k = k + 2
+  end
+end
+--@part anew
+local function anew(key, idle, bytes)
+  local left = (idle - idle % room + room + 1) * tick - now
+  call('PSETEX', key, string.format('%d', (left + -left % 1000) / 1000 + grace), double .. bytes)
+end
 --@part quick
 if state and roomy and #state == 36 then
   local units = taken
@@ -73,30 +148,25 @@ if state and roomy and #state == 36 then
       level = level + units
       if level > full then
         if units > 0 then met = state end -- denied
-      elseif level > 0 then
-        local bytes = pack('<I7I7', level, fresh)
-        --@paste level admit
-        if met and units > 0 then charged = charged + cost end
+      elseif level > 0 and used > 0 and used <= full and used % 2 == 0 then
+        if not room then
+          room = full / drain / 4 + 1000000 / tick
+          room = room - room % 1 + 1
+        end
+        local bytes, ends = pack('<I7I7', level, fresh), fresh + level / drain
+        ends = ends - ends % room
+        local ended = anchor + used / drain - ends
+        if ended >= 0 and ended < room then
+          call('SETRANGE', key, '22', bytes)
+        else
+          --@paste level anew
+          anew(key, ends, bytes)
+        end
+        met = state
+        if units > 0 then charged = charged + cost end
       end
     end
   end
-end
---@part admit
-if used > 0 and used <= full and used % 2 == 0 then
-  if not room then
-    room = full / drain / 4 + 1000000 / tick
-    room = room - room % 1 + 1
-  end
-  local ends = fresh + level / drain
-  ends = ends - ends % room
-  local ended = anchor + used / drain - ends
-  if ended >= 0 and ended < room then
-    call('SETRANGE', key, '22', bytes)
-  else
-    local left = (ends + room + 1) * tick - now
-    call('PSETEX', key, string.format('%d', (left + -left % 1000) / 1000 + grace), double .. bytes)
-  end
-  met = state
 end
 --@part know
 if #state == 36 then

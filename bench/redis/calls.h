@@ -35,7 +35,7 @@ struct call {
     char keys[CALL_KEYS_MAX][64];
     char numbers[4][24];
     unsigned char stamp[REDIS_STAMP_MAX];
-    unsigned char items[REDIS_COUNTS_SIZE + CALL_KEYS_MAX * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE]; /* or one argument */
+    unsigned char items[REDIS_COUNTS_SIZE + CALL_KEYS_MAX * REDIS_RETURN_SIZE + REDIS_ECHO_SIZE]; /* or one argument */
 };
 
 /* Make a call of the gateway script for one key. `sha1` must live as long as the call. */

@@ -19,6 +19,15 @@ int64_t plain_number(const unsigned char *bytes, int width)
     return number;
 }
 
+int64_t plain_double(const unsigned char *bytes)
+{
+    const uint64_t bits = (uint64_t)plain_number(bytes, 7) | (uint64_t)bytes[7] << 56;
+    double number;
+    memcpy(&number, &bits, sizeof number);
+    fuzz_must(number >= 0 && number <= (double)EXACT_MAX && number == (double)(int64_t)number, "a number is whole");
+    return (int64_t)number;
+}
+
 /* True if `a / b * c` does not exceed the longest time that a limit may take to fill. */
 static bool is_short(double a, double b, double c)
 {
@@ -158,20 +167,21 @@ static void single_read(struct call *call, const char *const *words, const size_
                         *echo = argument + REDIS_TAKE_SIZE - REDIS_ECHO_SIZE;
     const bool takes = lens[4] == REDIS_TAKE_SIZE;
     size_t stamp_len, len;
-    fuzz_must(takes || lens[4] == REDIS_SETTLE_SIZE, "the argument is whole");
+    const bool returns = lens[4] == REDIS_SETTLE_SIZE;
+    fuzz_must(takes || returns || lens[4] == REDIS_CHARGE_SIZE, "the argument is whole");
     call->keys[0] = plain_store_key(call->store, words[3], lens[3]);
     memcpy(stamp, argument, sizeof stamp);
     fuzz_must(mirror_leave_room(stamp, sizeof stamp) &&
                   plain_stamp_read(stamp, sizeof stamp, &call->plans[0], &stamp_len) && stamp_len == sizeof stamp,
               "the stamp is one with room");
     const struct weir_plan *plan = &call->plans[0];
-    const int64_t halves = plain_number(echo - 7, 7);
+    const int64_t halves = plain_double(echo - 8);
     const int64_t cost = halves <= 2 * plan->q * plan->size ? halves / (2 * plan->q) : plan->size + 1;
     if (takes) {
         redis_item_write(unpacked, WEIR_TAKE, false, cost, 1);
         len = redis_take_write(plan, cost, echo, expected);
     } else {
-        const int64_t since_us = plain_number(echo + REDIS_ECHO_SIZE, 7);
+        const int64_t since_us = returns ? plain_double(echo + REDIS_ECHO_SIZE + 8) : 0;
         redis_item_write(unpacked, since_us > 0 ? REDIS_RETURN : WEIR_CHARGE, false, cost, since_us > 0 ? since_us : 1);
         len = redis_settle_write(plan, cost, since_us, echo, expected);
     }
@@ -183,26 +193,28 @@ static void single_read(struct call *call, const char *const *words, const size_
 /* Read the word of items, which are packed unless the call is all or nothing. */
 static void items_read(struct call *call, const unsigned char *word, size_t len)
 {
-    size_t copies = 0, counts_len = 0;
+    size_t settled = 0;
+    const unsigned char *at = word, *end = word + len - REDIS_ECHO_SIZE;
     fuzz_must(len >= REDIS_ITEM_SIZE + REDIS_ECHO_SIZE, "there is an item");
-    len -= REDIS_ECHO_SIZE;
     if (!call->all) {
         const size_t same = (size_t)plain_number(word, 2), returns = (size_t)plain_number(word + 2, 2);
-        counts_len = REDIS_COUNTS_SIZE;
-        copies = same > 1 ? same - 1 : 0;
-        const unsigned char *first = word + counts_len, *at = first + (same > 0) * REDIS_ITEM_SIZE;
-        fuzz_must(same + returns <= (size_t)call->n && len >= (size_t)(at - word) + returns * REDIS_ITEM_SIZE &&
-                      (same == 0 || (first[0] < REDIS_RETURN && first[0] != WEIR_RENEW)),
+        at += REDIS_COUNTS_SIZE;
+        const size_t first = (same > 0) * REDIS_ITEM_SIZE;
+        settled = same + returns;
+        fuzz_must(settled <= (size_t)call->n && (size_t)(end - at) >= first + returns * REDIS_RETURN_SIZE &&
+                      (same == 0 || (at[0] < REDIS_RETURN && at[0] != WEIR_RENEW)),
                   "the counts are those of keys");
-        for (size_t i = 0; i < returns; i++)
-            fuzz_must(at[i * REDIS_ITEM_SIZE] == REDIS_RETURN, "as many returns as the count says");
-        for (size_t i = 0; i < copies; i++)
-            memcpy(unpacked + i * REDIS_ITEM_SIZE, first, REDIS_ITEM_SIZE);
+        for (size_t i = 0; i < same; i++)
+            memcpy(unpacked + i * REDIS_ITEM_SIZE, at, REDIS_ITEM_SIZE);
+        at += first;
+        for (size_t i = same; i < settled; i++, at += REDIS_RETURN_SIZE)
+            redis_item_write(unpacked + i * REDIS_ITEM_SIZE, REDIS_RETURN, false, plain_double(at),
+                             plain_double(at + 8));
     }
-    const size_t rest = len - counts_len;
-    fuzz_must(rest % REDIS_ITEM_SIZE == 0 && copies + rest / REDIS_ITEM_SIZE <= STORE_ITEMS_MAX, "items are whole");
-    memcpy(unpacked + copies * REDIS_ITEM_SIZE, word + counts_len, rest);
-    items_set(call, copies * REDIS_ITEM_SIZE + rest, word + len);
+    const size_t rest = (size_t)(end - at);
+    fuzz_must(rest % REDIS_ITEM_SIZE == 0 && settled + rest / REDIS_ITEM_SIZE <= STORE_ITEMS_MAX, "items are whole");
+    memcpy(unpacked + settled * REDIS_ITEM_SIZE, at, rest);
+    items_set(call, settled * REDIS_ITEM_SIZE + rest, end);
 }
 
 static void call_read(struct call *call, const char *const *words, const size_t *lens, size_t n)

@@ -12,6 +12,9 @@
 /* Return the number in that many little-endian bytes. */
 int64_t plain_number(const unsigned char *bytes, int width);
 
+/* Return the whole number in the eight little-endian bytes of a double. */
+int64_t plain_double(const unsigned char *bytes);
+
 /* Read the plan of the fingerprint at the start of the bytes and store its length in *len; false if there is none. No
  * policy may lead to such a plan. */
 bool plain_stamp_read(const unsigned char *bytes, size_t size, struct weir_plan *plan, size_t *len);

@@ -33,6 +33,8 @@ static int width_at(lua_State *state, char letter, const char **format)
     const int count = count_at(format);
     if (letter == 'B')
         return 1;
+    if (letter == 'd') /* only read */
+        return 8;
     if (letter == 'I' && count >= 1 && count <= 7)
         return count;
     if (letter == 'c' && count >= 0)
@@ -98,8 +100,11 @@ static int struct_unpack(lua_State *state)
         uint64_t number = 0;
         for (size_t i = width; i > 0; i--)
             number = number << 8 | (unsigned char)bytes[at + i - 1];
+        lua_Number real = (lua_Number)number;
+        if (letter == 'd')
+            memcpy(&real, &number, sizeof real);
         luaL_checkstack(state, 2, "too many results");
-        lua_pushnumber(state, (lua_Number)number);
+        lua_pushnumber(state, real);
         at += width;
     }
     lua_pushinteger(state, (lua_Integer)at + 1);

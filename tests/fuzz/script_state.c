@@ -124,7 +124,7 @@ static void move_clock(void)
 
 /* The words after the fingerprints: the items, which end in an echo, and perhaps the time. */
 struct tail {
-    unsigned char items[REDIS_COUNTS_SIZE + 2 * HOST_KEYS * ITEMS_MOST * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE];
+    unsigned char items[REDIS_COUNTS_SIZE + 2 * HOST_KEYS * ITEMS_MOST * REDIS_RETURN_SIZE + REDIS_ECHO_SIZE];
     size_t len; /* of the items; tail_end() puts their word together */
     char time[24];
 };
@@ -269,13 +269,18 @@ static bool call_single(const struct tail *tail, struct host_answer *answer, str
 {
     unsigned char argument[REDIS_SETTLE_SIZE];
     const unsigned char *item = tail->items + REDIS_COUNTS_SIZE;
-    const int64_t cost = plain_number(item + 1, 5), times = plain_number(item + 6, 7);
-    const bool takes = item[0] == WEIR_TAKE;
-    if (story.told || story.n != 1 || tail->len != REDIS_COUNTS_SIZE + REDIS_ITEM_SIZE + REDIS_ECHO_SIZE ||
-        !(takes ? times == 1 : item[0] == REDIS_RETURN) || story.now_us % 4 == 0)
+    const bool returns = plain_number(tail->items + 2, 2) == 1;
+    const size_t size = returns ? REDIS_RETURN_SIZE : REDIS_ITEM_SIZE;
+    if (story.told || story.n != 1 || tail->len != REDIS_COUNTS_SIZE + size + REDIS_ECHO_SIZE ||
+        story.now_us % 4 == 0)
+        return false;
+    const int64_t cost = returns ? plain_double(item) : plain_number(item + 1, 5);
+    const int64_t times = returns ? plain_double(item + 8) : plain_number(item + 6, 7);
+    const bool takes = !returns && item[0] == WEIR_TAKE;
+    if (!returns && !(takes && times == 1))
         return false;
     const struct subject *subject = &story.subjects[0];
-    const unsigned char *echo = item + REDIS_ITEM_SIZE;
+    const unsigned char *echo = item + size;
     const size_t len = takes ? redis_take_write(subject->plan, cost, echo, argument)
                              : redis_settle_write(subject->plan, cost, times, echo, argument);
     if (len == 0)
@@ -390,12 +395,15 @@ static void call_wrongly(uint8_t choice)
     for (int i = 0; i < n; i++) {
         size_t len;
         bytes[i] = feed_bytes(&story.feed, 80, &len);
-        if (script == REDIS_BUCKET_SINGLE && (len == REDIS_TAKE_SIZE || len == REDIS_SETTLE_SIZE))
+        if (script == REDIS_BUCKET_SINGLE &&
+            (len == REDIS_TAKE_SIZE || len == REDIS_CHARGE_SIZE || len == REDIS_SETTLE_SIZE))
             len--; /* the script trusts an argument of such a length */
         words[i] = (struct host_word){ bytes[i], len };
     }
     if (n > 0 && choice & 64)
         words[0] = (struct host_word){ stamp, redis_stamp_write(plan, stamp) };
+    if (n > 1 && words[1].len >= REDIS_COUNTS_SIZE)
+        bytes[1][2] = bytes[1][3] = 0; /* and the numbers of returns */
     host_now_us = story.now_us;
     const struct host_answer answer = host_call(script, keys, choice / 8 % HOST_KEYS + 1, words, n);
     fuzz_must(!answer.is_error || strncmp(answer.bytes, "WEIR ", 5) == 0, "it is refused by the script: %s",

@@ -183,20 +183,19 @@ static struct weir_backend_request lease(weir_limit *limit, const char *key, int
         verb, cost, 0, 0, 0, 0, times, 0, 0, 0, 0, 0, 0 \
     }
 
-/* True if the only call in the bytes to be sent has these items after the counts of equal and of returned ones. */
-static bool has_items(unsigned char same, unsigned char returns, const unsigned char (*items)[REDIS_ITEM_SIZE],
-                      size_t n)
+/* True if the only call in the bytes to be sent has these items, packed with as many copies of the first. */
+static bool has_items(size_t copies, const unsigned char (*items)[REDIS_ITEM_SIZE], size_t n)
 {
-    char head[32];
-    const size_t len = n * REDIS_ITEM_SIZE;
-    size_t head_len = (size_t)snprintf(head, sizeof head, "$%zu\r\n", REDIS_COUNTS_SIZE + len + REDIS_ECHO_SIZE);
-    const unsigned char counts[REDIS_COUNTS_SIZE] = { same, 0, returns, 0 };
-    memcpy(head + head_len, counts, sizeof counts);
-    head_len += sizeof counts;
-    for (size_t i = 0; i + head_len + len <= hangar.out.len; i++)
-        if (memcmp(hangar.out.data + i, head, head_len) == 0 && memcmp(hangar.out.data + i + head_len, items, len) == 0)
-            return true;
-    return false;
+    unsigned char word[32 + REDIS_COUNTS_SIZE + 16 * REDIS_RETURN_SIZE], *packed = word + 32;
+    unsigned char *at = packed + REDIS_COUNTS_SIZE;
+    must(copies + n <= 16, "room for the items");
+    for (size_t i = 0; i < copies; i++, at += REDIS_ITEM_SIZE)
+        memcpy(at, items[0], REDIS_ITEM_SIZE);
+    memcpy(at, items, n * REDIS_ITEM_SIZE);
+    const size_t len = redis_items_pack(packed, copies + n);
+    const size_t head_len = (size_t)snprintf((char *)word, 32, "$%zu\r\n", len + REDIS_ECHO_SIZE);
+    memmove(word + head_len, packed, len);
+    return memmem(hangar.out.data, hangar.out.len, word, head_len + len) != NULL;
 }
 
 TEST(keys_with_equal_takes_share_an_item_and_returns_follow_them, 10)
@@ -224,7 +223,7 @@ TEST(keys_with_equal_takes_share_an_item_and_returns_follow_them, 10)
     }
     write_out();
     ck_assert_int_eq(count_of("EVALSHA"), 1);
-    ck_assert(has_items(3, 2, items, sizeof items / sizeof items[0]));
+    ck_assert(has_items(2, items, sizeof items / sizeof items[0]));
     static const char order[] = "bcfaedg"; /* of the keys */
     const char *last = hangar.out.data;
     for (int i = 0; i < 7; i++) {
@@ -267,7 +266,7 @@ TEST(requests_that_charge_ahead_are_items_of_their_own_and_share_the_place_of_th
     ck_assert(add(6, lease(limit, "a", 1, 1, 1)));
     write_out();
     ck_assert_int_eq(count_of("EVALSHA"), 1);
-    ck_assert(has_items(0, 0, items, sizeof items / sizeof items[0]));
+    ck_assert(has_items(0, items, sizeof items / sizeof items[0]));
     for (int64_t charged = 19; charged <= 21; charged += 2) /* sums other than the correct one */
         assert_answer(charged, 1, REDIS_MISFIT);
     assert_answer(20, 1, REDIS_LANDED);
@@ -675,7 +674,9 @@ TEST(a_state_that_is_left_decides_as_the_one_that_was_met, 10)
             request.ahead = (INT64_C(1790000000) - cases[i].since_s) * WEIR_SECOND;
         ck_assert(add(0, request));
         write_out();
-        const char *argument = argument_of(cases[i].verb == WEIR_TAKE ? REDIS_TAKE_SIZE : REDIS_SETTLE_SIZE);
+        const char *argument = argument_of(cases[i].verb == WEIR_TAKE     ? REDIS_TAKE_SIZE
+                                           : cases[i].verb == WEIR_CHARGE ? REDIS_CHARGE_SIZE
+                                                                          : REDIS_SETTLE_SIZE);
         number(bytes, cases[i].left * half / 10 + cases[i].odd);
         number(bytes + 7, INT64_C(1790000000000000));
         memcpy(bytes + REDIS_LEFT_SIZE, argument + REDIS_TAKE_SIZE - REDIS_ECHO_SIZE, REDIS_ECHO_SIZE);
@@ -754,7 +755,7 @@ TEST(a_charge_that_asks_has_a_call_to_itself_in_order_and_names_the_note, 10)
     write_out();
     ck_assert_int_eq(count_of("EVALSHA"), 4);
     ck_assert_int_eq(count_of(redis_scripts[REDIS_BUCKET_SETTLE].sha1), 2);
-    ck_assert_int_eq(count_of("$1\r\n2\r\n$14\r\nweir:limit:{a}\r\n$16\r\nweir:limit:{a}:i\r\n$61\r\n"), 1);
+    ck_assert_int_eq(count_of("$1\r\n2\r\n$14\r\nweir:limit:{a}\r\n$16\r\nweir:limit:{a}:i\r\n$74\r\n"), 1);
     assert_answer(1, 1, REDIS_FLYING);
     struct redis_reply reply = idle_answer(bytes, 3 * WEIR_SECOND, 7, 2);
     assert_reply(&reply, REDIS_FLYING);

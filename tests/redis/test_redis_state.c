@@ -265,84 +265,135 @@ TEST(an_item_is_thirteen_bytes, 10)
     }
 }
 
-/* Check the counts and the number of items after packing items of these verbs, whose costs are digits. */
-static void assert_packed(const char *items, int same, int returns, size_t kept)
+/* Read a number that is written as a double. */
+static int64_t double_at(const unsigned char *bytes)
 {
-    unsigned char bytes[REDIS_COUNTS_SIZE + 8 * REDIS_ITEM_SIZE];
-    size_t n = 0;
-    for (const char *at = items; *at != '\0'; at += 2, n++)
-        redis_item_write(bytes + REDIS_COUNTS_SIZE + n * REDIS_ITEM_SIZE, *at == 'R' ? REDIS_RETURN : WEIR_TAKE,
-                         *at == 'm', at[1] - '0', 1);
-    unsigned char last[REDIS_ITEM_SIZE];
-    memcpy(last, bytes + REDIS_COUNTS_SIZE + (n - 1) * REDIS_ITEM_SIZE, sizeof last);
-    ck_assert_uint_eq(redis_items_pack(bytes, n), REDIS_COUNTS_SIZE + kept * REDIS_ITEM_SIZE);
-    ck_assert_int_eq(bytes[0] + bytes[1] * 256, same);
-    ck_assert_int_eq(bytes[2] + bytes[3] * 256, returns);
-    ck_assert_mem_eq(bytes + REDIS_COUNTS_SIZE + (kept - 1) * REDIS_ITEM_SIZE, last, sizeof last);
+    uint64_t bits = 0;
+    double number;
+    for (int i = 7; i >= 0; i--)
+        bits = bits << 8 | bytes[i];
+    memcpy(&number, &bits, sizeof number);
+    return (int64_t)number;
+}
+
+#define AT_US INT64_C(1790000000123456)
+
+static size_t write_item(unsigned char *at, const char *item, size_t place)
+{
+    const bool returns = item[0] == 'R';
+    redis_item_write(at, returns ? REDIS_RETURN : WEIR_TAKE, item[0] == 'm', item[1] - '0',
+                     returns ? AT_US + (int64_t)place : 1);
+    return REDIS_ITEM_SIZE;
+}
+
+/* Check the counts and the items that are left after packing items of these verbs, whose costs are digits. */
+static void assert_packed(const char *items, size_t same, size_t returns, const char *kept)
+{
+    unsigned char bytes[REDIS_COUNTS_SIZE + 8 * REDIS_RETURN_SIZE], item[REDIS_ITEM_SIZE];
+    const size_t n = strlen(items) / 2, n_kept = strlen(kept) / 2, first = same > 0;
+    size_t at = REDIS_COUNTS_SIZE;
+    for (size_t i = 0; i < n; i++)
+        at += write_item(bytes + at, items + 2 * i, i);
+    const size_t len = redis_items_pack(bytes, n);
+    ck_assert_uint_eq(bytes[0] + bytes[1] * 256U, same);
+    ck_assert_uint_eq(bytes[2] + bytes[3] * 256U, returns);
+    at = REDIS_COUNTS_SIZE;
+    for (size_t i = 0; i < n_kept; i++) {
+        const size_t place = i + n - n_kept;
+        if (i >= first && i < first + returns) {
+            ck_assert_int_eq(double_at(bytes + at), kept[2 * i + 1] - '0');
+            ck_assert_int_eq(double_at(bytes + at + 8), AT_US + (int64_t)place);
+            at += REDIS_RETURN_SIZE;
+        } else {
+            write_item(item, kept + 2 * i, place);
+            ck_assert_mem_eq(bytes + at, item, sizeof item);
+            at += sizeof item;
+        }
+    }
+    ck_assert_uint_eq(len, at);
 }
 
 TEST(equal_items_of_the_first_keys_are_one_and_returns_are_counted, 10)
 {
-    assert_packed("T1", 1, 0, 1);
-    assert_packed("T1T1T1", 3, 0, 1);
-    assert_packed("T1T2", 1, 0, 2);
-    assert_packed("m1T1", 0, 0, 2); /* of one key */
-    assert_packed("T1T1R1R2T1", 2, 2, 4);
-    assert_packed("R1R1", 0, 2, 2);
-    assert_packed("T1m1R1", 1, 0, 3);
-    assert_packed("m1m1T1R1", 0, 0, 4);
+    assert_packed("T1", 1, 0, "T1");
+    assert_packed("T1T1T1", 3, 0, "T1");
+    assert_packed("T1T2", 1, 0, "T1T2");
+    assert_packed("m1T1", 0, 0, "m1T1"); /* of one key */
+    assert_packed("T1T1R1R2T1", 2, 2, "T1R1R2T1");
+    assert_packed("T1R3m1T2R1", 1, 1, "T1R3m1T2R1");
+    assert_packed("R1R2", 0, 2, "R1R2");
+    assert_packed("R1R2R3R4R5R6R7R8", 0, 8, "R1R2R3R4R5R6R7R8");
+    assert_packed("T1m1R1", 1, 0, "T1m1R1");
+    assert_packed("m1m1T1R1", 0, 0, "m1m1T1R1");
 }
 
 /* ---- One take from a bucket ---- */
 
-static void assert_take(const char *policy, int64_t cost, const char *hex)
+/* Check the stamp of an argument and the numbers behind it, but for the echo between the fourth and the fifth. */
+static void assert_argument(const unsigned char *argument, size_t len, const char *stamp, const int64_t *numbers)
+{
+    char text[2 * REDIS_STAMP_MAX + 1];
+    for (size_t i = 0; i < REDIS_STAMP_MAX; i++)
+        snprintf(text + 2 * i, 3, "%02x", argument[i]);
+    ck_assert_str_eq(text, stamp);
+    size_t at = REDIS_STAMP_MAX;
+    for (int i = 0; at < len; i++) {
+        ck_assert_int_eq(double_at(argument + at), numbers[i]);
+        at += 8;
+        if (i == 3) {
+            ck_assert_mem_eq(argument + at, "echo", REDIS_ECHO_SIZE);
+            at += REDIS_ECHO_SIZE;
+        }
+    }
+    ck_assert_uint_eq(at, len);
+}
+
+static void assert_take(const char *policy, int64_t cost, const char *stamp, int64_t units)
 {
     const struct weir_plan plan = plan_of(policy);
     unsigned char argument[REDIS_TAKE_SIZE];
-    char text[2 * REDIS_TAKE_SIZE + 1] = "";
-    const size_t len = redis_take_write(&plan, cost, "echo", argument);
-    must(len == 0 || memcmp(argument + len - REDIS_ECHO_SIZE, "echo", REDIS_ECHO_SIZE) == 0, "it ends in the echo");
-    for (size_t i = 0; i + REDIS_ECHO_SIZE < len; i++)
-        snprintf(text + 2 * i, 3, "%02x", argument[i]);
-    ck_assert_str_eq(text, hex);
+    /* 20 permits of 200,000 half units, of which 2 drain each microsecond; a quarter of 2 s, and a second */
+    const int64_t numbers[] = { 2, 4000000, 1500001 - 4, units };
+    ck_assert_uint_eq(redis_take_write(&plan, cost, "echo", argument), REDIS_TAKE_SIZE);
+    assert_argument(argument, REDIS_TAKE_SIZE, stamp, numbers);
 }
 
-TEST(the_argument_of_a_take_is_the_doubled_plan_and_what_follows_from_it, 10)
+static void assert_no_take(const char *policy)
 {
+    const struct weir_plan plan = plan_of(policy);
+    unsigned char argument[REDIS_TAKE_SIZE];
+    ck_assert_uint_eq(redis_take_write(&plan, 1, "echo", argument), 0);
+}
+
 #define HALVES_OF_TEN_A_SECOND \
     "02000000000000"           \
     "400d0300000000"           \
     "010000"                   \
     "14000000"
-#define EACH_TICK "02000000000000"
-#define FULL "00093d00000000"
-    /* 20 permits of 200,000 half units */
-    assert_take("token_bucket limit=10 period=1s burst=20", 3,
-                "54" HALVES_OF_TEN_A_SECOND EACH_TICK FULL "c0270900000000");
-    assert_take("leaky_bucket limit=10 period=1s capacity=20", 20,
-                "4c" HALVES_OF_TEN_A_SECOND EACH_TICK FULL "00093d00000000");
-    assert_take("token_bucket limit=10 period=1s burst=20", 21, /* never: one more than full */
-                "54" HALVES_OF_TEN_A_SECOND EACH_TICK FULL "01093d00000000");
-    assert_take("token_bucket limit=10 period=1s refill=interval", 1, "");
-    assert_take("fixed_window limit=10 period=1s", 1, "");
-    assert_take("sliding_window limit=10 period=1s", 1, "");
+
+TEST(the_argument_of_a_take_is_the_doubled_plan_and_what_follows_from_it, 10)
+{
+    assert_take("token_bucket limit=10 period=1s burst=20", 3, "54" HALVES_OF_TEN_A_SECOND, 600000);
+    assert_take("leaky_bucket limit=10 period=1s capacity=20", 20, "4c" HALVES_OF_TEN_A_SECOND, 4000000);
+    assert_take("token_bucket limit=10 period=1s burst=20", 21, "54" HALVES_OF_TEN_A_SECOND, 4000001); /* never */
+    assert_no_take("token_bucket limit=10 period=1s refill=interval");
+    assert_no_take("fixed_window limit=10 period=1s");
+    assert_no_take("sliding_window limit=10 period=1s");
     const struct weir_plan coarse = plan_of("token_bucket limit=7 period=365d burst=990");
     ck_assert_int_gt(coarse.tick_us, 1);
     ck_assert_int_lt(coarse.size * coarse.q, EXACT_MAX / 2);
-    assert_take("token_bucket limit=7 period=365d burst=990", 1, "");
+    assert_no_take("token_bucket limit=7 period=365d burst=990");
 }
 
 TEST(the_argument_of_a_settlement_has_its_permits_and_their_time, 10)
 {
     const struct weir_plan plan = plan_of("token_bucket limit=10 period=1s burst=20");
-    unsigned char argument[REDIS_SETTLE_SIZE], take[REDIS_TAKE_SIZE];
-    static const unsigned char rest[] = { 0x01, 0x02, 0x03, 0, 0, 0, 0,
-                                          0x40, 0x0d, 0x03, 0, 0, 0, 0 /* the half units of a permit */ };
-    redis_take_write(&plan, 20, "echo", take);
-    ck_assert_uint_eq(redis_settle_write(&plan, 20, 0x030201, "echo", argument), REDIS_SETTLE_SIZE);
-    ck_assert_mem_eq(argument, take, REDIS_TAKE_SIZE);
-    ck_assert_uint_eq(REDIS_SETTLE_SIZE - REDIS_TAKE_SIZE, sizeof rest);
-    ck_assert_mem_eq(argument + REDIS_TAKE_SIZE, rest, sizeof rest);
+    unsigned char argument[REDIS_SETTLE_SIZE];
+    const int64_t numbers[] = { 2, 4000000, 1500001 - 4, 4000000, 200000 /* of a permit */, AT_US };
+    ck_assert_uint_eq(redis_settle_write(&plan, 20, AT_US, "echo", argument), REDIS_SETTLE_SIZE);
+    assert_argument(argument, REDIS_SETTLE_SIZE, "54" HALVES_OF_TEN_A_SECOND, numbers);
+    ck_assert_uint_eq(redis_settle_write(&plan, 20, 0, "echo", argument), REDIS_CHARGE_SIZE);
+    assert_argument(argument, REDIS_CHARGE_SIZE, "54" HALVES_OF_TEN_A_SECOND, numbers);
     ck_assert_uint_eq(redis_settle_write(&plan, 21, 1, "echo", argument), 0); /* more than a full bucket */
     const struct weir_plan window = plan_of("fixed_window limit=10 period=1s");
     ck_assert_uint_eq(redis_settle_write(&window, 1, 1, "echo", argument), 0);

@@ -293,7 +293,9 @@ static int64_t cost_asked(const struct fake_request *request)
     const char *argument = request->words[request->n - 1];
     if (!is_take_script(request))
         return number_asked(item_asked(request) + 1, 5);
-    return number_asked(argument + REDIS_TAKE_SIZE - REDIS_ECHO_SIZE - 7, 7) / number_asked(argument + 8, 7);
+    double units;
+    memcpy(&units, argument + REDIS_TAKE_SIZE - REDIS_ECHO_SIZE - sizeof units, sizeof units);
+    return (int64_t)units / number_asked(argument + 8, 7);
 }
 
 size_t truth_about(const struct fake_request *request, unsigned char answer[TRUTH_LEN])

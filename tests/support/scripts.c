@@ -65,9 +65,10 @@ void call_tail(struct call *call, const unsigned char *bytes, size_t len)
 void call_items(struct call *call, const unsigned char *items, size_t len)
 {
     static unsigned char packed[CALL_ITEMS];
-    must(REDIS_COUNTS_SIZE + len <= CALL_ITEMS, "room for the items");
+    const size_t n = len / REDIS_ITEM_SIZE;
+    must(REDIS_COUNTS_SIZE + n * REDIS_RETURN_SIZE <= CALL_ITEMS, "room for the items");
     memcpy(packed + REDIS_COUNTS_SIZE, items, len);
-    call_tail(call, packed, redis_items_pack(packed, len / REDIS_ITEM_SIZE));
+    call_tail(call, packed, redis_items_pack(packed, n));
 }
 
 size_t answer_len(const redisReply *reply)

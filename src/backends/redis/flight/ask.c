@@ -29,7 +29,7 @@ bool redis_ask_write(const struct redis_flight *flight, struct redis_flight_call
     if (!call->limit || !redis_request_asks(request) || call->now_us != WEIR_OWN_CLOCK)
         return false;
     const uint32_t echo = redis_call_echo(flight, call);
-    const int64_t ago_us = min_of(request->cold_left, WEIR_MAX_TIME_US);
+    const int64_t ago_us = max_of(1, min_of(request->cold_left, WEIR_MAX_TIME_US)); /* 0 would leave it out */
     if (redis_settle_write(&key->plan, request->ahead, ago_us, &echo, argument) == 0)
         return false;
     call->script = REDIS_BUCKET_SETTLE;

@@ -73,8 +73,9 @@ void redis_call_write_items(const struct redis_flight *flight, const struct redi
     for (uint32_t i = 0; i < call->key_count; i++)
         item_count += count_items(&flight->keys[call->keys[i]]);
     const size_t head_room = 24, size = REDIS_COUNTS_SIZE + item_count * REDIS_ITEM_SIZE;
+    const size_t packed_most = REDIS_COUNTS_SIZE + item_count * REDIS_RETURN_SIZE;
     const uint32_t echo = redis_call_echo(flight, call);
-    unsigned char *bytes = (unsigned char *)redis_bytes_room(out, head_room + size + REDIS_ECHO_SIZE);
+    unsigned char *bytes = (unsigned char *)redis_bytes_room(out, head_room + packed_most + REDIS_ECHO_SIZE);
     if (!bytes)
         return;
     bytes += head_room;

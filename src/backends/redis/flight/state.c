@@ -37,6 +37,19 @@ static int64_t get_number(const unsigned char **at, int bytes)
     return (int64_t)value;
 }
 
+/* Write a number below 2^53 as a double, which scripts read faster than an integer. */
+static unsigned char *put_double(unsigned char *at, int64_t value)
+{
+    assert(value >= 0 && value <= EXACT_MAX);
+    const double number = (double)value;
+    uint64_t bits;
+    _Static_assert(sizeof number == sizeof bits, "a double as scripts read it");
+    memcpy(&bits, &number, sizeof bits);
+    for (int i = 0; i < 8; i++)
+        at[i] = (unsigned char)(bits >> (8 * i));
+    return at + 8;
+}
+
 /* ---- Writing ---- */
 
 size_t redis_stamp_write(const struct weir_plan *plan, unsigned char out[REDIS_STAMP_MAX])
@@ -88,9 +101,16 @@ size_t redis_items_pack(unsigned char *bytes, size_t n)
     while (same + returns < n && items[(same + returns) * REDIS_ITEM_SIZE] == REDIS_RETURN)
         returns++;
     put_number(put_number(bytes, 2, (int64_t)same), 2, (int64_t)returns);
-    const size_t copies = same > 1 ? same - 1 : 0, kept = (n - copies) * REDIS_ITEM_SIZE;
-    memmove(items, items + copies * REDIS_ITEM_SIZE, kept);
-    return REDIS_COUNTS_SIZE + kept;
+    const size_t copies = same > 1 ? same - 1 : 0, others = (n - same - returns) * REDIS_ITEM_SIZE;
+    unsigned char *noted = items + (same - copies) * REDIS_ITEM_SIZE, *rest = noted + returns * REDIS_RETURN_SIZE;
+    memmove(noted, noted + copies * REDIS_ITEM_SIZE, (n - same) * REDIS_ITEM_SIZE);
+    memmove(rest, noted + returns * REDIS_ITEM_SIZE, others);
+    for (size_t i = returns; i-- > 0;) { /* from the last: each grows over the items behind it */
+        const unsigned char *item = noted + i * REDIS_ITEM_SIZE + 1;
+        const int64_t cost = get_number(&item, 5), since_us = get_number(&item, 7);
+        put_double(put_double(noted + i * REDIS_RETURN_SIZE, cost), since_us);
+    }
+    return (size_t)(rest + others - bytes);
 }
 
 /* ---- One take from a bucket, or one settlement: lua/bucket_single.lua ---- */
@@ -106,6 +126,12 @@ static bool plan_double(const struct weir_plan *plan, struct weir_plan *doubled)
     return true;
 }
 
+/* Return the microseconds of a block: `room` of lua/level.lua, by the same arithmetic. */
+static int64_t level_room(int64_t full, int64_t drain)
+{
+    return (int64_t)((double)full / (double)drain / 4 + 1000000) + 1;
+}
+
 /* Write what every argument begins with, or return NULL if the script is not for this plan. */
 static unsigned char *single_write(const struct weir_plan *plan, struct weir_plan *doubled, int64_t permits,
                                    const void *echo, unsigned char *out)
@@ -114,9 +140,10 @@ static unsigned char *single_write(const struct weir_plan *plan, struct weir_pla
         return NULL;
     const int64_t full = plan->size * doubled->q;
     unsigned char *at = out + redis_stamp_write(doubled, out);
-    at = put_number(at, 7, doubled->p);
-    at = put_number(at, 7, full);
-    at = put_number(at, 7, permits <= plan->size ? permits * doubled->q : full + 1);
+    at = put_double(at, doubled->p);
+    at = put_double(at, full);
+    at = put_double(at, level_room(full, doubled->p) - 4);
+    at = put_double(at, permits <= plan->size ? permits * doubled->q : full + 1);
     memcpy(at, echo, REDIS_ECHO_SIZE);
     return at + REDIS_ECHO_SIZE;
 }
@@ -135,8 +162,10 @@ size_t redis_settle_write(const struct weir_plan *plan, int64_t cost, int64_t si
     unsigned char *at = cost <= plan->size ? single_write(plan, &doubled, cost, echo, out) : NULL;
     if (!at)
         return 0;
-    put_number(put_number(at, 7, since_us), 7, doubled.q);
-    return REDIS_SETTLE_SIZE;
+    at = put_double(at, doubled.q);
+    if (since_us > 0)
+        at = put_double(at, since_us);
+    return (size_t)(at - out);
 }
 
 bool redis_left_read(const struct weir_plan *plan, const unsigned char bytes[REDIS_LEFT_SIZE], int64_t *state)

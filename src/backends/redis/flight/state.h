@@ -31,6 +31,7 @@
 #define REDIS_STATE_MAX (14 + 9 + 4 * (WEIR_MAX_BLOCKS + 1))
 #define REDIS_COUNTS_SIZE 4 /* bytes before the first item: redis_items_pack() */
 #define REDIS_ITEM_SIZE 13
+#define REDIS_RETURN_SIZE 16 /* of a key's only item, if that is a return: redis_items_pack() */
 #define REDIS_ECHO_SIZE 4  /* bytes after the last item, repeated at the end of the answer */
 #define REDIS_HEAD_SIZE 14 /* bytes of an answer: the time and the permits charged, I7 each */
 #define REDIS_MAX_TIMES 65535
@@ -42,10 +43,11 @@ enum redis_script_id redis_script_of(const struct weir_plan *plan);
 /* Write the stamp of a plan whose size is at least 1. Return its length. */
 size_t redis_stamp_write(const struct weir_plan *plan, unsigned char out[REDIS_STAMP_MAX]);
 
-/* The argument of lua/bucket_single.lua: the plan, what follows from it and from the permits, and the echo; for a
- * settlement, two numbers more. */
-#define REDIS_TAKE_SIZE (REDIS_STAMP_MAX + 7 + 7 + 7 + REDIS_ECHO_SIZE)
-#define REDIS_SETTLE_SIZE (REDIS_TAKE_SIZE + 7 + 7)
+/* The argument of lua/bucket_single.lua: the plan, what follows from it and from the permits, and the echo; for a charge
+ * one number more, for a return two. */
+#define REDIS_TAKE_SIZE (REDIS_STAMP_MAX + 4 * 8 + REDIS_ECHO_SIZE)
+#define REDIS_CHARGE_SIZE (REDIS_TAKE_SIZE + 8)
+#define REDIS_SETTLE_SIZE (REDIS_CHARGE_SIZE + 8)
 
 /* Write the argument of one take of `cost` permits by the server's time, with the REDIS_ECHO_SIZE bytes at `echo`.
  * Return its length, or 0 if that script does not decide under this plan: it is no bucket's, its tick is longer than a
@@ -108,9 +110,10 @@ enum redis_verb {
  * same key. Costs are below 2^40. */
 void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, int64_t cost, int64_t times);
 
-/* Put the two counts of lua/each.lua before `n` items, and drop the copies of the first: the keys that come first may
- * have equal items, other than returns and renewals, and the next ones returns. `bytes` begin with REDIS_COUNTS_SIZE
- * bytes of room. Return the length of all. */
+/* Put the two counts of lua/each.lua before `n` items, drop the copies of the first, and write returns as that script
+ * reads them: the keys that come first may have equal items, other than returns and renewals, and the next ones returns.
+ * `bytes` begin with REDIS_COUNTS_SIZE bytes of room, and have room for REDIS_RETURN_SIZE bytes an item. Return the
+ * length of all. */
 size_t redis_items_pack(unsigned char *bytes, size_t n);
 
 #endif
