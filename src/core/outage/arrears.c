@@ -80,8 +80,11 @@ void arrears_note(struct weir *limiter, const struct weir_backend_request *reque
     if (!limiter->outage->arrears)
         return;
     plan_cell_read(&request->limit->plan, &plan);
-    if (plan_has_arrears(&plan))
-        arrears_add(limiter, request->hash, request->cost);
+    if (!plan_has_arrears(&plan))
+        return;
+    if (!atomic_load_explicit(&limiter->outage->arrears->is_used, memory_order_relaxed))
+        atomic_store_explicit(&limiter->outage->arrears->is_used, true, memory_order_relaxed);
+    arrears_add(limiter, request->hash, request->cost);
 }
 
 /* Return the permits that a share makes in that time, rounded down. */

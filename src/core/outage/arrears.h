@@ -19,6 +19,7 @@
 
 /* All (a) */
 struct arrears {
+    atomic_bool is_used; /* something has been noted; until then no decision looks for it */
     _Atomic uint64_t slots[ARREARS_SLOTS];
     _Atomic int64_t counted_us[ARREARS_SLOTS]; /* up to when idle time has been counted, on CLOCK_MONOTONIC */
     _Atomic int64_t tried_us[ARREARS_TRIES]; /* the last charge, on CLOCK_MONOTONIC, by the hash of the key */
@@ -30,7 +31,10 @@ int64_t arrears_of(const struct weir *limiter, const struct weir_backend_request
 /* True if any of the requests' keys has some. */
 static inline bool arrears_any(const struct weir *limiter, const struct weir_backend_request *requests, size_t n)
 {
-    for (size_t i = 0; limiter->outage->arrears && i < n; i++)
+    const struct arrears *arrears = limiter->outage->arrears;
+    if (!arrears || !atomic_load_explicit(&arrears->is_used, memory_order_relaxed))
+        return false;
+    for (size_t i = 0; i < n; i++)
         if (arrears_of(limiter, &requests[i]) > 0)
             return true;
     return false;
