@@ -3,10 +3,10 @@
  *     weir-instructions DECISIONS allow|deny [event] [top-keys] [handle]
  *     weir-instructions DECISIONS try|pair ALGORITHM
  *
- * The first form decides at the caller's time about 64 keys of 16 bytes with a token bucket in local mode. The second one
- * decides about 1,000 keys of the named algorithm. A pair is a weir_reserve() of 10 permits and a weir_settle() for 7.
- * Time, the caller's or the clock's, is 1 us later with each decision, so that what depends on it is the same on a slow
- * machine.
+ * The first form decides at the caller's time about 64 keys of 16 bytes with a token bucket in local mode. The second
+ * one decides about 1,000 keys of the named algorithm. A pair is a weir_reserve() of 10 permits and a weir_settle() for
+ * 7. Time, the caller's or the clock's, is 1 us later with each decision, so that what depends on it is the same on a
+ * slow machine.
  */
 #include <stdio.h>
 #include <stdlib.h>

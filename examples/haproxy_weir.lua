@@ -1,8 +1,8 @@
 -- haproxy_weir.lua - HAProxy asks weir serve: `http-request lua.weir LIMIT` takes a permit of the key in txn.weir_key.
 --
--- It sets txn.weir_denied, and for denied requests txn.weir_retry, in seconds. If weir serve does not answer, the request
--- passes. The environment variable SERVE_ADDRESS has the server's address, SERVE_TIMEOUT the seconds to wait for it (default
--- 1). docs/gateways.md shows the configuration.
+-- It sets txn.weir_denied, and for denied requests txn.weir_retry, in seconds. If weir serve does not answer, the
+-- request passes. The environment variable SERVE_ADDRESS has the server's address, SERVE_TIMEOUT the seconds to wait
+-- for it (default 1). docs/gateways.md shows the configuration.
 local address = os.getenv("SERVE_ADDRESS") or "unix@/run/weir/weir.sock"
 local timeout = tonumber(os.getenv("SERVE_TIMEOUT")) or 1
 

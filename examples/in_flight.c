@@ -1,5 +1,5 @@
-/* in_flight.c - at most two exports of a user at a time, also if a process dies in the middle of one. An export that takes
- * longer than the hold renews its permit.
+/* in_flight.c - at most two exports of a user at a time, also if a process dies in the middle of one. An export that
+ * takes longer than the hold renews its permit.
  *
  *     ann begins 1: allowed
  *     ann begins 2: allowed

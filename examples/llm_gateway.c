@@ -12,8 +12,9 @@
  *     alice asks for 1 tokens: denied by tokens
  *
  * llm_gateway FILE LIMIT replays a trace instead, with a limit of so many tokens a minute, and prints how much of what
- * could be admitted is admitted if each estimate is off by a factor of 0.25 to 4. A line of FILE is the time of a request,
- * its tokens and those of its answer: "2023-11-16 18:17:03.97,4808,10", as in the traces of the Azure Public Dataset.
+ * could be admitted is admitted if each estimate is off by a factor of 0.25 to 4. A line of FILE is the time of a
+ * request, its tokens and those of its answer: "2023-11-16 18:17:03.97,4808,10", as in the traces of the Azure Public
+ * Dataset.
  */
 #include <weir/weir.h>
 

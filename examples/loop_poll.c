@@ -2,8 +2,8 @@
  *
  *     loop_poll URL REQUESTS
  *
- * Requests one permit REQUESTS times, with up to 32 requests in progress, and prints how many were allowed. All copies of
- * this program together, on any number of machines, are allowed LIMIT.
+ * Requests one permit REQUESTS times, with up to 32 requests in progress, and prints how many were allowed. All copies
+ * of this program together, on any number of machines, are allowed LIMIT.
  */
 #include <weir/weir.h>
 

@@ -1,10 +1,10 @@
 /* prefork.c - an HTTP server of four worker processes that count in one limit, as the workers of other prefork servers
  * can: nginx's, gunicorn's, PHP-FPM's.
  *
- * The parent opens the limiter and the socket, then it forks. Each worker takes connections and asks the limit about the
- * client's address. A worker that dies, however it dies, is replaced, and the counts go on: they are in memory that all
- * processes share. With a port it serves there until it is interrupted. Without one, it serves on a free port, asks by
- * itself, and kills a worker halfway. It prints
+ * The parent opens the limiter and the socket, then it forks. Each worker takes connections and asks the limit about
+ * the client's address. A worker that dies, however it dies, is replaced, and the counts go on: they are in memory that
+ * all processes share. With a port it serves there until it is interrupted. Without one, it serves on a free port, asks
+ * by itself, and kills a worker halfway. It prints
  *
  *     200 200 200 200
  *     a worker is killed and replaced

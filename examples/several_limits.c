@@ -37,8 +37,8 @@ static int define_limits(weir *w, weir_limit **limits)
 
 static int ask(weir *w, weir_limit *const *limits, const char *client, int64_t tokens)
 {
-    /* Put the limit that denies most often first: in a Redis Cluster keys are charged in this order. The fixed time makes
-     * the example repeatable; a server leaves now_us at 0. */
+    /* Put the limit that denies most often first: in a Redis Cluster keys are charged in this order. The fixed time
+     * makes the example repeatable; a server leaves now_us at 0. */
     const struct weir_request requests[LIMITS] = {
         { limits[CLIENT_REQUESTS], weir_key_text(client), 1, WEIR_DAY },
         { limits[CLIENT_TOKENS], weir_key_text(client), tokens, WEIR_DAY },

@@ -1,8 +1,8 @@
--- bucket_rest.lua - decide(verb, cost, times): the steps of all calls, for a single item of a bucket. It reads neither the
--- key nor the time again.
+-- bucket_rest.lua - decide(verb, cost, times): the steps of all calls, for a single item of a bucket. It reads neither
+-- the key nor the time again.
 --
--- In: double, the stamp of the state with room; echo; now; state, the key's value. It is a function because a call of the
--- script clears room for all of its locals.
+-- In: double, the stamp of the state with room; echo; now; state, the key's value. It is a function because a call of
+-- the script clears room for all of its locals.
 local function decide(verb, cost, times)
   --@include prologue.lua
   local tag, p, q, tick, size = parse('<BI7I7I3I4', double)

@@ -1,14 +1,14 @@
--- bucket_settle.lua - charges a token or leaky bucket, after an outage, for what an instance admitted in it; and says how
--- long the key lay idle in that time. docs/design/outages.md says what that is for.
+-- bucket_settle.lua - charges a token or leaky bucket, after an outage, for what an instance admitted in it; and says
+-- how long the key lay idle in that time. docs/design/outages.md says what that is for.
 --
--- The first charge sees it in the state: since the state's last use, and after its permits had drained, the key lay idle.
--- The charge erases that. So it leaves a note beside the key, '<I7I7' when the key began and ended to lie idle, in us, for
--- the charges of the other instances. A key without a state counts as idle since a full bucket of the time at which the
--- outage began had drained.
+-- The first charge sees it in the state: since the state's last use, and after its permits had drained, the key lay
+-- idle. The charge erases that. So it leaves a note beside the key, '<I7I7' when the key began and ended to lie idle,
+-- in us, for the charges of the other instances. A key without a state counts as idle since a full bucket of the time
+-- at which the outage began had drained.
 --
 -- KEYS     the key; its note, in a cluster in the same slot.
--- ARGV     one string: '<c22ddddc4dd' as a return's in bucket_single.lua, with the permits to charge, which may be 0, and
---          instead of the time at which they were charged the microseconds since the outage began.
+-- ARGV     one string: '<c22ddddc4dd' as a return's in bucket_single.lua, with the permits to charge, which may be 0,
+--          and instead of the time at which they were charged the microseconds since the outage began.
 -- Returns  one string: '<I7I7' for how many microseconds of the time since then the key lay idle, and how many ago that
 --          ended; then the answer of each.lua.
 -- Errors   'WEIR ...' if ARGV is invalid; then nothing was written.

@@ -3,9 +3,9 @@
 --
 -- KEYS     one key.
 -- ARGV     one string:
---          '<c22ddddc4' the stamp of the state with room (level.lua); what follows from the plan and the permits, in half
---              units: those that drain every microsecond, which is the tick; those of a full bucket; the room less 4, in
---              microseconds; those of the permits; the echo, as in each.lua. If a take's cost exceeds the size,
+--          '<c22ddddc4' the stamp of the state with room (level.lua); what follows from the plan and the permits, in
+--              half units: those that drain every microsecond, which is the tick; those of a full bucket; the room less
+--              4, in microseconds; those of the permits; the echo, as in each.lua. If a take's cost exceeds the size,
 --              its units are one more than a full bucket's.
 --          '<d' for a settlement, whose permits are at most the size: the half units of a permit.
 --          '<d' if it gives back: when the permits were charged, in us. Otherwise they are charged.
@@ -20,8 +20,8 @@
 --          ends a number below 2^53 or is NONE or FOREIGN.
 -- Errors   'WEIR ...' if ARGV is invalid; then nothing was written.
 --
--- It runs the same commands as each.lua. Every step of Lua costs Redis 40 to 110 instructions, and every byte that becomes
--- a string 10. So takes and returns have separate branches, and text is joined only from text.
+-- It runs the same commands as each.lua. Every step of Lua costs Redis 40 to 110 instructions, and every byte that
+-- becomes a string 10. So takes and returns have separate branches, and text is joined only from text.
 local redis, struct, args, key = redis, struct, ARGV[1], KEYS[1]
 local call, parse, len = redis.call, struct.unpack, args and #args
 local form = len == 58 and '<c22ddddc4' or len == 74 and '<c22ddddc4dd' or len == 66 and '<c22ddddc4d'

@@ -1,7 +1,7 @@
 -- decide.lua - the steps of each.lua, after the arguments are unpacked and the time is read.
 --
--- In: stamp, items, time (nil: the server's), keys (their number), now, grace; lone, the value of the only key if it has
--- been read. Takes of and returns to the plainest kind of state skip most steps: the parts `swift` and `quick` of
+-- In: stamp, items, time (nil: the server's), keys (their number), now, grace; lone, the value of the only key if it
+-- has been read. Takes of and returns to the plainest kind of state skip most steps: the parts `swift` and `quick` of
 -- ALGORITHM.
 local LEASE, LEASE_IF_TAKEN, RETURN, MORE = 6, 7, 8, 128 -- enum redis_verb; REDIS_MORE
 

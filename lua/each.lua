@@ -1,21 +1,21 @@
--- each.lua - the scripts that decide requests for keys of one limit. ALGORITHM is the file of its arithmetic, decide.lua
--- the steps. Requests for the same key are decided one after the other, as if each had come alone. meet.lua says what
--- happens to a state under another plan. A reset also forgets the former state.
+-- each.lua - the scripts that decide requests for keys of one limit. ALGORITHM is the file of its arithmetic,
+-- decide.lua the steps. Requests for the same key are decided one after the other, as if each had come alone. meet.lua
+-- says what happens to a state under another plan. A reset also forgets the former state.
 --
 -- KEYS     one or more keys, all different, in a cluster all in one slot.
 -- ARGV     stamp  the plan, laid out in ALGORITHM's file.
---          items  '<I2I2' two counts: of the first keys, which have their one item in common, and of the next keys, which
---                 have one return each. Then the common item; '<dd' for each return, the permits given back and the
---                 time at which they were charged, in us, both integers below 2^53; and the items of each other key in
---                 turn, one or more. An item is '<BI5I7': verb, cost, times. 128 more than the verb says that the next
---                 item is for the same key. 4 bytes end the items, the echo: the answer repeats them, which shows that it
---                 belongs to this call. The verb says what an item stands for:
+--          items  '<I2I2' two counts: of the first keys, which have their one item in common, and of the next keys,
+--                 which have one return each. Then the common item; '<dd' for each return, the permits given back and
+--                 the time at which they were charged, in us, both integers below 2^53; and the items of each other key
+--                 in turn, one or more. An item is '<BI5I7': verb, cost, times. 128 more than the verb says that the
+--                 next item is for the same key. 4 bytes end the items, the echo: the answer repeats them, which shows
+--                 that it belongs to this call. The verb says what an item stands for:
 --                   0 to 4  `times` equal requests, one after the other; the verbs are those of enum weir_verb
 --                   5       RENEW: a renewal of `cost` permits that were charged at `times`, in us
 --                   6       LEASE: charge up to `cost` permits in advance, at most the permits left / `times`
 --                   7       LEASE_IF_TAKEN: the same if the key's last take in this call was admitted, else nothing
---                   8       RETURN: give back `cost` permits that were charged at `times`, in us, and never used, without
---                           those that have come back since then
+--                   8       RETURN: give back `cost` permits that were charged at `times`, in us, and never used,
+--                           without those that have come back since then
 --          time   the time to decide by, in decimal microseconds; without it the server's.
 -- Returns  one string: '<I7I7' the time and the permits charged; for each key a 0 byte (nothing used), a 1 byte (a
 --          foreign value, left alone) or the state that its requests met, under this stamp; the echo.
@@ -24,8 +24,8 @@
 -- It reads with one GET, or one MGET and a GET for each key that MGET does not find. It writes at most one PSETEX,
 -- SETRANGE or DEL per key, and calls TIME once. SETRANGE keeps the time to live and writes only into a state that the
 -- script has just read, so no key is ever without one. All numbers are integers below 2^53, which a double represents
--- exactly. They leave through struct.pack, or as '%d' for milliseconds, because tostring keeps 14 digits only. (Commands
--- get text, not numbers, because Redis prints a number slowly.) Items are checked before anything is written.
+-- exactly. They leave through struct.pack, or as '%d' for milliseconds, because tostring keeps 14 digits only.
+-- (Commands get text, not numbers, because Redis prints a number slowly.) Items are checked before anything is written.
 --@include prologue.lua
 local stamp, items, time, keys, lone = ARGV[1], ARGV[2], ARGV[3], #KEYS
 --@include clock.lua

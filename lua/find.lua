@@ -1,7 +1,7 @@
 -- find.lua - the value stored for `key`, the i-th.
 -- Sets: stored (false: none); state (the value; nil: it is not a string); moved, true if the state must be written even
--- if the request is denied. Several keys are read by one MGET, which returns nothing for a missing key and for one that is
--- not a string. A GET then tells the two apart.
+-- if the request is denied. Several keys are read by one MGET, which returns nothing for a missing key and for one that
+-- is not a string. A GET then tells the two apart.
 local stored = lone
 if stored == nil then stored = got and got[i] or redis.pcall('GET', key) end
 local state, moved = stored, false

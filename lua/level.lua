@@ -3,35 +3,35 @@
 --     stamp: tag 'T' or 'L', p I7, q I7, tick I3 in us, size I4          state: stamp, used units I7, tick I7
 --
 -- Each take moves the time at which the bucket is idle again. So that few writes need a new time to live, the script
--- cuts time into blocks of `room` ticks, a quarter of a full bucket's time and a second, and lets the key live to the end
--- of the block in which it becomes idle. While that block stays the same, a write goes into the stored bytes, and
--- Redis keeps the time to live. The state says that its key has this room: p, q and the used units are doubled. A plan's
--- p and q have no common divisor, so no plan has such a stamp, and it stands for the same level: versions of weir that
--- know no room carry it over exactly, as a state under another plan.
+-- cuts time into blocks of `room` ticks, a quarter of a full bucket's time and a second, and lets the key live to the
+-- end of the block in which it becomes idle. While that block stays the same, a write goes into the stored bytes, and
+-- Redis keeps the time to live. The state says that its key has this room: p, q and the used units are doubled. A
+-- plan's p and q have no common divisor, so no plan has such a stamp, and it stands for the same level: versions of
+-- weir that know no room carry it over exactly, as a state under another plan.
 --
 -- The next call computes the time from the stored state, rounded to half a tick. It must not find the next block there
--- unless the key lives to the end of that one. So where a script only adds a step to the position in the block, it takes
--- the last 4 ticks of the block for the next one.
+-- unless the key lives to the end of that one. So where a script only adds a step to the position in the block, it
+-- takes the last 4 ticks of the block for the next one.
 --
 -- The parts of an algorithm, in the order in which scripts paste them:
 --     plan     in: stamp, now. Out: the plan's fields; most, the units of a full bucket; top, the most units that may
 --              be in use (src/core/algorithm/top.h); unit, the units of a permit; grain, the microseconds of one step
 --              of the anchor; fresh, the anchor of a fresh state.
 --     room     in: time. Out: what `know` and `store` need once a call.
---     swift    decides the first keys of several: takes by their one item, and returns. Those that are none of buckets, or
---              meet another value than a state with room, it leaves: it sets slow and slows. charged includes what the
---              others took. Out: what `quick` needs once a call. `store` writes the same.
---     anew     defines anew(key, idle, bytes): writes the fields of a state with a new time to live. idle is the tick at
---              which the bucket is idle. In: double, the stamp with room; room, tick, now, grace.
---     quick    in: key, state (a value, nil or false), and the key's first item: verb, more, cost, times. If it is a take
---              or a return alone, of a bucket's state with room, decides it and sets met; charged includes what it took.
---              `store` writes the same.
---     know     in: state (a value), used 0. Out: known, true if it is a state under `stamp` without a former one; perhaps
---              used and anchor as stored. If its key has room, spare and spent are the stored anchor and used.
+--     swift    decides the first keys of several: takes by their one item, and returns. Those that are none of buckets,
+--              or meet another value than a state with room, it leaves: it sets slow and slows. charged includes what
+--              the others took. Out: what `quick` needs once a call. `store` writes the same.
+--     anew     defines anew(key, idle, bytes): writes the fields of a state with a new time to live. idle is the tick
+--              at which the bucket is idle. In: double, the stamp with room; room, tick, now, grace.
+--     quick    in: key, state (a value, nil or false), and the key's first item: verb, more, cost, times. If it is a
+--              take or a return alone, of a bucket's state with room, decides it and sets met; charged includes what it
+--              took. `store` writes the same.
+--     know     in: state (a value), used 0. Out: known, true if it is a state under `stamp` without a former one;
+--              perhaps used and anchor as stored. If its key has room, spare and spent are the stored anchor and used.
 --     check    out: sane, true if the stamp is a valid plan. The stamp of a stored state has been checked before.
---     read     in: state (nil: foreign, false: none), known, moved. Out: ours; used and anchor at now; moved, true if the
---              clock has stepped back by more than the slack, so that the anchor was moved; for windows and intervals
---              spare, which `store` compares to see whether the stored time to live is still right.
+--     read     in: state (nil: foreign, false: none), known, moved. Out: ours; used and anchor at now; moved, true if
+--              the clock has stepped back by more than the slack, so that the anchor was moved; for windows and
+--              intervals spare, which `store` compares to see whether the stored time to live is still right.
 --     back     in: cost, since, added (the permits admitted so far). Out: cost, without the permits that have come back
 --              since then.
 --     fill     in: permits, those in use. Out: fill, the microseconds until nothing of a full state is used, or of this
@@ -40,8 +40,8 @@
 --              and used, which are then of that plan.
 --     write    in: used, anchor, added (the permits just admitted); bytes and left, declared. Out: bytes; left, the
 --              microseconds until the key is idle.
---     store    the same as `write` for a key alone. Out, if the time to live can stay: offset, where `bytes` go. Never by
---              a caller's time, because then nothing relates it to the time to live.
+--     store    the same as `write` for a key alone. Out, if the time to live can stay: offset, where `bytes` go. Never
+--              by a caller's time, because then nothing relates it to the time to live.
 --@part plan
 local tag, p, q, tick, size = parse('<BI7I7I3I4', #stamp == 22 and stamp or string.rep('\0', 22))
 local most, unit, grain, fresh = size * q, q, tick, tick == 1 and now or (now - now % tick) / tick

@@ -1,5 +1,5 @@
--- plain.lua - returns a state of a bucket, or its stamp alone, without room in its time to live (level.lua), and any other
--- value as it is.
+-- plain.lua - returns a state of a bucket, or its stamp alone, without room in its time to live (level.lua), and any
+-- other value as it is.
 local function plain(state)
   local tag = sub(state, 1, 1)
   if (tag == 'T' or tag == 'L') and (#state == 22 or #state == 36) then

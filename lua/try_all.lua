@@ -4,12 +4,12 @@
 -- ARGV     a stamp for each key, laid out in the algorithms' files.
 --          items  one take for each key, as in each.lua but without counts, with times 1; then the echo.
 --          time   the time to decide by, in decimal microseconds; without it the server's.
--- Returns  the same as each.lua. If any key denies, nothing is charged, but changes that the clock or a new plan demands
---          are written. If any value is foreign, nothing is written.
+-- Returns  the same as each.lua. If any key denies, nothing is charged, but changes that the clock or a new plan
+--          demands are written. If any value is foreign, nothing is written.
 -- Errors   'WEIR ...' if KEYS or ARGV are invalid; then nothing was written.
 --
--- A bucket's state with room (level.lua) keeps it, so that takes of its key alone remain cheap. Other states get none here,
--- because it would make a key of most groups dearer.
+-- A bucket's state with room (level.lua) keeps it, so that takes of its key alone remain cheap. Other states get none
+-- here, because it would make a key of most groups dearer.
 --@include prologue.lua
 
 local n = #KEYS

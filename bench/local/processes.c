@@ -1,14 +1,14 @@
-/* processes.c - one machine, four processes: local mode, in which each counts alone, next to machine mode, in which they
- * count together in one piece of memory.
+/* processes.c - one machine, four processes: local mode, in which each counts alone, next to machine mode, in which
+ * they count together in one piece of memory.
  *
  * The accuracy of local mode is shown with each process enforcing the whole limit, as without further options, and with
  * each enforcing its quarter (instances, rank). The processes are children of this one, as the workers of a prefork
  * server are. Speeds are those of all of them in one stretch of time; the modes take turns.
  *
- * Two processes never reach twice the speed of one if they write to the same cache lines. How far they get depends on how
- * long a line takes from one processor to the other, which on a virtual machine changes with the host's placement. Two
- * columns show the bounds: local mode, which shares nothing; and local mode with one atomic addition to a word that all
- * processes have for each key, the least that any exact count over processes can do.
+ * Two processes never reach twice the speed of one if they write to the same cache lines. How far they get depends on
+ * how long a line takes from one processor to the other, which on a virtual machine changes with the host's placement.
+ * Two columns show the bounds: local mode, which shares nothing; and local mode with one atomic addition to a word that
+ * all processes have for each key, the least that any exact count over processes can do.
  */
 #include <stdalign.h>
 #include <stdatomic.h>

@@ -1,9 +1,9 @@
 /* reach.c - what memory alone costs a decision: finding a key's state, and changing it.
  *
  * There is no clock, no rule, no comparison of keys and no arithmetic. Groups of three cells are as large as the
- * limiter's, and 4/5 of the cells are in use. The hash chooses the cell, and one compare-and-swap changes it. Each operation
- * depends on the one before. A decision has some hundred instructions, so a processor does not look ahead to the next one;
- * without the dependency it would run many of these at once.
+ * limiter's, and 4/5 of the cells are in use. The hash chooses the cell, and one compare-and-swap changes it. Each
+ * operation depends on the one before. A decision has some hundred instructions, so a processor does not look ahead to
+ * the next one; without the dependency it would run many of these at once.
  */
 #include <stdatomic.h>
 #include <stdlib.h>

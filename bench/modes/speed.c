@@ -6,9 +6,9 @@
  *
  * A hybrid limiter that was idle for a while has no leases. It therefore runs before each of its repetitions for the
  * life of two leases: the first ones are small. Most rows have few keys because of a feedback: the more requests a
- * caller makes, the more of them leases answer, which makes it faster. With some 1,000 keys the outcome varies more; one
- * row has them, under a limit whose leases live as briefly as the defaults let them. Local and hybrid decisions are timed 64 at a time; otherwise reading the clock would be half of the
- * time measured.
+ * caller makes, the more of them leases answer, which makes it faster. With some 1,000 keys the outcome varies more;
+ * one row has them, under a limit whose leases live as briefly as the defaults let them. Local and hybrid decisions are
+ * timed 64 at a time; otherwise reading the clock would be half of the time measured.
  */
 #include <stddef.h>
 #include <stdio.h>

@@ -4,8 +4,8 @@
  * medians; its spread reaches from the least of B over the largest of A to the largest of B over the least of A. A
  * change is beyond noise if that spread leaves out 1, so that each repetition of B lies beyond each of A, and the
  * medians differ by more than NOISE. If repetitions are fewer than REPEATS_LEAST, their spread says too little, and the
- * figure is shown without a mark. If the floor of a row changed beyond noise too, in the same direction, the machine may
- * be the reason, and the row's mark is another one.
+ * figure is shown without a mark. If the floor of a row changed beyond noise too, in the same direction, the machine
+ * may be the reason, and the row's mark is another one.
  *
  * A row's name is its part and the texts and whole numbers before its first measured value.
  */

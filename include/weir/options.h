@@ -78,12 +78,12 @@ struct weir_options {
                           * outages together use up this time, and time without an outage restores it. 0: no bound */
     bool outage_cold; /* WEIR_FAIL_LOCAL: true: an outage begins without permits, even of keys of which it is known how
                        * many were left */
-    bool outage_adds; /* WEIR_FAIL_LOCAL: true: permits that instances admit while others reach Redis add up over several
-                       * outages: what their share of the rate makes beyond the time that a bucket takes to fill, each
-                       * time. Otherwise such a bucket's permits count until Redis has been charged for them, or the key
-                       * has lain idle in Redis: a second outage of some instances, no longer than the first, admits
-                       * nothing more of a key at its limit. Only in modes WEIR_DISTRIBUTED and WEIR_HYBRID, and for
-                       * buckets that refill continuously */
+    /* WEIR_FAIL_LOCAL, in modes WEIR_DISTRIBUTED and WEIR_HYBRID: true lets outages of some instances add up. By default
+     * permits of a continuously refilled bucket that cut-off instances admit while others reach Redis count until Redis
+     * has been charged for them, or the key has lain idle in Redis. So a second outage of some instances, no longer
+     * than the first, admits nothing more of a key at its limit. If true, such permits are forgotten after the time
+     * that the bucket takes to fill, and each outage admits the late instances' share of the rate anew. */
+    bool outage_adds;
     int64_t outage_retry_us; /* longest retry_after_us of a denial during an outage, because the outage may end; except
                           * WEIR_NEVER for a cost above the limit: 1 us to 1 day; default 1,000,000 */
     int64_t timeout_us; /* longest time that one call may block for Redis or another backend: 1 us to 1 hour; default

@@ -1,5 +1,5 @@
-/* policy.h - what a limit promises: algorithms, their parameters, the grammar of a policy and of a policy file. Included
- * by weir.h.
+/* policy.h - what a limit promises: algorithms, their parameters, the grammar of a policy and of a policy file.
+ * Included by weir.h.
  */
 #ifndef WEIR_POLICY_H
 #define WEIR_POLICY_H

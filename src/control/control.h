@@ -1,4 +1,5 @@
-/* control.h - the control socket of a running limiter: a Unix socket on which `weir stats`, `weir watch` and others ask.
+/* control.h - the control socket of a running limiter: a Unix socket on which `weir stats`, `weir watch` and others
+ * ask.
  *
  * A client sends one line and gets one answer, then the connection ends. Words are separated by a blank; a key is
  * written with %XX for blanks, '%', control bytes and bytes above 0x7e.

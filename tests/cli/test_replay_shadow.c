@@ -1,8 +1,8 @@
 /* test_replay_shadow.c - weir replay reports what the same limits counted for the same requests in a service: an
  * enforced limit, a shadow, and one that is enforced for some keys; to the permit, in every mode.
  *
- * In hybrid mode two runs differ by when leases arrive. There the figures of each limit in a replay's report are compared
- * with the decisions of the same replay. */
+ * In hybrid mode two runs differ by when leases arrive. There the figures of each limit in a replay's report are
+ * compared with the decisions of the same replay. */
 #include "redis_server.h"
 #include "support.h"
 

@@ -1,5 +1,5 @@
-/* test_serve_servers.c - weir serve as processes, asked through hiredis: one server, and three on one Redis of which one
- * is killed under load. */
+/* test_serve_servers.c - weir serve as processes, asked through hiredis: one server, and three on one Redis of which
+ * one is killed under load. */
 #include "daemon.h"
 #include "redis_server.h"
 #include "support.h"
@@ -128,9 +128,9 @@ struct fleet {
     atomic_bool killed;
 };
 
-/* Take permits until one is denied; while half of them are left, look only, until a server has been killed. Go on with the
- * next server when a connection breaks: what was under way then may have been charged, and is not counted. Nor is what is
- * answered with an error. */
+/* Take permits until one is denied; while half of them are left, look only, until a server has been killed. Go on with
+ * the next server when a connection breaks: what was under way then may have been charged, and is not counted. Nor is
+ * what is answered with an error. */
 static void *client_run(void *argument)
 {
     struct fleet *fleet = argument;

@@ -156,8 +156,8 @@ TEST_EACH(redirects_to_ever_new_nodes_cause_no_storm_of_threads_or_requests, 2, 
     atomic_store(&node.truths, 0);
     int64_t maps = atomic_load(&node.maps), began_us = wire_now_us();
     int calls = 0;
-    /* With MOVED, the slot's node is gone until a new map arrives. With ASK there are more nodes all the time, on a busy
-     * machine slowly. */
+    /* With MOVED, the slot's node is gone until a new map arrives. With ASK there are more nodes all the time, on a
+     * busy machine slowly. */
     for (; calls < 500 || (_i == 1 && !place_logged(&place, NODES_FULL)); calls++) {
         struct timed timed = timed_try(limit, "foo", 1);
         ck_assert(timed.status == WEIR_EIO || timed.status == WEIR_ETIME);

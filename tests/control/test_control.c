@@ -317,8 +317,8 @@ TEST(decisions_take_no_lock_that_clients_can_keep_busy, 60)
     ck_assert_str_eq(client_hear(top), "end\n");
 }
 
-/* Only a denial that is counted for `top` may wait, for one reading of at most WEIR_MAX_TOP_KEYS counts, and many clients
- * share a reading. */
+/* Only a denial that is counted for `top` may wait, for one reading of at most WEIR_MAX_TOP_KEYS counts, and many
+ * clients share a reading. */
 TEST(many_who_ask_for_top_keys_share_a_reading, 60)
 {
     uint64_t before = 0;

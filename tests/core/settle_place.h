@@ -23,7 +23,8 @@ enum way {
     EAGER, /* the cable reports that it is well again, and answers submitted requests at once */
     LATER, /* it answers them when the test says so, and reports nothing */
     LAZY,  /* it can do neither */
-    EAGER_TELLING, LAZY_TELLING /* the same, and it tells how long keys lay idle */
+    EAGER_TELLING,
+    LAZY_TELLING /* the same, and it tells how long keys lay idle */
 };
 
 extern int64_t now_us;

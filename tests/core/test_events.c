@@ -1,4 +1,5 @@
-/* test_events.c - what weir_options.event reports: keys, policies, outages, shares; on which thread, and what is lost. */
+/* test_events.c - what weir_options.event reports: keys, policies, outages, shares; on which thread, and what is
+ * lost. */
 #include "fake.h"
 
 #include "core/ground/hook_queue.h"

@@ -127,8 +127,8 @@ static size_t place_of(int part, uint64_t hash)
                        : (size_t)hash % PLACES;
 }
 
-/* Random keys have (FAMILY - 1) / PLACES * FAMILY / 2 pairs in the same place, which is the average over all secrets for
- * any keys. Regular ones mostly have fewer. Returns the pairs, in percent of that. */
+/* Random keys have (FAMILY - 1) / PLACES * FAMILY / 2 pairs in the same place, which is the average over all secrets
+ * for any keys. Regular ones mostly have fewer. Returns the pairs, in percent of that. */
 static uint64_t pairs_percent(const struct hasher *by, int kind, int part)
 {
     static uint32_t counts[PLACES];

@@ -635,7 +635,8 @@ TEST(so_does_one_that_was_granted_later, 10)
     ck_assert_int_eq(lease_left(&key.lease, START_US + SLOW_LIFE_US + 40 * SLOW_PERMIT_US), 99);
 }
 
-/* What a request used that Redis decided counts from when it was asked for: that may have been over before the answer. */
+/* What a request used that Redis decided counts from when it was asked for: that may have been over before the
+ * answer. */
 TEST(permits_of_an_answer_count_from_when_they_were_asked_for, 10)
 {
     struct key key = key_with_lease(SLOW, 100);

@@ -1,10 +1,10 @@
 /* test_faults_late.c - processes that are cut off from Redis again and again: fault H11 of tests/tools/faults.conf.
  *
  * Four processes ask for far more than the limit. Some of them, or all, reach Redis through a proxy that closes its
- * door. If some do, these add their share of one outage, however many outages there are. If all do, the key lies idle in
- * Redis, so each outage admits anew. An outage lasts until all of them have had enough answers without Redis, and ends
- * when all have had one from Redis: the test measures how long that took. The excess is taken from the times of the
- * calls alone, so it is real.
+ * door. If some do, these add their share of one outage, however many outages there are. If all do, the key lies idle
+ * in Redis, so each outage admits anew. An outage lasts until all of them have had enough answers without Redis, and
+ * ends when all have had one from Redis: the test measures how long that took. The excess is taken from the times of
+ * the calls alone, so it is real.
  */
 #include "redis_place.h"
 
@@ -165,9 +165,10 @@ static int cut_again_and_again(int late)
     const double burst = burst_of(table);
     const double one = (double)longest_us / WEIR_SECOND * RATE * late / PROCESSES;
     const int again = taken_alone(table) - first;
-    printf("%d of %d cut off %d times for %.2f s at most: %.1f permits at once, of %d and %.1f in one outage; %d without "
-           "Redis the first time, and %d more\n",
-           late, PROCESSES, CUTS, (double)longest_us / WEIR_SECOND, burst, BURST, one, first, again);
+    printf(
+        "%d of %d cut off %d times for %.2f s at most: %.1f permits at once, of %d and %.1f in one outage; %d without "
+        "Redis the first time, and %d more\n",
+        late, PROCESSES, CUTS, (double)longest_us / WEIR_SECOND, burst, BURST, one, first, again);
     ck_assert_int_ge(first, FIRST * late);
     ck_assert(burst >= BURST);
     ck_assert(burst <= BURST + one + 1);

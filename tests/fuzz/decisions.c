@@ -2,8 +2,8 @@
  *
  * The input is a story. It chooses the instance's share, then steps of a few bytes each: define or redefine a limit,
  * perhaps with a former policy, also at the moment when the former use equals the present one; change the share; move
- * the clock, also back; take, peek, refund, reserve, settle, renew and reset; groups and batches. Each decision must equal the model's to the
- * last byte, and a policy must be refused exactly when the model refuses it.
+ * the clock, also back; take, peek, refund, reserve, settle, renew and reset; groups and batches. Each decision must
+ * equal the model's to the last byte, and a policy must be refused exactly when the model refuses it.
  */
 #include "fuzz.h"
 #include "set_share.h"

@@ -1,7 +1,7 @@
 /* machine.c - a shared file whose bytes change under a limiter: bits that flip, words and pieces that are overwritten.
  *
- * The input is a list of acts: requests for a few keys of three limits, lists of all keys, and damage anywhere in the file behind what a
- * process copies when it opens it. Properties:
+ * The input is a list of acts: requests for a few keys of three limits, lists of all keys, and damage anywhere in the
+ * file behind what a process copies when it opens it. Properties:
  *
  *     - nothing crashes, and nothing is read or written outside of the file
  *     - each call returns: a decision whose fields are in their ranges, or one of the documented errors

@@ -3,8 +3,8 @@
  * The input is takes for one key, the time and the value that the server answers, and a fate of the two replies.
  * Properties:
  *
- *     - replies that say what the server has, however they are cut, end all takes with the decisions of the core by take,
- *       if these are denials and the state is not younger than the time; otherwise they end none
+ *     - replies that say what the server has, however they are cut, end all takes with the decisions of the core by
+ *       take, if these are denials and the state is not younger than the time; otherwise they end none
  *     - a read never ends a take with an admission, whatever arrives, and never changes a state
  *     - takes that a read has not ended are sent again once, by their script, and each ends once
  */

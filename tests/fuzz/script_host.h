@@ -1,7 +1,7 @@
 /* script_host.h - runs the scripts of lua/ in this process: Lua 5.1, a few keys, and stand-ins for Redis's functions.
  *
- * A script sees TIME, GET, MGET, PSETEX, SETRANGE, DEL, error_reply and the struct library, with their errors. Anything else
- * ends the process, as does an error of Lua's.
+ * A script sees TIME, GET, MGET, PSETEX, SETRANGE, DEL, error_reply and the struct library, with their errors. Anything
+ * else ends the process, as does an error of Lua's.
  */
 #ifndef WEIR_TESTS_SCRIPT_HOST_H
 #define WEIR_TESTS_SCRIPT_HOST_H

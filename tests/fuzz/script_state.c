@@ -271,8 +271,7 @@ static bool call_single(const struct tail *tail, struct host_answer *answer, str
     const unsigned char *item = tail->items + REDIS_COUNTS_SIZE;
     const bool returns = plain_number(tail->items + 2, 2) == 1;
     const size_t size = returns ? REDIS_RETURN_SIZE : REDIS_ITEM_SIZE;
-    if (story.told || story.n != 1 || tail->len != REDIS_COUNTS_SIZE + size + REDIS_ECHO_SIZE ||
-        story.now_us % 4 == 0)
+    if (story.told || story.n != 1 || tail->len != REDIS_COUNTS_SIZE + size + REDIS_ECHO_SIZE || story.now_us % 4 == 0)
         return false;
     const int64_t cost = returns ? plain_double(item) : plain_number(item + 1, 5);
     const int64_t times = returns ? plain_double(item + 8) : plain_number(item + 6, 7);

@@ -1,7 +1,7 @@
 /* serve_session.c - a client of weir serve: all that it sends, through the reader and the commands, to the replies.
  *
- * The first byte of the input chooses: bit 0, whether there is a password; bit 1, whether requests wait for their answers;
- * the rest, in how large pieces the bytes come. The others are what the client sends. Properties:
+ * The first byte of the input chooses: bit 0, whether there is a password; bit 1, whether requests wait for their
+ * answers; the rest, in how large pieces the bytes come. The others are what the client sends. Properties:
  *
  *     - the server comes to rest, keeps within its bounds, and frees the client when it has gone
  *     - each command gets one well-formed reply, in order; none comes after QUIT or after bytes that are no command

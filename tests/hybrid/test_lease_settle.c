@@ -1,4 +1,5 @@
-/* test_lease_settle.c - hybrid mode: reservations of leased permits, and where the permits go that they did not need. */
+/* test_lease_settle.c - hybrid mode: reservations of leased permits, and where the permits go that they did not
+ * need. */
 #include "stage.h"
 
 #include <stdio.h>
@@ -155,8 +156,8 @@ struct answer {
     int64_t used;
 };
 
-/* 10,000 requests a second on 100 keys, each settled `in_flight` requests later for a quarter of its estimate up to four
- * times as much. */
+/* 10,000 requests a second on 100 keys, each settled `in_flight` requests later for a quarter of its estimate up to
+ * four times as much. */
 static void count_calls(const char *policy, int in_flight)
 {
     const struct stage_settings settings = { .life_us = WEIR_MINUTE, .excess = 5 };

@@ -5,8 +5,8 @@
  * has changed. What a copy holds is what the death of the child at that instruction would leave. Two judges look at
  * each copy: one that has been using the file, and so inherits the dead process's lock; and one that opens it.
  *
- * The second test kills the child there, and another process goes on. It does so after each instruction that has changed
- * the file: a death at any other one leaves the same file.
+ * The second test kills the child there, and another process goes on. It does so after each instruction that has
+ * changed the file: a death at any other one leaves the same file.
  */
 #include "backends/machine/visit.h"
 #include "core/limiter/limiter.h"
@@ -349,8 +349,8 @@ static bool watch_look(struct watch *watch)
            (rules_lock != 0 && watch_copy(watch->rules, file_rules(file), watch->rules_len));
 }
 
-/* Have a child act until it has changed the file `most` times, one instruction after the other, then kill it. Return how
- * often it did if it ended before, otherwise `most`. */
+/* Have a child act until it has changed the file `most` times, one instruction after the other, then kill it. Return
+ * how often it did if it ended before, otherwise `most`. */
 static int64_t lives_act(struct scene *scene, weir_limit *limit, const struct death *death, int64_t most)
 {
     int status = 0;

@@ -1,5 +1,5 @@
-/* test_machine_guard.c - a file that becomes shorter while it is in use fails calls and ends no process; faults that are
- * not weir's do what they would do without it. */
+/* test_machine_guard.c - a file that becomes shorter while it is in use fails calls and ends no process; faults that
+ * are not weir's do what they would do without it. */
 #include "backends/machine/layout.h"
 #include "shared_file.h"
 #include "support.h"

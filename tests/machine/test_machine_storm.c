@@ -4,10 +4,10 @@
  * The judge is a ledger in other memory. Before each decision a process writes there what it is about to do, and
  * afterwards what it was told.
  *
- * Four keys are a process's own. It checks each answer about them. When it is killed, its successor begins by looking at
- * them: each must be as the ledger says, or as the decision that was under way leaves it. All processes use eight more
- * keys. Of these the ledger knows the permits in use up to the decisions under way when a process was killed, so it is
- * balanced after 50 deaths. All keys are in one stripe, so all processes share its lock, journal and
+ * Four keys are a process's own. It checks each answer about them. When it is killed, its successor begins by looking
+ * at them: each must be as the ledger says, or as the decision that was under way leaves it. All processes use eight
+ * more keys. Of these the ledger knows the permits in use up to the decisions under way when a process was killed, so
+ * it is balanced after 50 deaths. All keys are in one stripe, so all processes share its lock, journal and
  * cells.
  *
  * A process has a timer of the kernel kill it. If the test did it, the process would first wait for a processor to die
@@ -270,7 +270,8 @@ static void storm_round(struct storm *storm)
     judge_balance(storm);
 }
 
-/* 232 processes die in it; with WEIR_TEST_FULL 12,000, which takes some 15 seconds on an idle machine with two processors. */
+/* 232 processes die in it; with WEIR_TEST_FULL 12,000, which takes some 15 seconds on an idle machine with two
+ * processors. */
 TEST(a_storm_of_deaths_leaves_every_count_exact, 1200)
 {
     struct storm *storm = mmap(NULL, sizeof *storm, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

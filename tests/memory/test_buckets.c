@@ -109,8 +109,8 @@ static uint32_t reversed(uint32_t bits)
     return out;
 }
 
-/* So debt.c walks. More buckets may come into use meanwhile: behind a bucket, the walk goes on behind all hashes of that
- * bucket, whatever is divided later. */
+/* So debt.c walks. More buckets may come into use meanwhile: behind a bucket, the walk goes on behind all hashes of
+ * that bucket, whatever is divided later. */
 TEST(buckets_in_the_order_of_their_reversed_numbers_come_once_each, 20)
 {
     enum { MOST = 300 };

@@ -126,8 +126,8 @@ static void assert_idle_since(const struct told *told, int64_t from_us)
     ck_assert_int_eq(told->ended_us, 0);
 }
 
-#define SCRIPTS(name)     \
-    struct scripts name;  \
+#define SCRIPTS(name)    \
+    struct scripts name; \
     scripts_open(&(name))
 
 TEST(the_first_charge_sees_it_in_the_state_and_tells_the_others, 30)

@@ -8,10 +8,11 @@
  * Some holders renew. Each renewal ends an interval and begins another one. It must be allowed if its answer arrives
  * within the hold, however many processes wait for the permit.
  *
- * Each process also notes when it was denied. A denial means that at some time during its call no permit was left. So the
- * permits that may have been out at that time must be as many: those of the living from before their reservation until
- * after their release, and those of the dead for the hold and a block. If the dead kept a permit for longer, after any of
- * the kills, denials would lack an explanation. How fast the machine is does not matter: a slow one makes intervals longer.
+ * Each process also notes when it was denied. A denial means that at some time during its call no permit was left. So
+ * the permits that may have been out at that time must be as many: those of the living from before their reservation
+ * until after their release, and those of the dead for the hold and a block. If the dead kept a permit for longer,
+ * after any of the kills, denials would lack an explanation. How fast the machine is does not matter: a slow one makes
+ * intervals longer.
  */
 #include "redis_place.h"
 
@@ -91,8 +92,8 @@ static void note_denial(struct life *life, int64_t call_us)
     atomic_store_explicit(&life->denied_count, n + 1, memory_order_release);
 }
 
-/* Reserve or, if `before` is the interval of a permit, renew, which ends that. NULL if it is denied, otherwise the interval
- * that begins. A process that is killed has never noted both. */
+/* Reserve or, if `before` is the interval of a permit, renew, which ends that. NULL if it is denied, otherwise the
+ * interval that begins. A process that is killed has never noted both. */
 static struct held *hold(struct holder *holder, struct held *before, struct weir_reservation *reservation)
 {
     struct life *life = holder->life;
@@ -177,8 +178,8 @@ static int held_by_all(struct shared *shared)
     return count;
 }
 
-/* Return a time by which Redis has read what the dead had sent. By then a thread has made three calls, of which the last
- * two have begun after this call: two round trips. */
+/* Return a time by which Redis has read what the dead had sent. By then a thread has made three calls, of which the
+ * last two have begun after this call: two round trips. */
 static int64_t when_read_us(const struct shared *shared, const int *lives)
 {
     int before[PROCESSES][THREADS_MOST];

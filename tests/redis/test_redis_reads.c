@@ -1,5 +1,5 @@
-/* test_redis_reads.c - takes that are probably denied read the time and the key instead of running a script. There is no
- * server: the test makes the replies. */
+/* test_redis_reads.c - takes that are probably denied read the time and the key instead of running a script. There is
+ * no server: the test makes the replies. */
 #include "backends/redis/flight/denials.h"
 #include "backends/redis/flight/flight.h"
 #include "backends/redis/flight/state.h"
@@ -145,7 +145,8 @@ struct value {
     struct redis_reply reply;
 };
 
-/* Make the value of a key of which `tenths` of a permit were in use at `at_us`, with room in its time to live or not. */
+/* Make the value of a key of which `tenths` of a permit were in use at `at_us`, with room in its time to live or
+ * not. */
 static const struct redis_reply *value_of(struct value *value, int64_t tenths, int64_t at_us, bool has_room)
 {
     struct weir_plan plan;
@@ -503,7 +504,8 @@ TEST(a_read_is_no_try_of_a_script, 10)
 
 /* ---- In one flight with others ---- */
 
-/* Add takes of two limits, which are foreseen to be denied. Their keys have different slots; the hash's key is random. */
+/* Add takes of two limits, which are foreseen to be denied. Their keys have different slots; the hash's key is
+ * random. */
 static void add_two_reads(void)
 {
     weir_limit *twin = scene_define_text(&desk.scene, "twin", "token_bucket limit=5 period=5s");

@@ -219,8 +219,8 @@ static void await_replicas(const struct sentinels *trio, int primary)
          "the replicas follow");
 }
 
-/* Reserve all permits of a limit on requests in flight or, with permits in *held, renew them, and check that the primary
- * admits it. The call may take long: a renewal without an answer could not be repeated. */
+/* Reserve all permits of a limit on requests in flight or, with permits in *held, renew them, and check that the
+ * primary admits it. The call may take long: a renewal without an answer could not be repeated. */
 static void hold_all(struct place *place, const struct sentinels *trio, const char *key, struct weir_reservation *held)
 {
     struct place calm;

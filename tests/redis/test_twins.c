@@ -20,8 +20,8 @@ enum { REQUESTS_LEAST = 200000, REQUESTS = 1000000 }; /* with fewer, hardly any 
 enum { SLOTS = 5, SLOT_KEYS = 4, KEYS = SLOTS * SLOT_KEYS, ALL_MOST = 8, ITEMS_MOST = 4, IN_FLIGHT = 24, PLANS = 3 };
 #define WEEK_MS (7 * WEIR_DAY / 1000)
 #define GRACE_MS (WEIR_CLOCK_SLACK_US / 1000)
-/* A key's life is rounded where it is written and by PTTL. Redis 6.0 counts it from the write: on a busy machine that may
- * be late after TIME. */
+/* A key's life is rounded where it is written and by PTTL. Redis 6.0 counts it from the write: on a busy machine that
+ * may be late after TIME. */
 #define LATE_MS 1000
 
 /* `times` equal requests; or one that charges in advance, sent as an item for its cost and another for the rest; or a
@@ -537,8 +537,8 @@ static void check_stored(struct walk *walk, const struct turn *turn, const struc
         agree(!has_room || walk->grace_ms == GRACE_MS, walk, turn, visit, "room by a caller's time");
         agree(life_ms > 0, walk, turn, visit, "lives for ever");
         if (visit->written)
-            agree(life_ms > visit->life_ms - 5000 && life_ms <= visit->life_ms + room_ms + LATE_MS, walk, turn,
-                  visit, "lives too long");
+            agree(life_ms > visit->life_ms - 5000 && life_ms <= visit->life_ms + room_ms + LATE_MS, walk, turn, visit,
+                  "lives too long");
         walk->with_room += has_room && visit->written;
     }
     if (!visit->written)

@@ -181,9 +181,8 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
     const bool is_denied = holding->denied_cost > 0 && asked->cost > holding->denied_cost &&
                            instance_clock_us(instance, sim->now_us) < holding->denied_until_us + 4 * PACE_US;
     if (decision->allowed && decision->remaining == 0) {
-        const int64_t permit_us = is_by_level(&asked->plan)
-                                      ? div_up(asked->plan.q, asked->plan.p) * asked->plan.tick_us
-                                      : 0;
+        const int64_t permit_us = is_by_level(&asked->plan) ? div_up(asked->plan.q, asked->plan.p) * asked->plan.tick_us
+                                                            : 0;
         holding->emptied_until_us = max_of(holding->emptied_until_us, asked_us + max_of(PACE_US, permit_us));
         if (holding->denied_cost > 1) { /* a denial of one may have taken its place, or it counts on */
             const int64_t lasts_us = holding->denied_until_us - instance_clock_us(instance, sim->now_us);

@@ -212,7 +212,8 @@ static struct bound bound_of(const struct judge *judge, const struct meter *mete
     bound.allowances = or_die(malloc((judge->allowances_n + meter->own_n + 1) * sizeof *bound.allowances));
     bound.size = (double)policy_size(&bound.policy);
     if (meter->of_fallback) {
-        /* Only its share, as a bucket whatever the algorithm. It starts cold in each outage, so no fault allows more. */
+        /* Only its share, as a bucket whatever the algorithm. It starts cold in each outage, so no fault allows
+         * more. */
         const struct weir_policy *policy = &soak_policies[meter->limit];
         bound.size = (double)part_of(policy_size(policy));
         bound.policy = (struct weir_policy){ .limit = policy->limit, .period_us = policy->period_us * PROCESSES };

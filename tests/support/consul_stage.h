@@ -36,7 +36,8 @@ int stage_try(struct consul_stage *stage);
 void stage_end(struct consul_stage *stage);
 void stage_stop_following(struct consul_stage *stage);
 
-/* Of the requests whose target begins so, the one numbered `to` came at least `least_us` after the one numbered `from`. */
+/* Of the requests whose target begins so, the one numbered `to` came at least `least_us` after the one numbered
+ * `from`. */
 void stage_assert_gap(struct consul_stage *stage, const char *target, int from, int to, int64_t least_us);
 
 /* What CURLOPT_CAPATH was set to last: "" for NULL; "not set". */

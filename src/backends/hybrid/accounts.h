@@ -103,8 +103,8 @@ void account_answered(struct account_shard *shard, struct account *account, cons
 /* Count in the shard what the lease has lost. */
 void account_count_lost(struct account_shard *shard, struct account *account) REQUIRES(shard->mutex);
 
-/* Note what a request has just taken from the lease: when it was charged, if the permits are reserved; or else that they
- * are used. `reservation` may be NULL. */
+/* Note what a request has just taken from the lease: when it was charged, if the permits are reserved; or else that
+ * they are used. `reservation` may be NULL. */
 static inline void lease_note(struct lease *lease, int64_t now_us, int64_t cost, struct weir_reservation *reservation)
 {
     if (reservation)

@@ -166,7 +166,8 @@ static bool hybrid_settle_here(struct hybrid *hybrid, const struct weir_backend_
     return settled;
 }
 
-/* Do what a verb needs of the account alone. True: the request is decided. False: the remote must be asked for *rest. */
+/* Do what a verb needs of the account alone. True: the request is decided. False: the remote must be asked for
+ * *rest. */
 static bool hybrid_decide_here(struct hybrid *hybrid, const struct weir_backend_request *request,
                                struct weir_backend_request *rest, struct weir_decision *out)
 {
@@ -203,7 +204,8 @@ static int hybrid_decide_other_verb(struct hybrid *hybrid, const struct weir_bac
 /* True for a take that a lease may decide. What is leased of a queue cannot be reserved. */
 static bool hybrid_is_plain_take(const struct weir_backend_request *request)
 {
-    return request->verb == WEIR_TAKE && request->cost > 0 && request->ahead == 0 && !(request->reservation && hybrid_has_slots(request));
+    return request->verb == WEIR_TAKE && request->cost > 0 && request->ahead == 0 &&
+           !(request->reservation && hybrid_has_slots(request));
 }
 
 /* ---- The vtable ---- */

@@ -7,8 +7,7 @@
 struct hybrid_settings {
     struct lease_rules leases;
     int64_t max_keys, max_bytes; /* for keys that have a lease, a denial or recent requests */
-    bool
-        keep_idle; /* keep idle keys while there is room: a sweep's choice depends on chance, which a replay cannot repeat */
+    bool keep_idle;     /* while there is room: a sweep's choice depends on chance, which a replay cannot repeat */
     int64_t timeout_us; /* longest time that an order in advance of any request may take */
     /* Returns the time for leases: microseconds that include suspend, from any zero. NULL: core/ground/clock.h.
      * Leases for requests that bring a time use that time. */

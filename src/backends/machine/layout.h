@@ -10,8 +10,8 @@
  * itself. Free cells form a list. Bucket b's home is cell b + 1: a key of one or two cells lies there if it can, or in
  * the cell next to it, in the same 128 bytes. So a decision mostly finds it without its bucket.
  *
- *     word 0      the next cell of the key or of the list, in the upper half; and in the lower half, of a first cell the
- *                 next key of the bucket, of any other one the cell before it in the key or in the list
+ *     word 0      the next cell of the key or of the list, in the upper half; and in the lower half, of a first cell
+ *                 the next key of the bucket, of any other one the cell before it in the key or in the list
  *     word 1      what the cell is: the first of a key, with its rule, its length and a tag of its hash; or a further
  *                 one, with the number of the first
  *     words 2, 3  of a first cell: two words of the state, which change as one, see pair.h

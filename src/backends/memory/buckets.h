@@ -2,9 +2,9 @@
  *
  * uthash itself doubles its buckets and moves all entries in one go. Among millions of keys, the cache misses of a
  * thousand entries would hold up one decision for a quarter of a millisecond. A new bucket takes entries from one
- * existing bucket only (linear.h). The number of keys alone decides when, so no sequence of keys can prevent it. (uthash's
- * rule looks at chain lengths and stops growing for good after two attempts that helped little.) Without memory for
- * more, chains get longer until there is some.
+ * existing bucket only (linear.h). The number of keys alone decides when, so no sequence of keys can prevent it.
+ * (uthash's rule looks at chain lengths and stops growing for good after two attempts that helped little.) Without
+ * memory for more, chains get longer until there is some.
  *
  * Cells lead to nearly all entries, so chains are seldom walked, and a bucket may hold several keys.
  */

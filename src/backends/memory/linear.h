@@ -1,8 +1,8 @@
 /* linear.h - numbers of parts that come into use one by one: of a shard's groups of cells, and of its buckets.
  *
- * A new part takes what belongs there from one existing part. Part n is divided from part n without its highest bit, and
- * the next bit of a hash says to which of the two it leads (Litwin, "Linear hashing", 1980). With 4 + 3 parts, parts 0
- * to 2 have been divided; the keys of part 3 will be those of 3 and 7.
+ * A new part takes what belongs there from one existing part. Part n is divided from part n without its highest bit,
+ * and the next bit of a hash says to which of the two it leads (Litwin, "Linear hashing", 1980). With 4 + 3 parts,
+ * parts 0 to 2 have been divided; the keys of part 3 will be those of 3 and 7.
  */
 #ifndef BACKENDS_MEMORY_LINEAR_H
 #define BACKENDS_MEMORY_LINEAR_H

@@ -236,8 +236,8 @@ static inline bool look_is_due_earlier(const struct table *table, const struct r
     return !entry || idle_us < atomic_load_explicit(&entry->due_us, memory_order_relaxed);
 }
 
-/* Decide by a token bucket with greedy refill, whose two numbers stay in registers. The decision is made of them once the
- * change is published: other threads wait for that only. */
+/* Decide by a token bucket with greedy refill, whose two numbers stay in registers. The decision is made of them once
+ * the change is published: other threads wait for that only. */
 __attribute__((always_inline)) static inline enum look_end
 look_greedy(const struct look *look, int64_t now_us, int64_t cost, enum weir_verb verb, struct weir_decision *out)
 {

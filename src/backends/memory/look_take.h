@@ -1,5 +1,5 @@
-/* look_take.h - the steps of a look for the commonest request: permits from a token bucket with greedy refill and a tick
- * of 1 us. take.c puts them together.
+/* look_take.h - the steps of a look for the commonest request: permits from a token bucket with greedy refill and a
+ * tick of 1 us. take.c puts them together.
  *
  * They are those of look.h, in the same order, with one difference: the copy of the state is not compared before it is
  * used. The swap of the word shows whether it was one state of that key, and a denial reads the word once more. Until
@@ -45,8 +45,8 @@ static inline const struct rule *look_rule(const struct table *table, struct wei
     return rule;
 }
 
-/* True if a record is a key's, or leads to it, under a rule with a plain_whose, and is not claimed: *look is then ready for
- * look_take(). `in_cell`: it may hold a place, which is followed. The caller is inside readers_enter(). */
+/* True if a record is a key's, or leads to it, under a rule with a plain_whose, and is not claimed: *look is then ready
+ * for look_take(). `in_cell`: it may hold a place, which is followed. The caller is inside readers_enter(). */
 __attribute__((always_inline)) static inline bool look_take_at(const struct table *table, const struct rule *rule,
                                                                struct weir_key key, struct record *record, bool in_cell,
                                                                struct look *look)
@@ -67,8 +67,8 @@ __attribute__((always_inline)) static inline bool look_take_at(const struct tabl
 }
 
 /* Find the record of a key for look_take(), under the rule of look_rule(): by the hint or else by the first cell with
- * its tag `at` its groups. False: there may be such a record in spite of that, or the rule has no plain_whose. The caller
- * is inside readers_enter(). */
+ * its tag `at` its groups. False: there may be such a record in spite of that, or the rule has no plain_whose. The
+ * caller is inside readers_enter(). */
 __attribute__((always_inline)) static inline bool look_for_take(const struct table *table, const struct rule *rule,
                                                                 struct weir_key key, uint64_t hash,
                                                                 const struct look_groups *at,
@@ -80,8 +80,8 @@ __attribute__((always_inline)) static inline bool look_for_take(const struct tab
     return look_take_at(table, rule, key, record, !hint, look);
 }
 
-/* Take from such a bucket. If the answer is LOOK_DONE, the state after it is in *level, something is in use in it, and the
- * cost is at most the size. */
+/* Take from such a bucket. If the answer is LOOK_DONE, the state after it is in *level, something is in use in it, and
+ * the cost is at most the size. */
 __attribute__((always_inline)) static inline enum look_end look_take(const struct look *look, int64_t now_us,
                                                                      int64_t cost, struct level *level, bool *allowed)
 {

@@ -33,8 +33,8 @@ static void group_divide(const struct cells *cells, size_t shard, uint32_t last)
     }
 }
 
-/* Prepare the group that is about to become the last one. Its head is written in any case: of fresh memory, a read would
- * fault, and then the first write once more. */
+/* Prepare the group that is about to become the last one. Its head is written in any case: of fresh memory, a read
+ * would fault, and then the first write once more. */
 static void group_begin(const struct cells *cells, size_t shard, uint32_t last)
 {
     const bool is_marked = cells_are_marked(cell_in(cells, shard, linear_origin(last), 0).group);

@@ -143,7 +143,8 @@ static bool has_dates(const struct plot *plot)
     return plot->begin_us >= 366 * WEIR_DAY && plot->width_us * (int64_t)plot->count >= 10 * WEIR_SECOND;
 }
 
-/* True if the input covers less than nine tenths of the bar's time, so that the bar is low although the load was not. */
+/* True if the input covers less than nine tenths of the bar's time, so that the bar is low although the load was
+ * not. */
 static bool is_partial(const struct plot *plot, size_t bin)
 {
     const int64_t begin_us = plot->begin_us + plot->width_us * (int64_t)bin, end_us = begin_us + plot->width_us;

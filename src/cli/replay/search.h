@@ -46,7 +46,8 @@ uint64_t search_ceiling(const struct search *search);
 int search_try(const struct search *search, const char *policy, struct outcome most, struct outcome *out,
                uint32_t *denied_by_key);
 
-/* Find the smallest limit of "ALGORITHM limit=... period=PERIOD" that denies at most `most`. Returns as search_try(). */
+/* Find the smallest limit of "ALGORITHM limit=... period=PERIOD" that denies at most `most`. Returns as
+ * search_try(). */
 int search_limit(const struct search *search, const char *algorithm, const char *period, struct outcome most,
                  uint64_t *out_limit, struct outcome *out);
 

@@ -39,10 +39,10 @@ struct lease {
     struct weir_plan plan;
     int64_t life_us;     /* lease_life_us() of the plan */
     int64_t life_max_us; /* the option's bound on all lives */
-    int64_t permit_us; /* greedy: the time in which a permit refills, rounded down. 0: leases age all the time */
-    int64_t busy_us;   /* until then permits that were used here have not refilled, so leases do not age */
-    uint64_t version; /* the plan's; 0: the lease is new */
-    uint64_t era;     /* 1, 2, ...; an answer to an order of an earlier era is ignored, it may be of another plan */
+    int64_t permit_us;   /* greedy: the time in which a permit refills, rounded down. 0: leases age all the time */
+    int64_t busy_us;     /* until then permits that were used here have not refilled, so leases do not age */
+    uint64_t version;    /* the plan's; 0: the lease is new */
+    uint64_t era;        /* 1, 2, ...; an answer to an order of an earlier era is ignored, it may be of another plan */
 
     struct lease_batch batches[2]; /* the older first; one without permits is free */
     bool is_asked;                 /* an order is on its way, so no other is made */

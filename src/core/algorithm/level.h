@@ -98,7 +98,8 @@ __attribute__((always_inline)) static inline bool level_ask(const struct weir_pl
     return allowed;
 }
 
-/* Refund those of `cost` permits, charged at `since_us` and not used, that have not refilled since: at most the size. */
+/* Refund those of `cost` permits, charged at `since_us` and not used, that have not refilled since: at most the
+ * size. */
 __attribute__((always_inline)) static inline void level_return(const struct weir_plan *plan,
                                                                const struct level_known *known, struct level *level,
                                                                int64_t since_us, int64_t cost)

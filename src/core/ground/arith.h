@@ -43,8 +43,8 @@ static inline int64_t div_up(int64_t x, int64_t divisor)
 
 __extension__ typedef unsigned __int128 arith_wide;
 
-/* A divisor's reciprocal: 2^(64 + shift) / divisor, rounded down, or 2^64 - 1 for a power of two. The divisor is at least
- * 2^shift and less than twice that. */
+/* A divisor's reciprocal: 2^(64 + shift) / divisor, rounded down, or 2^64 - 1 for a power of two. The divisor is at
+ * least 2^shift and less than twice that. */
 struct inverse {
     uint64_t factor;
     uint32_t shift;
@@ -59,10 +59,10 @@ static inline struct inverse inverse_of(int64_t divisor)
     return (struct inverse){ is_power ? UINT64_MAX : (uint64_t)(((arith_wide)1 << (64 + shift)) / d), shift };
 }
 
-/* Return div_down(x, divisor) without a division, for the reciprocal of a divisor d. The factor is (2^(64 + shift) - e) / d
- * with 0 < e <= d, so the product is (x + 1) / d, less (x + 1) * e / (d * 2^(64 + shift)). What is subtracted is above 0
- * and, as x < 2^63 and e < 2^(shift + 1), at most 1 / d. So no whole number comes between the product and x / d. (Robison,
- * "N-bit unsigned division via N-bit multiply-add", 2005.) */
+/* Return div_down(x, divisor) without a division, for the reciprocal of a divisor d. The factor is
+ * (2^(64 + shift) - e) / d with 0 < e <= d, so the product is (x + 1) / d, less (x + 1) * e / (d * 2^(64 + shift)).
+ * What is subtracted is above 0 and, as x < 2^63 and e < 2^(shift + 1), at most 1 / d. So no whole number comes between
+ * the product and x / d. (Robison, "N-bit unsigned division via N-bit multiply-add", 2005.) */
 static inline int64_t div_down_by(int64_t x, struct inverse inverse)
 {
     assert(x >= 0);

@@ -27,7 +27,8 @@ static inline void figures_add(_Atomic uint64_t *count, uint64_t amount)
 }
 
 /* Return the block of the calling thread, whose stats_own_stripe is `own_stripe`; NULL: it has none. One that has a
- * block has a stripe that it does not share. Acquire: the thread that had this stripe before may have made the block. */
+ * block has a stripe that it does not share. Acquire: the thread that had this stripe before may have made the
+ * block. */
 static inline struct figures *figures_of(const struct weir_limit *limit, unsigned own_stripe)
 {
     return atomic_load_explicit(&limit->figures[own_stripe], memory_order_acquire);

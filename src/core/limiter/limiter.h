@@ -63,7 +63,8 @@ struct figures {
  * atomic */
 struct weir_limit {
     struct weir *limiter; /* (c) */
-    /* (a) the limiter's, if the plan is a token bucket with greedy refill; otherwise NULL. A guess: the plan may change */
+    /* (a) the limiter's, if the plan is a token bucket with greedy refill; otherwise NULL. A guess: the plan may
+     * change */
     const struct own_takes *_Atomic takes;
     struct overrides
         *_Atomic overrides;         /* (a) readers; (m) writers; NULL if there never were any; an override's is NULL */

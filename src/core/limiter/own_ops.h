@@ -87,8 +87,8 @@ struct own_ops {
     /* Optional. True if the calling thread is one on which the backend delivers answers: it must not wait for one. */
     bool (*is_here)(struct weir_backend *backend);
 
-    /* A settlement may ask how long its key lay idle. It is a WEIR_TAKE of cost 0 whose cold_left is not 0, but how long
-     * ago the outage began, in us; `ahead` is what it charges, which may be 0. Write to decision.age_us for how
+    /* A settlement may ask how long its key lay idle. It is a WEIR_TAKE of cost 0 whose cold_left is not 0, but how
+     * long ago the outage began, in us; `ahead` is what it charges, which may be 0. Write to decision.age_us for how
      * many us of that time, before the charge, the key had nothing in use; and to decision.retry_after_us how long ago
      * they ended, 0 if the key was idle until the charge. A backend may know less, and then reports less. A key without
      * a state counts as idle since the outage began and a full bucket had drained. */

@@ -22,7 +22,7 @@ struct arrears {
     atomic_bool is_used; /* something has been noted; until then no decision looks for it */
     _Atomic uint64_t slots[ARREARS_SLOTS];
     _Atomic int64_t counted_us[ARREARS_SLOTS]; /* up to when idle time has been counted, on CLOCK_MONOTONIC */
-    _Atomic int64_t tried_us[ARREARS_TRIES]; /* the last charge, on CLOCK_MONOTONIC, by the hash of the key */
+    _Atomic int64_t tried_us[ARREARS_TRIES];   /* the last charge, on CLOCK_MONOTONIC, by the hash of the key */
 };
 
 /* Return the permits noted of a request's key; 0 without outage_once. Never blocks. */
@@ -50,8 +50,8 @@ bool arrears_forbid(const struct weir *limiter, const struct weir_backend_reques
 /* `permits` of a key have been charged, or are given up. */
 void arrears_pay(struct weir *limiter, const struct weir_backend_request *of, int64_t permits);
 
-/* True if more than the key's debts, `owed`, is noted of it, and the time for which the key lay idle in the backend during
- * the last outage has not been counted. Then the backend must say it before it decides for the key again. */
+/* True if more than the key's debts, `owed`, is noted of it, and the time for which the key lay idle in the backend
+ * during the last outage has not been counted. Then the backend must say it before it decides for the key again. */
 bool arrears_must_ask(const struct weir *limiter, const struct weir_backend_request *of, int64_t owed);
 
 /* Make a charge ask for that time: own_ops.idles. Return false, with `charge` untouched, if it must not. */

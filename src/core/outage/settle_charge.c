@@ -194,7 +194,8 @@ static int settlements_end(struct weir *limiter, struct settlement *first, int64
         else
             first->op.decision.source = WEIR_BY_NOBODY;
         error = status ? status : error;
-        /* One of them has a stored state that is not weir's. Charge each alone; those before it may be charged twice. */
+        /* One of them has a stored state that is not weir's. Charge each alone; those before it may be charged
+         * twice. */
         if (status == WEIR_ESTATE && n > 1) {
             most = 1;
             continue;

@@ -6,69 +6,10 @@
  */
 #include "backends/redis/flight/call.h"
 #include "backends/redis/flight/denials.h"
-#include "backends/redis/flight/redirect.h"
 #include "backends/redis/wire/scripts.h"
 #include "core/algorithm/algorithm.h"
 #include "core/algorithm/level.h"
 #include "core/ground/arith.h"
-
-#include <stdio.h>
-#include <string.h>
-
-void redis_call_end(struct redis_flight *flight, struct redis_flight_call *call, int status,
-                    const struct redis_redirect *redirect, redis_request_ended *ended)
-{
-    call->answered = true;
-    for (uint32_t i = 0; i < call->key_count; i++) {
-        struct redis_flight_request *aboard = flight->keys[call->keys[i]].first;
-        for (; aboard; aboard = aboard->next)
-            redis_flight_request_end(aboard, status, redirect, ended);
-    }
-}
-
-/* ---- Errors ---- */
-
-static const char *call_limit(const struct redis_flight_call *call)
-{
-    return call->limit ? weir_limit_name(call->limit) : NULL;
-}
-
-/* True if another node must execute the call, or this one later. Only an error about the call itself counts: an error
- * of a command in its script comes from a script that ran. */
-static bool call_redirected(struct redis_flight *flight, struct redis_flight_call *call,
-                            const struct redis_reply *reply, redis_request_ended *ended)
-{
-    struct redis_redirect redirect;
-    if (!flight->rules.in_cluster)
-        return false;
-    if (redis_reply_is_error(reply, "TRYAGAIN"))
-        redis_call_end(flight, call, REDIS_TRY_AGAIN, NULL, ended);
-    else if (redis_redirect_read(reply, &redirect))
-        redis_call_end(flight, call, redirect.kind == REDIS_REDIRECT_MOVED ? REDIS_MOVED : REDIS_ASKING, &redirect,
-                       ended);
-    else
-        return false;
-    return true;
-}
-
-/* An error means that the script did not run, or stopped before it had written anything. */
-static void call_failed(struct redis_flight *flight, struct redis_flight_call *call, const struct redis_reply *reply,
-                        redis_request_ended *ended)
-{
-    if (redis_reply_is_error(reply, "NOSCRIPT")) {
-        flight->not_loaded |= 1u << call->script;
-        return;
-    }
-    if (call_redirected(flight, call, reply, ended)) {
-        flight->decided = true;
-        return;
-    }
-    char room[REDIS_SENTENCE_SIZE];
-    const struct redis_reply error = redis_call_error(call, reply, room);
-    redis_flight_note_error(flight, &error, "EVALSHA", call_limit(call));
-    flight->read_only = flight->read_only || redis_reply_is_error(&error, "READONLY");
-    redis_call_end(flight, call, WEIR_EIO, NULL, ended);
-}
 
 /* ---- Decisions ---- */
 
@@ -367,7 +308,7 @@ static bool call_replied(struct redis_flight *flight, const struct redis_reply *
     if (call->asking && !flight->asked)
         return asking_answered(flight, reply);
     if (reply->kind == REDIS_REPLY_IS_ERROR)
-        call_failed(flight, call, reply, ended);
+        redis_call_failed(flight, call, reply, ended);
     else if (!call_answered(flight, call, reply, ended))
         return false;
     flight->asked = false;

@@ -55,7 +55,8 @@ void redis_call_write_key(const char *prefix, const struct weir_backend_request 
 void redis_call_write_items(const struct redis_flight *flight, const struct redis_flight_call *call,
                             struct redis_bytes *out);
 
-/* If the call's request asks how long its key lay idle, and the plan allows it, write the script for it and return true. */
+/* If the call's request asks how long its key lay idle, and the plan allows it, write the script for it and return
+ * true. */
 bool redis_ask_write(const struct redis_flight *flight, struct redis_flight_call *call, const char *prefix,
                      struct redis_bytes *out);
 
@@ -76,11 +77,9 @@ void redis_read_doubt(const struct redis_flight *flight, const struct redis_flig
 void redis_flight_note_error(struct redis_flight *flight, const struct redis_reply *reply, const char *command,
                              const char *limit);
 
-/* Return the error of the command in the script. Up to Redis 6.2 it is the end of an error about the script: "ERR Error
- * running script (call to f_...): @user_script:1: @user_script: 1: -READONLY You can't write ...". `room` holds the
- * text of an error about a right. */
-struct redis_reply redis_call_error(const struct redis_flight_call *call, const struct redis_reply *error,
-                                    char room[REDIS_SENTENCE_SIZE]);
+/* End a call that was answered with an error, or note that its script is missing. */
+void redis_call_failed(struct redis_flight *flight, struct redis_flight_call *call, const struct redis_reply *reply,
+                       redis_request_ended *ended);
 
 /* End a request, unless it has ended. */
 static inline void redis_flight_request_end(struct redis_flight_request *aboard, int status,

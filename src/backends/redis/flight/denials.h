@@ -1,8 +1,8 @@
 /* denials.h - remembers which keys are denied: the cost of the last take that Redis denied, and until when.
  *
  * A denial changes nothing, so a take that will be denied needs no script: the time and the key's value tell as much,
- * at half the price for the server (docs/design/scripts.md). This table only guesses which takes those are. A wrong guess
- * changes no decision and costs one round trip.
+ * at half the price for the server (docs/design/scripts.md). This table only guesses which takes those are. A wrong
+ * guess changes no decision and costs one round trip.
  *
  * If a key's value is not a plain state under the plan, only the script can decide. The key is then left to its script
  * for REDIS_UNCLEAR_US.

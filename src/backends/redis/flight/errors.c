@@ -1,5 +1,8 @@
-/* errors.c - what an error answered by Redis says: about the call, or about a command in its script. */
+/* errors.c - what an error answered by Redis says, about the call or about a command in its script, and what becomes of
+ * the call. */
 #include "backends/redis/flight/call.h"
+#include "backends/redis/flight/redirect.h"
+#include "backends/redis/wire/scripts.h"
 #include "core/ground/arith.h"
 
 #include <stdio.h>
@@ -51,8 +54,11 @@ static void write_lacked_command(const struct redis_flight_call *call, const str
         *out = (char)(*out >= 'A' && *out <= 'Z' ? *out - 'A' + 'a' : *out);
 }
 
-struct redis_reply redis_call_error(const struct redis_flight_call *call, const struct redis_reply *error,
-                                    char room[REDIS_SENTENCE_SIZE])
+/* Return the error of the command in the script. Up to Redis 6.2 it is the end of an error about the script: "ERR Error
+ * running script (call to f_...): @user_script:1: @user_script: 1: -READONLY You can't write ...". `room` holds the
+ * text of an error about a right. */
+static struct redis_reply command_error(const struct redis_flight_call *call, const struct redis_reply *error,
+                                        char room[REDIS_SENTENCE_SIZE])
 {
     static const char outer[] = "ERR Error running script ", run[] = "can't run this command";
     const size_t len = sizeof outer - 1;
@@ -79,4 +85,57 @@ struct redis_reply redis_call_error(const struct redis_flight_call *call, const 
         .len = (size_t)(error->text + error->len - (mark + 3)),
         .secret = error->secret,
     };
+}
+
+void redis_call_end(struct redis_flight *flight, struct redis_flight_call *call, int status,
+                    const struct redis_redirect *redirect, redis_request_ended *ended)
+{
+    call->answered = true;
+    for (uint32_t i = 0; i < call->key_count; i++) {
+        struct redis_flight_request *aboard = flight->keys[call->keys[i]].first;
+        for (; aboard; aboard = aboard->next)
+            redis_flight_request_end(aboard, status, redirect, ended);
+    }
+}
+
+static const char *call_limit(const struct redis_flight_call *call)
+{
+    return call->limit ? weir_limit_name(call->limit) : NULL;
+}
+
+/* True if another node must execute the call, or this one later. Only an error about the call itself counts: an error
+ * of a command in its script comes from a script that ran. */
+static bool call_redirected(struct redis_flight *flight, struct redis_flight_call *call,
+                            const struct redis_reply *reply, redis_request_ended *ended)
+{
+    struct redis_redirect redirect;
+    if (!flight->rules.in_cluster)
+        return false;
+    if (redis_reply_is_error(reply, "TRYAGAIN"))
+        redis_call_end(flight, call, REDIS_TRY_AGAIN, NULL, ended);
+    else if (redis_redirect_read(reply, &redirect))
+        redis_call_end(flight, call, redirect.kind == REDIS_REDIRECT_MOVED ? REDIS_MOVED : REDIS_ASKING, &redirect,
+                       ended);
+    else
+        return false;
+    return true;
+}
+
+/* An error means that the script did not run, or stopped before it had written anything. */
+void redis_call_failed(struct redis_flight *flight, struct redis_flight_call *call, const struct redis_reply *reply,
+                       redis_request_ended *ended)
+{
+    if (redis_reply_is_error(reply, "NOSCRIPT")) {
+        flight->not_loaded |= 1u << call->script;
+        return;
+    }
+    if (call_redirected(flight, call, reply, ended)) {
+        flight->decided = true;
+        return;
+    }
+    char room[REDIS_SENTENCE_SIZE];
+    const struct redis_reply error = command_error(call, reply, room);
+    redis_flight_note_error(flight, &error, "EVALSHA", call_limit(call));
+    flight->read_only = flight->read_only || redis_reply_is_error(&error, "READONLY");
+    redis_call_end(flight, call, WEIR_EIO, NULL, ended);
 }

@@ -9,8 +9,8 @@
  *
  * In a cluster each key has its own call: two keys rarely belong to one node, and a node may redirect a call.
  *
- * A call whose takes will probably all be denied (denials.h) runs no script. It reads the time and its only key's value,
- * from which the same decisions follow. If those deny, they stand; else the call flies again, by its script.
+ * A call whose takes will probably all be denied (denials.h) runs no script. It reads the time and its only key's
+ * value, from which the same decisions follow. If those deny, they stand; else the call flies again, by its script.
  *
  * If replicas must confirm what a call changed, a request that changed something is held when its call is answered; the
  * others end immediately. A flight passes through these steps:

@@ -1,8 +1,8 @@
 /* read.c - calls that read: takes that will be denied, decided from the time and the key's value without a script.
  *
- * TIME is sent first, then GET, and Redis runs them one after the other. Should another client's command run between the
- * two, a bucket's state is younger than the time, and only the script decides. A window's state does not show when it
- * changed. A denial by it is true after that change, and its waits are counted from the time before.
+ * TIME is sent first, then GET, and Redis runs them one after the other. Should another client's command run between
+ * the two, a bucket's state is younger than the time, and only the script decides. A window's state does not show when
+ * it changed. A denial by it is true after that change, and its waits are counted from the time before.
  */
 #include "backends/redis/flight/call.h"
 #include "backends/redis/flight/denials.h"

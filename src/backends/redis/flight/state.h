@@ -32,8 +32,8 @@
 #define REDIS_COUNTS_SIZE 4 /* bytes before the first item: redis_items_pack() */
 #define REDIS_ITEM_SIZE 13
 #define REDIS_RETURN_SIZE 16 /* of a key's only item, if that is a return: redis_items_pack() */
-#define REDIS_ECHO_SIZE 4  /* bytes after the last item, repeated at the end of the answer */
-#define REDIS_HEAD_SIZE 14 /* bytes of an answer: the time and the permits charged, I7 each */
+#define REDIS_ECHO_SIZE 4    /* bytes after the last item, repeated at the end of the answer */
+#define REDIS_HEAD_SIZE 14   /* bytes of an answer: the time and the permits charged, I7 each */
 #define REDIS_MAX_TIMES 65535
 
 /* Return the script that decides requests under this plan one by one. In Redis, the greedy token bucket and the leaky
@@ -43,8 +43,8 @@ enum redis_script_id redis_script_of(const struct weir_plan *plan);
 /* Write the stamp of a plan whose size is at least 1. Return its length. */
 size_t redis_stamp_write(const struct weir_plan *plan, unsigned char out[REDIS_STAMP_MAX]);
 
-/* The argument of lua/bucket_single.lua: the plan, what follows from it and from the permits, and the echo; for a charge
- * one number more, for a return two. */
+/* The argument of lua/bucket_single.lua: the plan, what follows from it and from the permits, and the echo; for a
+ * charge one number more, for a return two. */
 #define REDIS_TAKE_SIZE (REDIS_STAMP_MAX + 4 * 8 + REDIS_ECHO_SIZE)
 #define REDIS_CHARGE_SIZE (REDIS_TAKE_SIZE + 8)
 #define REDIS_SETTLE_SIZE (REDIS_CHARGE_SIZE + 8)
@@ -111,9 +111,9 @@ enum redis_verb {
 void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, int64_t cost, int64_t times);
 
 /* Put the two counts of lua/each.lua before `n` items, drop the copies of the first, and write returns as that script
- * reads them: the keys that come first may have equal items, other than returns and renewals, and the next ones returns.
- * `bytes` begin with REDIS_COUNTS_SIZE bytes of room, and have room for REDIS_RETURN_SIZE bytes an item. Return the
- * length of all. */
+ * reads them: the keys that come first may have equal items, other than returns and renewals, and the next ones
+ * returns. `bytes` begin with REDIS_COUNTS_SIZE bytes of room, and have room for REDIS_RETURN_SIZE bytes an item.
+ * Return the length of all. */
 size_t redis_items_pack(unsigned char *bytes, size_t n);
 
 #endif

@@ -1,7 +1,7 @@
 /* wire.h - parses Redis' replies with hiredis' reader, without an allocation per reply.
  *
- * weir's scripts return a string, a status, an error or a number, and TIME a pair of short strings, which is joined. Any
- * other list, or more than REDIS_WIRE_MAX bytes without a complete reply, breaks the connection. Where lists are
+ * weir's scripts return a string, a status, an error or a number, and TIME a pair of short strings, which is joined.
+ * Any other list, or more than REDIS_WIRE_MAX bytes without a complete reply, breaks the connection. Where lists are
  * expected, a visitor sees their elements as they arrive, and none is kept.
  */
 #ifndef BACKENDS_REDIS_WIRE_WIRE_H

@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Usual names, by the field that they mean: those of Caddy, Traefik, nginx, Envoy, Cloudflare and Google Cloud are among them. */
+/* Usual names, by the field that they mean: those of Caddy, Traefik, nginx, Envoy, Cloudflare and Google Cloud are
+ * among them. */
 static const char *const CLIENT[] = { "client",
                                       "client_ip",
                                       "clientip",

@@ -55,7 +55,8 @@ struct layout {
  * says why. */
 bool layout_compile(struct layout *layout, struct span prefix, struct span text, struct fault *fault);
 
-/* Split a line into the fields' values, of which there are layout->count. On failure return false; the fault, unless it is NULL, says why. */
+/* Split a line into the fields' values, of which there are layout->count. On failure return false; the fault, unless it
+ * is NULL, says why. */
 bool layout_split(const struct layout *layout, struct span line, struct span *values, struct fault *fault);
 
 /* Where a value comes from: a field, or a part of the request in it. */

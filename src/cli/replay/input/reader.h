@@ -19,7 +19,7 @@ struct reader { /* one file */
     struct json_lines json;
     bool is_docker, is_caddy;  /* see unwrap.h */
     struct json_lines wrapper; /* Docker's, around the current line */
-    size_t rows, bad; /* of this file */
+    size_t rows, bad;          /* of this file */
     bool is_guessed;
     size_t early; /* times of JSON early in 1970, see csv_unit_is_doubtful() */
 
