@@ -264,12 +264,15 @@ void audit_void_denials(struct sim *sim, int limit, int key)
     sim->void_us[limit][key] = sim->now_us + (lingers ? 2 * sim->timeout_us : 0);
 }
 
-/* Part of it may be leased, and be used only after the loss. */
+/* Part of it may be leased, and be used only after the loss. Leases do not age while what their instance has used has not
+ * refilled, which it does not know to be lost. */
 void audit_credit(struct sim *sim, int limit, int key, int64_t permits)
 {
     const int64_t amount = permits + 1; /* the use is reported rounded up */
+    const struct weir_policy *policy = &sim->limits[limit].policy;
     record_now(sim, limit, key, RECORD_CREDIT, -1, amount);
-    const struct record ends = { .at_us = sim->now_us + sim->leases.life_us + sim->timeout_us,
+    const int64_t refills_us = div_up(mul_capped(amount, policy->period_us), policy->limit);
+    const struct record ends = { .at_us = sim->now_us + refills_us + sim->leases.life_us + sim->timeout_us,
                                  .order = sim->order++,
                                  .kind = RECORD_CREDITED,
                                  .instance = -1,

@@ -112,7 +112,7 @@ static void late_take(struct meter *meter, const struct record *record)
 {
     struct lone *lone = &meter->lones[record->instance];
     const int64_t lasted_us = record->at_us - lone->since_us + meter->sim->timeout_us;
-    const int64_t yields = lone->left + meter->rate * lasted_us / record->count + 2 * meter->period;
+    const int64_t yields = lone->left + mul_capped(meter->rate, lasted_us) / record->count + 2 * meter->period;
     meter->late += max_of(0, yields - lone->most);
     lone->most = max_of(lone->most, yields);
 }
@@ -129,7 +129,7 @@ static int64_t drop(int64_t level, int64_t by)
 static void bucket_drain(struct meter *meter, const struct record *record)
 {
     const bool steps = meter->limit->policy.refill == WEIR_INTERVAL;
-    int64_t drained = meter->rate * (record->at_us - meter->last_us);
+    int64_t drained = mul_capped(meter->rate, record->at_us - meter->last_us);
     meter->last_us = record->at_us;
     if (steps && !(meter->sim->scenario->troubles & TROUBLES_MINTING)) {
         drained = 0;
@@ -137,8 +137,10 @@ static void bucket_drain(struct meter *meter, const struct record *record)
              meter->next_refill_us += meter->period)
             drained += meter->rate * meter->period;
     }
-    meter->store = drop(meter->store, drained);
-    meter->total = drop(meter->total, drained);
+    /* After a loss leases may be as young as if nothing had been lost, so that permits which have drained are used. */
+    const bool floats = meter->credits > 0 && !steps;
+    meter->store = floats ? meter->store - drained : drop(meter->store, drained);
+    meter->total = floats ? meter->total - drained : drop(meter->total, drained);
     meter->beyond = drop(meter->beyond, drained);
     meter->all = drop(meter->all, drained);
 }
@@ -250,7 +252,7 @@ static void departures_check(struct meter *meter, struct record *records, size_t
         const struct record *record = &records[i];
         if (record->kind != RECORD_USE)
             continue;
-        level = max_of(0, level - meter->rate * (record->departs_us - last_us));
+        level = max_of(0, level - mul_capped(meter->rate, record->departs_us - last_us));
         last_us = record->departs_us;
         if (level > meter->rate * rounding_us)
             violation(meter->sim,
