@@ -264,8 +264,8 @@ void audit_void_denials(struct sim *sim, int limit, int key)
     sim->void_us[limit][key] = sim->now_us + (lingers ? 2 * sim->timeout_us : 0);
 }
 
-/* Part of it may be leased, and be used only after the loss. Leases do not age while what their instance has used has not
- * refilled, which it does not know to be lost. */
+/* Part of it may be leased, and be used only after the loss. Leases do not age while what their instance has used has
+ * not refilled, which it does not know to be lost. */
 void audit_credit(struct sim *sim, int limit, int key, int64_t permits)
 {
     const int64_t amount = permits + 1; /* the use is reported rounded up */

@@ -1,10 +1,10 @@
-/* arrears.h - remembers of which keys the fallback admitted permits that Redis has not been charged for, with
- * options.outage_once. docs/design/outages.md has the rule and its bound.
+/* arrears.h - remembers of which keys the fallback admitted permits that Redis has not been charged for, unless
+ * options.outage_adds is set. docs/design/outages.md has the rule and its bound.
  *
  * A debt (settle.h) shrinks while the key's bucket drains in the fallback. If other instances kept the key in use in
- * Redis all that time, nothing drained there for it. So all permits that a bucket's fallback admitted are noted here,
- * and only a charge removes them. Until they are charged, the outages of a key count as one: in the next outage it gets
- * no more than what that one makes beyond them.
+ * Redis all that time, nothing drained there for it. So all permits that a bucket's fallback admitted are noted here.
+ * A charge removes them, and so does time for which the key lay idle in Redis. Until they are gone, the outages of a
+ * key count as one: in the next outage it gets no more than what that one makes beyond them.
  *
  * Keys share slots by their hash. A slot is one word, so it needs no lock: 18 other bits of the hash, 15 of the
  * outage, 31 of permits. A key that takes another one's slot ends what was noted of that one.
@@ -14,7 +14,7 @@
 
 #include "core/outage/outage.h"
 
-#define ARREARS_SLOTS 16384 /* 128 KiB */
+#define ARREARS_SLOTS 16384 /* 256 KiB */
 #define ARREARS_TRIES 64    /* a power of two */
 
 /* All (a) */
@@ -25,7 +25,7 @@ struct arrears {
     _Atomic int64_t tried_us[ARREARS_TRIES];   /* the last charge, on CLOCK_MONOTONIC, by the hash of the key */
 };
 
-/* Return the permits noted of a request's key; 0 without outage_once. Never blocks. */
+/* Return the permits noted of a request's key; 0 with outage_adds. Never blocks. */
 int64_t arrears_of(const struct weir *limiter, const struct weir_backend_request *request);
 
 /* True if any of the requests' keys has some. */
