@@ -3,10 +3,10 @@
 --
 -- KEYS     one key.
 -- ARGV     one string:
---          '<c22ddddc4' the stamp of the state with room (level.lua); what follows from the plan and the permits, in
---              half units: those that drain every microsecond, which is the tick; those of a full bucket; the room less
---              4, in microseconds; those of the permits; the echo, as in each.lua. If a take's cost exceeds the size,
---              its units are one more than a full bucket's.
+--          '<c22ddddc4' the stamp of the state with room (level.lua); the half units that drain every microsecond,
+--              which is the tick; the half units of a full bucket; the room less 4, in microseconds; the half units of
+--              the permits; the echo, as in each.lua. If a take's cost exceeds the size, its half units are one more
+--              than a full bucket's.
 --          '<d' for a settlement, whose permits are at most the size: the half units of a permit.
 --          '<d' if it gives back: when the permits were charged, in us. Otherwise they are charged.
 --          The caller vouches that all of these agree. Numbers are doubles, which are cheaper to read than integers;

@@ -53,18 +53,12 @@ static inline void decide_fetch(const struct table *table, const struct weir_bac
     for (size_t i = 0; i < n; i++)
         groups[i] = look_fetch(table, requests[i].hash);
     for (size_t i = 0; i < n; i++) {
-        const uint64_t tag = cells_tag(requests[i].hash);
-        const struct cell_group *group = groups[i].first;
-        uint64_t matches = cells_matches(group, tag);
-        records[i] = NULL;
-        if (matches == 0) {
-            group = look_second(table, requests[i].hash, &groups[i]);
-            matches = cells_matches(group, tag);
-        }
-        if (matches == 0)
-            continue;
         uint32_t place;
-        struct record *record = look_in_cell(table, cells_record(group, cells_slot(matches)), &place);
+        struct record *record;
+        records[i] = NULL;
+        if (!look_first_cell(table, requests[i].hash, &groups[i], &record))
+            continue;
+        record = look_in_cell(table, record, &place);
         if (place == 0) {
             records[i] = record;
             continue;

@@ -168,6 +168,23 @@ static inline struct record *look_in_cell(const struct table *table, struct reco
     return *place != 0 ? entry_own(slab_entry(&table->slab, *place)) : NULL;
 }
 
+/* Find the first cell with a key's tag, in its first group or else in the second one. */
+__attribute__((always_inline)) static inline bool look_first_cell(const struct table *table, uint64_t hash,
+                                                                  const struct look_groups *at, struct record **record)
+{
+    const uint64_t tag = cells_tag(hash);
+    const struct cell_group *group = at->first;
+    uint64_t matches = cells_matches(group, tag);
+    if (matches == 0) {
+        group = look_second(table, hash, at);
+        matches = cells_matches(group, tag);
+    }
+    if (matches == 0)
+        return false;
+    *record = cells_record(group, cells_slot(matches));
+    return true;
+}
+
 /* Begin to fetch a record behind its entry, up to where a key of 16 bytes ends. */
 static inline void look_fetch_record(const struct record *record)
 {

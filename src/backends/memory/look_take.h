@@ -10,23 +10,6 @@
 
 #include "backends/memory/look.h"
 
-/* Find the first cell with a key's tag, in its first group or else in the second one. */
-__attribute__((always_inline)) static inline bool look_first_cell(const struct table *table, uint64_t hash,
-                                                                  const struct look_groups *at, struct record **record)
-{
-    const uint64_t tag = cells_tag(hash);
-    const struct cell_group *group = at->first;
-    uint64_t matches = cells_matches(group, tag);
-    if (matches == 0) {
-        group = look_second(table, hash, at);
-        matches = cells_matches(group, tag);
-    }
-    if (matches == 0)
-        return false;
-    *record = cells_record(group, cells_slot(matches));
-    return true;
-}
-
 /* True if a record with that word is of a rule with a plain_whose and of a key of that length, and not claimed. */
 static inline bool look_is_plain(const struct rule *rule, uint64_t word, size_t key_len)
 {

@@ -327,7 +327,7 @@ static void note_denials(struct lease *lease, const struct lease_rules *rules, c
                          int64_t asked_us, int64_t now_us, const struct weir_decision *decision)
 {
     const struct weir_plan *plan = &lease->plan;
-    const bool one_by_one = plan->algorithm == WEIR_LEAKY_BUCKET || is_greedy(plan);
+    const bool one_by_one = drains_steadily(plan);
     if (one_by_one && has_rivals(lease, order, asked_us, decision))
         lease->rivals_until_us = asked_us + RIVALS_US;
     const bool paces = one_by_one && asked_us < lease->rivals_until_us && lease_is_on(rules, plan) &&

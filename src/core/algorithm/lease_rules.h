@@ -20,6 +20,12 @@ static inline bool is_greedy(const struct weir_plan *plan)
     return plan->algorithm == WEIR_TOKEN_BUCKET && plan->refill == WEIR_GREEDY;
 }
 
+/* True for a bucket that drains all the time, so that permits come back one by one. */
+static inline bool drains_steadily(const struct weir_plan *plan)
+{
+    return plan->algorithm == WEIR_LEAKY_BUCKET || is_greedy(plan);
+}
+
 /* Return how long a lease may be spent at most: while it does no harm. Leases of greedy buckets live for as long as
  * `excess` takes to refill, those of windows and of interval refill until permits come back together, those of leaky
  * buckets while the queue drains. 0: too short, or `strict` cannot hold enough back. */

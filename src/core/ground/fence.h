@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 /* Register for fence_all(): before the first one, and again in the child of a fork. False if the system has no such
- * barrier; threads must then use barriers themselves. */
+ * barrier; each thread must then use one itself. */
 bool fence_ready(void);
 
 /* Make what the caller has written visible to all threads, and what they have written visible to the caller. Writes

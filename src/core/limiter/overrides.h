@@ -1,8 +1,8 @@
 /* overrides.h - the overrides of a limit: finds the one that applies to a key, without a lock.
  *
  * An override is a struct weir_limit that takes the limit's place in requests for its keys. It has the limit's name, id
- * and secret, but its plans. So a backend finds the same state of a key with either of them, and carries it over
- * as if the limit had been redefined.
+ * and secret, but another policy's plans. So a backend finds the same state of a key with either of them, and carries
+ * it over as if the limit had been redefined.
  *
  * Patterns are only ever added. A new one is published by release stores once it is complete. Nothing is freed before
  * the limiter is: a reader may find an override that is out of force, but never one that is gone. The table of slots

@@ -52,12 +52,6 @@ int64_t arrears_of(const struct weir *limiter, const struct weir_backend_request
     return limiter->outage->arrears ? noted_read(limiter, request->hash).permits : 0;
 }
 
-/* True for a bucket that drains all the time, of which permits are noted. */
-static bool plan_has_arrears(const struct weir_plan *plan)
-{
-    return plan->algorithm == WEIR_LEAKY_BUCKET || is_greedy(plan);
-}
-
 /* Change what is noted of a key. Permits that it already has keep their outage. */
 static void arrears_add(struct weir *limiter, uint64_t hash, int64_t permits)
 {
@@ -80,7 +74,7 @@ void arrears_note(struct weir *limiter, const struct weir_backend_request *reque
     if (!limiter->outage->arrears)
         return;
     plan_cell_read(&request->limit->plan, &plan);
-    if (!plan_has_arrears(&plan))
+    if (!drains_steadily(&plan))
         return;
     if (!atomic_load_explicit(&limiter->outage->arrears->is_used, memory_order_relaxed))
         atomic_store_explicit(&limiter->outage->arrears->is_used, true, memory_order_relaxed);
@@ -128,7 +122,7 @@ bool arrears_must_ask(const struct weir *limiter, const struct weir_backend_requ
     plan_cell_read(&of->limit->plan, &plan);
     const int64_t counted_us = atomic_load_explicit(counted_of(limiter, of->hash), memory_order_relaxed);
     const int64_t ended_us = atomic_load_explicit(&limiter->outage->ended_us, memory_order_relaxed);
-    return plan_has_arrears(&plan) && (counted_us < ended_us || outage_read(limiter, &outage));
+    return drains_steadily(&plan) && (counted_us < ended_us || outage_read(limiter, &outage));
 }
 
 bool arrears_ask(const struct weir *limiter, struct weir_backend_request *charge, int64_t owed)

@@ -131,7 +131,7 @@ static void settlement_end(struct weir *limiter, struct settlement *settlement, 
     struct settle_debt *debt = &settlement->debt;
     int64_t paid = error == WEIR_OK ? decision->ahead : is_refused ? debt->permits : 0;
     const int64_t charged = settlement->charge.ahead;
-    const bool has_paid = paid > 0, is_settled = (has_paid || (error == WEIR_OK && charged == 0)) && paid >= charged;
+    const bool has_paid = paid > 0, is_settled = (has_paid || error == WEIR_OK) && paid >= charged;
     stats_add(&limiter->stats, is_refused ? STATS_UNSETTLED : STATS_SETTLED, (uint64_t)paid);
     if (error == WEIR_OK)
         outage_note_left(limiter, &settlement->charge, 1, decision);

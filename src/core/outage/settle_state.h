@@ -73,7 +73,7 @@ struct settle {
     atomic_size_t given_up_count;                  /* (a) (s) writers */
     uint32_t given_up[SETTLE_RECORDS];             /* (s) tags of outages whose keys must be forgotten */
     struct settlement *under_way[SETTLE_BUCKETS];  /* (s) by the hash of the key */
-    struct settle_no_room no_room[SETTLE_BUCKETS]; /* (s) by hash, too; the last one of each bucket */
+    struct settle_no_room no_room[SETTLE_BUCKETS]; /* (s) by the hash, too: the last one of each bucket */
     struct settle_chain chain;
 };
 

@@ -161,7 +161,7 @@ int redis_engine_submit(struct redis_engine *engine, const struct weir_backend_r
                     .spread = request->spread,
                     .kind = REDIS_WAITER_OP,
                     .returns = returns,
-                    .asks = request->cost == 0 && request->cold_left > 0,
+                    .asks = redis_request_asks(request),
                     .verb = (uint8_t)(request->verb & 7) },
         .hash = request->hash,
         .now_us = returns ? request->ahead : request->now_us,

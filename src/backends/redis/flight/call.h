@@ -31,12 +31,6 @@ static inline uint32_t redis_call_echo(const struct redis_flight *flight, const 
     return flight->first_echo + (uint32_t)(call - flight->calls);
 }
 
-/* True if the request asks how long its key lay idle: own_ops.idles. It has a call to itself. */
-static inline bool redis_request_asks(const struct weir_backend_request *request)
-{
-    return request->verb == WEIR_TAKE && request->cost == 0 && request->cold_left > 0;
-}
-
 /* flight->read_us of a call that reads before TIME is answered, and after it has been answered with an error. */
 #define REDIS_UNREAD (-1)
 #define REDIS_UNREADABLE (-2)
@@ -48,8 +42,13 @@ bool redis_key_takes(const struct redis_flight_key *key);
  * come first, and those that have one return each next. See redis_items_pack(). */
 void redis_call_order(const struct redis_flight *flight, struct redis_flight_call *call);
 
-/* Write the name of a key in place: it is too long for the caller's stack. */
-void redis_call_write_key(const char *prefix, const struct weir_backend_request *request, struct redis_bytes *out);
+/* Write the name of a key, and `suffix`, in place: it is too long for the caller's stack. */
+void redis_call_write_key(const char *prefix, const struct weir_backend_request *request, const char *suffix,
+                          struct redis_bytes *out);
+
+/* Write what a command begins with that runs the call's script with `keys` keys and `arguments` arguments. */
+void redis_call_write_head(const struct redis_flight_call *call, size_t keys, size_t arguments,
+                           struct redis_bytes *out);
 
 /* Write the items of a call and its echo, packed unless it is all or nothing. */
 void redis_call_write_items(const struct redis_flight *flight, const struct redis_flight_call *call,

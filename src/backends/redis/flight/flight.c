@@ -213,11 +213,8 @@ static bool write_single(const struct redis_flight *flight, struct redis_flight_
     if (len == 0)
         return false;
     call->script = REDIS_BUCKET_SINGLE;
-    redis_bytes_command(out, 5);
-    redis_bytes_text(out, "EVALSHA");
-    redis_bytes_string(out, redis_scripts[call->script].sha1, 40);
-    redis_bytes_number(out, 1);
-    redis_call_write_key(prefix, request, out);
+    redis_call_write_head(call, 1, 1, out);
+    redis_call_write_key(prefix, request, "", out);
     redis_bytes_string(out, argument, len);
     return true;
 }
@@ -234,13 +231,10 @@ static void write_call(const struct redis_flight *flight, struct redis_flight_ca
     bool all = call->limit == NULL;
     bool timed = call->now_us != WEIR_OWN_CLOCK;
     size_t stamps = all ? call->key_count : 1;
-    redis_bytes_command(out, 3 + call->key_count + stamps + 1 + timed);
-    redis_bytes_text(out, "EVALSHA");
-    redis_bytes_string(out, redis_scripts[call->script].sha1, 40);
-    redis_bytes_number(out, call->key_count);
+    redis_call_write_head(call, call->key_count, stamps + 1 + timed, out);
     for (uint32_t i = 0; i < call->key_count; i++) {
         const struct redis_flight_key *key = &flight->keys[call->keys[i]];
-        redis_call_write_key(prefix, &key->first->request, out);
+        redis_call_write_key(prefix, &key->first->request, "", out);
     }
     for (size_t i = 0; i < stamps; i++) {
         unsigned char stamp[REDIS_STAMP_MAX];

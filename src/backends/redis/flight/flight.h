@@ -55,6 +55,12 @@ struct redis_flight_request {
     bool changed;                      /* the server has answered that it changed a state */
 };
 
+/* True if the request asks how long its key lay idle: own_ops.idles. It has a call to itself. */
+static inline bool redis_request_asks(const struct weir_backend_request *request)
+{
+    return request->verb == WEIR_TAKE && request->cost == 0 && request->cold_left > 0;
+}
+
 /* How requests are grouped into calls. */
 struct redis_flight_rules {
     bool in_cluster;               /* one key per call, except for all or nothing; calls may be redirected */

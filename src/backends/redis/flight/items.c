@@ -4,15 +4,25 @@
 
 #include <string.h>
 
-void redis_call_write_key(const char *prefix, const struct weir_backend_request *request, struct redis_bytes *out)
+void redis_call_write_key(const char *prefix, const struct weir_backend_request *request, const char *suffix,
+                          struct redis_bytes *out)
 {
     const char *limit_name = weir_limit_name(request->limit);
-    const size_t len = redis_key_len(prefix, limit_name, request->key);
-    redis_bytes_string_head(out, len);
+    const size_t len = redis_key_len(prefix, limit_name, request->key), suffix_len = strlen(suffix);
+    redis_bytes_string_head(out, len + suffix_len);
     char *room = redis_bytes_room(out, len);
     if (room)
         out->len += redis_key_write(prefix, limit_name, request->key, room);
+    redis_bytes_add(out, suffix, suffix_len);
     redis_bytes_add(out, "\r\n", 2);
+}
+
+void redis_call_write_head(const struct redis_flight_call *call, size_t keys, size_t arguments, struct redis_bytes *out)
+{
+    redis_bytes_command(out, 3 + keys + arguments);
+    redis_bytes_text(out, "EVALSHA");
+    redis_bytes_string(out, redis_scripts[call->script].sha1, 40);
+    redis_bytes_number(out, (int64_t)keys);
 }
 
 /* True if no later request joins this one's item. Equal consecutive requests are one item, except those with `ahead`:

@@ -30,7 +30,7 @@ bool redis_read_write(const struct redis_flight *flight, struct redis_flight_cal
     redis_bytes_words(out, 0, "TIME", NULL);
     redis_bytes_command(out, 2);
     redis_bytes_text(out, "GET");
-    redis_call_write_key(prefix, &flight->keys[call->keys[0]].first->request, out);
+    redis_call_write_key(prefix, &flight->keys[call->keys[0]].first->request, "", out);
     return true;
 }
 
