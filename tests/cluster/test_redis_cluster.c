@@ -2,7 +2,7 @@
  * them; faults A1 and D5. */
 #include "backends/redis/process.h"
 #include "cluster_place.h"
-#include "contract.h"
+#include "contract/contract.h"
 #include "core/limiter/limiter.h"
 
 #include <inttypes.h>

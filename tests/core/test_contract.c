@@ -1,6 +1,6 @@
 /* test_contract.c - run the backend contract on memory and on a tiny test backend, and check what the vtable promises
  * to the author of a backend. */
-#include "contract.h"
+#include "contract/contract.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* test_shadow.c - shadow limits: they decide as an enforced twin, and percent=N chooses keys. That their denials bind
- * nothing in any mode is in support/contract.c. */
+ * nothing in any mode is in support/contract. */
 #include "support.h"
 
 #include <stdio.h>

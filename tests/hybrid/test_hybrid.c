@@ -1,6 +1,6 @@
 /* test_hybrid.c - run the backend contract on hybrid mode over Redis. */
 #include "backends/hybrid/lease_call.h"
-#include "contract.h"
+#include "contract/contract.h"
 #include "core/limiter/limiter.h"
 #include "lab/redis_server.h"
 

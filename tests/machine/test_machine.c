@@ -1,7 +1,7 @@
 /* test_machine.c - the backend contract on a shared file; and one process decides there as in local mode, byte for
  * byte.
  */
-#include "contract.h"
+#include "contract/contract.h"
 #include "core/ground/arith.h"
 
 #include <inttypes.h>

@@ -2,7 +2,7 @@
  * I/O thread; how simultaneous requests share calls. */
 #include "backends/redis/engine/io.h"
 #include "backends/redis/process.h"
-#include "contract.h"
+#include "contract/contract.h"
 #include "core/ground/clock.h"
 #include "core/limiter/limiter.h"
 #include "lab/redis_server.h"

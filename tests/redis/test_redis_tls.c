@@ -6,7 +6,7 @@
 #include "stack_depth.h"
 #include "tls_front.h"
 
-#include "contract.h"
+#include "contract/contract.h"
 
 #include <netinet/in.h>
 #include <openssl/ssl.h>

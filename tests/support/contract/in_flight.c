@@ -1,0 +1,142 @@
+/* in_flight.c - contract: limits on requests in flight, and renewals. */
+#include "contract/parts.h"
+
+CONTRACT_TEST(CONTRACT_TIME, requests_in_flight_are_limited_and_those_of_the_dead_come_back, 20)
+{
+    CLOSED_BY(scene_close) struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "concurrency limit=3 hold=10s");
+    weir_limit *rate = scene_define_text(&scene, "rate", "fixed_window limit=10 period=1h");
+    scene.now_us = 1700000000 * WEIR_SECOND;
+    struct weir_decision decision;
+    struct weir_reservation slots[3], group[2];
+    for (int i = 0; i < 3; i++) {
+        slots[i] = reserved(limit, "a", 1, true);
+        scene.now_us += 2 * WEIR_SECOND;
+    }
+    reserved(limit, "a", 1, false);
+    const struct weir_request requests[] = { request_of(rate, "a", 1), request_of(limit, "a", 1) };
+    must_succeed(weir_reserve_all(scene.limiter, requests, 2, &decision, group));
+    ck_assert(!decision.allowed && decision.bound_by == 1);
+    ck_assert_int_eq(peeked(rate, "a", 1).remaining, 10);
+    must_succeed(weir_release(limit, weir_key_text("a"), &slots[1]));
+    must_succeed(weir_reserve_all(scene.limiter, requests, 2, &decision, group));
+    ck_assert(decision.allowed);
+    reserved(limit, "a", 1, false);
+    must_succeed(weir_release(limit, weir_key_text("a"), &group[1]));
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 1);
+
+    /* The first was taken at 0 s and the last at 4 s; neither is released. A block is a second. */
+    scene.now_us = 1700000011 * WEIR_SECOND - 1;
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 1);
+    scene.now_us++;
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 2);
+    must_succeed(weir_release(limit, weir_key_text("a"), &slots[0])); /* too late: it has come back */
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 2);
+    scene.now_us += 4 * WEIR_SECOND;
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 3);
+}
+
+/* Renew a reservation of a permit, and assert that it is allowed or denied. */
+static void renew(weir_limit *limit, const char *key, struct weir_reservation *reservation, bool allowed)
+{
+    struct weir_decision decision;
+    must_succeed(weir_renew(limit, weir_key_text(key), 1, &decision, reservation));
+    ck_assert_int_eq(decision.allowed, allowed);
+    ck_assert_int_eq(reservation->permits, allowed ? 1 : -1);
+    ck_assert(allowed ? decision.retry_after_us == 0 : decision.retry_after_us > 0);
+}
+
+CONTRACT_TEST(CONTRACT_TIME, a_request_in_flight_that_renews_keeps_its_permit, 20)
+{
+    CLOSED_BY(scene_close) struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "concurrency limit=2 hold=10s");
+    scene.now_us = 1700000000 * WEIR_SECOND;
+    struct weir_reservation renews = reserved(limit, "a", 1, true), dies = reserved(limit, "a", 1, true);
+    for (int i = 0; i < 3; i++) {
+        scene.now_us += 4 * WEIR_SECOND - 1;
+        renew(limit, "a", &renews, true);
+    }
+    /* 12 s: the other one has come back, and another request takes it. */
+    struct weir_reservation third = reserved(limit, "a", 1, true);
+    reserved(limit, "a", 1, false);
+    renew(limit, "a", &dies, false);
+    must_succeed(weir_release(limit, weir_key_text("a"), &dies)); /* of nothing */
+    renew(limit, "a", &dies, false);
+    scene.now_us += 10 * WEIR_SECOND;
+    renew(limit, "a", &renews, true);
+    scene.now_us += 2 * WEIR_SECOND; /* the third has come back, too */
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 1);
+    renew(limit, "a", &dies, true);
+    renew(limit, "a", &third, false);
+    must_succeed(weir_release(limit, weir_key_text("a"), &renews));
+    must_succeed(weir_release(limit, weir_key_text("a"), &dies));
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 2);
+    ck_assert_int_eq(peeked(limit, "a", 1).reset_after_us, 0);
+    renew(limit, "a", &renews, true); /* a key with nothing in use */
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 1);
+}
+
+CONTRACT_TEST(CONTRACT_TIME, a_renewal_finds_what_a_reset_or_another_policy_has_left, 20)
+{
+    CLOSED_BY(scene_close) struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "concurrency limit=2 hold=10s");
+    scene.now_us = 1700000000 * WEIR_SECOND;
+    struct weir_reservation slots[2] = { reserved(limit, "a", 1, true), reserved(limit, "a", 1, true) };
+    scene.now_us += 2 * WEIR_SECOND;
+    must_succeed(weir_reset(limit, weir_key_text("a")));
+    renew(limit, "a", &slots[0], true);
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 1);
+    reserved(limit, "a", 1, true);
+    renew(limit, "a", &slots[1], false);
+    renew(limit, "a", &slots[0], true);
+
+    scene_define_text(&scene, "limit", "concurrency limit=1 hold=10s");
+    scene.now_us += 2 * WEIR_SECOND;
+    renew(limit, "a", &slots[0], true);
+    ck_assert(!peeked(limit, "a", 1).allowed);
+    scene.now_us += 8 * WEIR_SECOND;
+    renew(limit, "a", &slots[0], true);
+    scene_define_text(&scene, "limit", "fixed_window limit=1 period=1h");
+    renew(limit, "a", &slots[0], true);
+    ck_assert(!peeked(limit, "a", 1).allowed);
+    must_succeed(weir_release(limit, weir_key_text("a"), &slots[0]));
+    ck_assert(peeked(limit, "a", 1).allowed);
+}
+
+CONTRACT_TEST(CONTRACT_TIME, a_renewal_takes_what_has_come_back_a_second_time, 20)
+{
+    static const struct {
+        const char *policy;
+        int64_t left_early, left_late; /* of 10, after 8 are renewed 2 s later, and of 10 after 20 s */
+    } cases[] = {
+        { "token_bucket limit=10 period=10s", 2, 2 },
+        { "leaky_bucket limit=10 period=10s", 2, 2 },
+        { "token_bucket limit=10 period=10s refill=interval", 2, 2 },
+        { "fixed_window limit=10 period=10s", 2, 2 },
+        { "sliding_window limit=10 period=10s", 2, 2 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CLOSED_BY(scene_close) struct scene scene;
+        open_backend(&scene, _i);
+        struct weir_decision decision;
+        weir_limit *limit = scene_define_text(&scene, "limit", cases[i].policy);
+        scene.now_us = 1700000000 * WEIR_SECOND;
+        struct weir_reservation held = reserved(limit, "a", 8, true);
+        scene.now_us += 2 * WEIR_SECOND;
+        must_succeed(weir_renew(limit, weir_key_text("a"), 8, &decision, &held));
+        ck_assert(decision.allowed && decision.remaining == cases[i].left_early);
+        charge(limit, "a", 5); /* the key is overdrawn: what is renewed at once needs no room */
+        must_succeed(weir_renew(limit, weir_key_text("a"), 8, &decision, &held));
+        ck_assert(decision.allowed && decision.remaining == 0);
+        scene.now_us += 30 * WEIR_SECOND;
+        must_succeed(weir_renew(limit, weir_key_text("a"), 8, &decision, &held));
+        ck_assert(decision.allowed && decision.remaining == cases[i].left_late);
+        scene.now_us += 30 * WEIR_SECOND;
+        taken(limit, "a", 5);
+        must_succeed(weir_renew(limit, weir_key_text("a"), 8, &decision, &held));
+        ck_assert(!decision.allowed && decision.remaining == 5 && held.permits == -1);
+    }
+}

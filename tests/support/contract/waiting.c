@@ -1,0 +1,140 @@
+/* waiting.c - contract: weir_acquire() waits for its permits, and closing the limiter ends the wait. */
+#include "contract/parts.h"
+
+#include "core/ground/clock.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+CONTRACT_TEST(CONTRACT_WAITS, an_acquire_that_cannot_be_served_within_its_bound_is_denied_at_once, 10)
+{
+    CLOSED_BY(scene_close) struct scene scene;
+    struct weir_decision decision;
+    open_backend(&scene, _i); /* its clock stands still: a call that waits would never return */
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=2 period=2h");
+    weir_limit *queue = scene_define_text(&scene, "queue", "leaky_bucket limit=2 period=2h capacity=9");
+    struct weir_key key = weir_key_text("a");
+    must_succeed(weir_acquire(limit, key, 2, 0, &decision));
+    ck_assert(decision.allowed);
+    must_succeed(weir_acquire(limit, key, 1, WEIR_HOUR - 1, &decision));
+    ck_assert(!decision.allowed);
+    ck_assert_int_eq(decision.retry_after_us, WEIR_HOUR);
+    must_succeed(weir_acquire(limit, key, 3, INT64_MAX, &decision));
+    ck_assert(!decision.allowed && decision.retry_after_us == WEIR_NEVER);
+    must_succeed(weir_acquire(queue, key, 1, 0, &decision));
+    ck_assert(decision.allowed && decision.delay_us == 0);
+    must_succeed(weir_acquire(queue, key, 1, WEIR_MINUTE, &decision));
+    ck_assert(!decision.allowed && decision.delay_us == 0);
+    ck_assert_int_ge(decision.retry_after_us, WEIR_HOUR - WEIR_MINUTE);
+    ck_assert_int_lt(decision.retry_after_us, WEIR_HOUR); /* shorter by the permitted wait */
+    ck_assert_int_eq(peeked(queue, "a", 1).remaining, 8); /* the declined permit was given back */
+}
+
+static weir *open_in_real_time(int backend)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    weir *limiter;
+    must_succeed(contract_backend(backend)->open(&options, &limiter));
+    return limiter;
+}
+
+CONTRACT_TEST(CONTRACT_WAITS, an_acquire_waits_for_its_permits_and_gets_them, 60)
+{
+    struct weir_policy policies[] = { policy_of("token_bucket limit=1 period=20ms"),
+                                      policy_of("fixed_window limit=1 period=20ms"),
+                                      policy_of("leaky_bucket limit=1 period=20ms capacity=2") };
+    CLOSED_BY(limiter_close) weir *limiter = open_in_real_time(_i);
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+        weir_limit *limit;
+        struct weir_decision decision;
+        char name[32];
+        snprintf(name, sizeof name, "limit-%zu", i);
+        must_succeed(weir_limit_define(limiter, name, &policies[i], &limit));
+        const int64_t began_us = clock_monotonic_us();
+        for (int turn = 0; turn < 3; turn++) {
+            must_succeed(weir_acquire(limit, weir_key_text("a"), 1, WEIR_MINUTE, &decision));
+            ck_assert(decision.allowed);
+            ck_assert_int_eq(decision.delay_us, 0);
+            ck_assert_int_eq(decision.retry_after_us, 0);
+            /* Whatever the clocks' paces; the first window may be about to end. */
+            const int64_t periods = policies[i].algorithm == WEIR_FIXED_WINDOW ? turn - 1 : turn;
+            ck_assert_int_gt(clock_monotonic_us() - began_us, periods * 20000 - 5000);
+        }
+    }
+}
+
+struct waiter {
+    weir_limit *limit;
+    pthread_t thread;
+    atomic_int id; /* of the thread, once it runs */
+    int result;
+};
+
+static void *wait_for_permits(void *user)
+{
+    struct waiter *waiter = user;
+    struct weir_decision decision;
+    atomic_store(&waiter->id, (int)syscall(SYS_gettid));
+    waiter->result = weir_acquire(waiter->limit, weir_key_text("a"), 1, WEIR_DAY, &decision);
+    return NULL;
+}
+
+/* Wait until the thread sleeps. No other thread holds a lock that it needs, so it sleeps in weir_acquire(). */
+static void await_sleep(struct waiter *waiter)
+{
+    char path[64], state = '?';
+    while (state != 'S') {
+        nanosleep(&(struct timespec){ .tv_nsec = 2000000 }, NULL);
+        snprintf(path, sizeof path, "/proc/self/task/%d/stat", atomic_load(&waiter->id));
+        FILE *file = atomic_load(&waiter->id) != 0 ? fopen(path, "r") : NULL;
+        if (file == NULL)
+            continue;
+        if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+            state = '?';
+        fclose(file);
+    }
+}
+
+CONTRACT_TEST(CONTRACT_WAITS, closing_wakes_those_who_wait, 60)
+{
+    enum { WAITERS = 3 };
+    struct waiter waiters[WAITERS];
+    struct weir_decision decision;
+    weir *limiter = open_in_real_time(_i);
+    weir_limit *limit;
+    limit = limit_of(limiter, "limit", "token_bucket limit=1 period=20h");
+    must_succeed(weir_try(limit, weir_key_text("a"), 1, &decision));
+    for (int i = 0; i < WAITERS; i++) {
+        waiters[i] = (struct waiter){ .limit = limit, .result = 1 };
+        ck_assert_int_eq(pthread_create(&waiters[i].thread, NULL, wait_for_permits, &waiters[i]), 0);
+        await_sleep(&waiters[i]);
+    }
+    weir_close(limiter);
+    for (int i = 0; i < WAITERS; i++) {
+        pthread_join(waiters[i].thread, NULL);
+        ck_assert_int_eq(waiters[i].result, WEIR_ECLOSED);
+    }
+}
+
+CONTRACT_TEST(CONTRACT_WAITS, a_cancelled_waiter_waits_to_the_end_and_no_other_waits_longer, 60)
+{
+    struct waiter waiters[2];
+    weir *limiter = open_in_real_time(_i);
+    weir_limit *limit = limit_of(limiter, "limit", "token_bucket limit=1 period=20h");
+    taken(limit, "a", 1);
+    for (int i = 0; i < 2; i++) {
+        waiters[i] = (struct waiter){ .limit = limit, .result = 1 };
+        ck_assert_int_eq(pthread_create(&waiters[i].thread, NULL, wait_for_permits, &waiters[i]), 0);
+        await_sleep(&waiters[i]);
+    }
+    pthread_cancel(waiters[0].thread);
+    weir_close(limiter);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(waiters[i].thread, NULL);
+        ck_assert_int_eq(waiters[i].result, WEIR_ECLOSED);
+    }
+}
