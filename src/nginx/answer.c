@@ -70,7 +70,7 @@ static void set_variable(ngx_http_variable_value_t *out, const void *text, size_
 
 static ngx_int_t get_variable(ngx_http_request_t *request, ngx_http_variable_value_t *out, uintptr_t variable)
 {
-    const struct nginx_call *call = nginx_find_call(request->main);
+    const struct nginx_call *call = call_find(request->main);
     if (!call || call->outcome == OUTCOME_NONE || (variable != VARIABLE_STATUS && call->status != WEIR_OK)) {
         out->not_found = 1;
         return NGX_OK;

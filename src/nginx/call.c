@@ -281,3 +281,33 @@ void call_end(struct nginx_call *call)
     }
     call_op_done(call);
 }
+
+/* ---- A request and its call ---- */
+
+/* The request's pool is going: the request has ended. */
+static void request_ended(void *data)
+{
+    struct nginx_call *call = data;
+    call->request = NULL;
+    if (call->state != CALL_WAITS)
+        call_end(call);
+}
+
+void call_attach(struct nginx_call *call, ngx_http_request_t *request, ngx_pool_cleanup_t *cleanup)
+{
+    cleanup->handler = request_ended;
+    cleanup->data = call;
+    ngx_http_set_ctx(request, call, ngx_http_weir_module);
+}
+
+struct nginx_call *call_find(ngx_http_request_t *request)
+{
+    struct nginx_call *call = ngx_http_get_module_ctx(request, ngx_http_weir_module);
+    if (call || !(request->internal || request->filter_finalize))
+        return call;
+    /* An internal redirect has cleared the contexts. */
+    for (ngx_pool_cleanup_t *cleanup = request->pool->cleanup; cleanup; cleanup = cleanup->next)
+        if (cleanup->handler == request_ended)
+            return cleanup->data;
+    return NULL;
+}

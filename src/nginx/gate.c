@@ -1,29 +1,6 @@
 /* gate.c - lets requests through, lets them wait, or denies them; and charges what they have used. */
 #include "nginx/module.h"
 
-/* ---- A request's call ---- */
-
-/* The request's pool is going: the request has ended. */
-static void request_ended(void *data)
-{
-    struct nginx_call *call = data;
-    call->request = NULL;
-    if (call->state != CALL_WAITS)
-        call_end(call);
-}
-
-struct nginx_call *nginx_find_call(ngx_http_request_t *request)
-{
-    struct nginx_call *call = ngx_http_get_module_ctx(request, ngx_http_weir_module);
-    if (call || !(request->internal || request->filter_finalize))
-        return call;
-    /* An internal redirect has cleared the contexts. */
-    for (ngx_pool_cleanup_t *cleanup = request->pool->cleanup; cleanup; cleanup = cleanup->next)
-        if (cleanup->handler == request_ended)
-            return cleanup->data;
-    return NULL;
-}
-
 /* ---- Waiting ---- */
 
 /* Let the request wait until request_resume(). If the client goes away, nginx ends the request. */
@@ -118,7 +95,7 @@ static ngx_int_t gate_decide(ngx_http_request_t *request, bool is_late)
     const struct nginx_location *location = ngx_http_get_module_loc_conf(request, ngx_http_weir_module);
     if (request != request->main) /* a subrequest belongs to its main request, which has been decided */
         return NGX_DECLINED;
-    struct nginx_call *call = nginx_find_call(request);
+    struct nginx_call *call = call_find(request);
     if (call)
         return call->state == CALL_APPLIED    ? NGX_DECLINED
                : call->state == CALL_ANSWERED ? call_apply(request, call)
@@ -133,9 +110,7 @@ static ngx_int_t gate_decide(ngx_http_request_t *request, bool is_late)
     if (made != NGX_OK)
         return made;
     call->answered = call_answered;
-    cleanup->handler = request_ended;
-    cleanup->data = call;
-    ngx_http_set_ctx(request, call, ngx_http_weir_module);
+    call_attach(call, request, cleanup);
     return call_decide(call) ? call_apply(request, call) : request_suspend(request, ngx_http_request_empty_handler);
 }
 
@@ -154,7 +129,7 @@ ngx_int_t nginx_charge_phase(ngx_http_request_t *request)
     const struct nginx_location *location = ngx_http_get_module_loc_conf(request, ngx_http_weir_module);
     if (!location->charges || request != request->main)
         return NGX_OK;
-    const struct nginx_call *decided = nginx_find_call(request);
+    const struct nginx_call *decided = call_find(request);
     if (decided && (decided->outcome == OUTCOME_REJECTED || decided->outcome == OUTCOME_ERROR))
         return NGX_OK; /* it has used nothing */
     struct nginx_main *main = ngx_http_get_module_main_conf(request, ngx_http_weir_module);

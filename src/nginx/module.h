@@ -144,14 +144,17 @@ void call_charge(struct nginx_call *call);
 /* Give back the permits of limits on requests in flight, and free the call then. For calls that do not wait. */
 void call_end(struct nginx_call *call);
 
+/* Make it the request's call, which ends with the request. `cleanup` is one of the request's pool. */
+void call_attach(struct nginx_call *call, ngx_http_request_t *request, ngx_pool_cleanup_t *cleanup);
+
+/* Return the request's call, NULL without one. */
+struct nginx_call *call_find(ngx_http_request_t *request);
+
 /* ---- gate.c ---- */
 
 ngx_int_t nginx_gate(ngx_http_request_t *request);         /* handler of the phase preaccess */
 ngx_int_t nginx_late_gate(ngx_http_request_t *request);    /* of the phase precontent, for weir_after_auth */
 ngx_int_t nginx_charge_phase(ngx_http_request_t *request); /* and of the phase log */
-
-/* Return the request's call, NULL without one. */
-struct nginx_call *nginx_find_call(ngx_http_request_t *request);
 
 /* ---- answer.c ---- */
 

@@ -5,8 +5,8 @@
 
 #include "cli/cli.h"
 #include "cli/page/page.h"
+#include "cli/replay/page_suggest.h"
 #include "cli/replay/report.h"
-#include "cli/replay/suggest.h"
 #include "cli/times.h"
 
 static void write_found(FILE *page, const struct findings *findings, const struct found *found, uint64_t most)

@@ -6,8 +6,8 @@
 
 #include "cli/cli.h"
 #include "cli/replay/input_options.h"
+#include "cli/replay/page_suggest.h"
 #include "cli/replay/report.h"
-#include "cli/replay/suggest.h"
 
 const char SUGGEST_HELP[] =
     "Usage: weir suggest [OPTIONS] [FILE]...\n"
@@ -200,13 +200,6 @@ static int suggest_run(struct suggest *suggest)
     free(findings.denied_by_key);
     rows_free(&rows);
     return code == EXIT_OK && !do_fit ? EXIT_FAILED : code;
-}
-
-void suggest_policy(const struct suggest *suggest, size_t algorithm, size_t period, uint64_t limit,
-                    char text[SUGGEST_TEXT_SIZE])
-{
-    snprintf(text, SUGGEST_TEXT_SIZE, "%s limit=%llu period=%s", suggest->algorithms[algorithm],
-             (unsigned long long)limit, suggest->periods[period]);
 }
 
 /* Try limits below and above the one that was found, and count the denials of each key by that one. */

@@ -156,4 +156,11 @@ struct weir {
     struct stats stats;
 };
 
+/* Return the hash of a key; a limit and its overrides hash alike. */
+static inline uint64_t key_hash(const struct weir_limit *limit, struct weir_key key)
+{
+    return __builtin_expect(key.len == 16, 1) ? key_hash_16(&limit->hash, key.data)
+                                              : key_hash_any(&limit->hash, &limit->hash_rest, key.data, key.len);
+}
+
 #endif

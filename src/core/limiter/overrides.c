@@ -4,8 +4,9 @@
  * bytes and then are neighbours.
  */
 #include "core/limiter/overrides.h"
+
 #include "core/limiter/figures.h"
-#include "core/limiter/request.h"
+#include "core/limiter/limiter.h"
 
 #include <stdlib.h>
 

@@ -72,13 +72,6 @@ static inline int request_time(const struct weir *limiter, int64_t *out)
     return limiter->own_clock ? WEIR_OK : read_clock(limiter, out);
 }
 
-/* Return the hash of a key; a limit and its overrides hash alike. */
-static inline uint64_t key_hash(const struct weir_limit *limit, struct weir_key key)
-{
-    return __builtin_expect(key.len == 16, 1) ? key_hash_16(&limit->hash, key.data)
-                                              : key_hash_any(&limit->hash, &limit->hash_rest, key.data, key.len);
-}
-
 /* Return the limit or the override to decide by. */
 static inline struct weir_limit *limit_for_key(struct weir_limit *limit, struct weir_key key, uint64_t hash)
 {

@@ -226,11 +226,6 @@ static bool load_has_room(struct reader *reader, const struct load_row *row, con
     return has_room;
 }
 
-bool load_may_say(struct loader *load)
-{
-    return load->said++ >= load->heard;
-}
-
 static void report_unreadable(struct reader *reader, int64_t line, const struct fault *fault)
 {
     struct loader *load = reader->load;

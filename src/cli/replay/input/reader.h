@@ -3,7 +3,7 @@
 #define WEIR_CLI_READER_H
 
 #include "cli/replay/input/json_lines.h"
-#include "cli/replay/input/load.h"
+#include "cli/replay/input/loader.h"
 #include "cli/replay/input/unwrap.h"
 
 enum reader_kind { READER_NONE, READER_LOG, READER_JSON, READER_CSV };

@@ -1,6 +1,6 @@
-/* suggest.h - what weir suggest was asked for and what it found. */
-#ifndef WEIR_CLI_SUGGEST_H
-#define WEIR_CLI_SUGGEST_H
+/* findings.h - the options of weir suggest, and the limits that it found. */
+#ifndef WEIR_CLI_FINDINGS_H
+#define WEIR_CLI_FINDINGS_H
 
 #include "cli/replay/input_options.h"
 #include "cli/replay/search.h"
@@ -38,8 +38,5 @@ struct findings {
 /* Write a policy as text that the library reads. */
 void suggest_policy(const struct suggest *suggest, size_t algorithm, size_t period, uint64_t limit,
                     char text[SUGGEST_TEXT_SIZE]);
-
-/* Write the findings as an HTML page. Return EXIT_OK, or EXIT_FAILED after a complaint. */
-int page_suggest_write(const struct suggest *suggest, const struct findings *findings, const char *key_name);
 
 #endif
