@@ -175,7 +175,7 @@ static void *acquire_once(void *argument)
     return NULL;
 }
 
-TEST(threads_and_submitted_acquires_stand_in_one_line, 60)
+TEST(threads_and_submitted_acquires_wait_in_the_same_line, 60)
 {
     STAGE(stage, A_PERIOD);
     struct sleeper sleepers[3];
@@ -207,7 +207,7 @@ TEST(threads_and_submitted_acquires_stand_in_one_line, 60)
     }
 }
 
-TEST(each_key_has_its_line, 30)
+TEST(each_key_has_a_separate_line, 30)
 {
     STAGE(stage, A_PERIOD);
     taken(stage.limit, "a", 1);
@@ -223,7 +223,7 @@ TEST(each_key_has_its_line, 30)
 
 /* ---- Denials ---- */
 
-TEST(an_acquire_that_would_wait_for_too_long_is_denied_at_once, 30)
+TEST(an_acquire_that_would_exceed_its_longest_wait_is_denied_immediately, 30)
 {
     STAGE(stage, AN_HOUR);
     taken(stage.limit, "a", 1);
@@ -243,7 +243,7 @@ TEST(an_acquire_that_would_wait_for_too_long_is_denied_at_once, 30)
     ck_assert_uint_eq(stats_of(stage.limiter).denied, 3);
 }
 
-TEST(who_stands_in_line_for_too_long_is_denied, 60)
+TEST(a_waiter_is_denied_after_its_longest_wait, 60)
 {
     STAGE(stage, A_PERIOD); /* its clock stands still */
     struct sleeper sleeper = { .stage = &stage, .cost = 1, .max_wait_us = 3 * PERIOD_US };
@@ -273,7 +273,7 @@ TEST(a_smaller_cost_does_not_pass_a_larger_one_that_waits, 60)
     ck_assert(taken(stage.limit, "a", 1).allowed); /* a try does not stand in line */
 }
 
-TEST(a_shadow_limit_lets_everybody_through, 30)
+TEST(a_shadow_limit_admits_every_acquire, 30)
 {
     STAGE(stage, "token_bucket limit=1 period=1h shadow");
     for (int i = 0; i < 3; i++) {
@@ -367,7 +367,7 @@ static void await_in_line(const struct stage *stage, size_t count)
         usleep(1000);
 }
 
-TEST(a_release_lets_the_first_in_line_ask_again, 60)
+TEST(a_release_wakes_the_first_waiter_in_line, 60)
 {
     CLOSED_BY(stage_close) struct stage stage;
     struct weir_decision decision;
@@ -438,7 +438,7 @@ TEST(a_limiter_that_is_closed_ends_what_waits, 60)
     }
 }
 
-TEST(as_many_acquires_wait_as_the_header_says, 120)
+TEST(submitted_acquires_are_limited_to_the_documented_number, 120)
 {
     static struct waiting many[WEIR_MAX_SUBMITTED + 1];
     STAGE(stage, AN_HOUR);
@@ -469,7 +469,7 @@ static void fake_stage_open(struct stage *stage, struct fake *fake)
 static const enum weir_op_verb waiting_verbs[] = { WEIR_OP_PEEK, WEIR_OP_RESET, WEIR_OP_TRY_ALL, WEIR_OP_RESERVE_ALL,
                                                    WEIR_OP_ACQUIRE };
 
-TEST(whatever_is_submitted_to_a_backend_that_does_not_answer_returns, 60)
+TEST(weir_submit_returns_though_the_backend_does_not_answer, 60)
 {
     static struct fake fake;
     static struct stage stage;
@@ -495,7 +495,7 @@ TEST(whatever_is_submitted_to_a_backend_that_does_not_answer_returns, 60)
     }
 }
 
-TEST(what_waits_for_such_a_backend_ends_with_the_limiter, 60)
+TEST(ops_that_wait_for_a_silent_backend_end_when_the_limiter_closes, 60)
 {
     static struct fake fake;
     static struct stage stage;
@@ -512,7 +512,7 @@ TEST(what_waits_for_such_a_backend_ends_with_the_limiter, 60)
         ck_assert_int_eq(atomic_load(&stage.waiting[i].status), WEIR_ECLOSED);
 }
 
-TEST(an_acquire_is_cancelled_while_the_backend_thinks, 60)
+TEST(an_acquire_cancelled_during_the_backend_call_ends_with_its_answer, 60)
 {
     static struct fake fake;
     static struct stage stage;

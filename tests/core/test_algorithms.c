@@ -623,7 +623,7 @@ TEST(a_redefinition_while_the_clock_is_held_mints_no_permit, 30)
     mint_nothing(policies, 3, true);
 }
 
-TEST(a_bucket_used_up_is_full_again_after_its_time_and_no_sooner, 30)
+TEST(an_empty_bucket_is_full_exactly_when_its_reset_after_says, 30)
 {
     static const char *const policies[] = {
         "token_bucket limit=1 period=366d",
@@ -678,7 +678,7 @@ static void state_tells(const struct weir_plan *plan, const int64_t *state, int6
     must(again.remaining == told.remaining && again.allowed == told.allowed, "one charged with that has used as much");
 }
 
-TEST(a_state_tells_of_its_use_and_its_end_what_decisions_tell, 30)
+TEST(a_state_tells_its_use_and_its_idle_time_as_decisions_do, 30)
 {
     const int64_t goal = steps_or(100000);
     int64_t held = 0;

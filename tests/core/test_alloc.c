@@ -478,12 +478,12 @@ static void fail_each(bool stubborn)
     unlink(run.second_path);
 }
 
-TEST(any_allocation_that_fails_is_an_answer_and_changes_nothing, 60)
+TEST(a_failed_allocation_yields_an_error_and_changes_nothing, 60)
 {
     fail_each(false);
 }
 
-TEST(all_allocations_of_a_call_may_fail_from_any_one_on, 60)
+TEST(a_call_survives_when_all_later_allocations_fail, 60)
 {
     fail_each(true);
 }
@@ -526,7 +526,7 @@ static bool fall_back_without(int64_t number)
     return failed || run.refused + run.done_without > 0;
 }
 
-TEST(a_fallback_without_memory_is_an_answer_and_changes_nothing, 60)
+TEST(a_failed_allocation_in_the_fallback_yields_an_answer_and_changes_nothing, 60)
 {
     int64_t number = 1;
     while (fall_back_without(number))
@@ -549,7 +549,7 @@ static int64_t leased_by(struct stage *stage, int requests)
     return (int64_t)(stats_of(stage->limiter).leased - before);
 }
 
-TEST(a_flight_without_memory_is_an_answer_and_permits_are_leased_after_it, 60)
+TEST(a_submitted_lease_call_survives_lack_of_memory_and_leasing_resumes, 60)
 {
     static struct stage stage;
     for (int stubborn = 0; stubborn < 2; stubborn++) { /* with none for another flight without a lease, too */
@@ -568,7 +568,7 @@ TEST(a_flight_without_memory_is_an_answer_and_permits_are_leased_after_it, 60)
     }
 }
 
-TEST(who_finds_no_memory_for_a_flight_and_can_wait_asks_alone, 60)
+TEST(a_thread_without_memory_for_a_lease_call_asks_redis_directly, 60)
 {
     STAGE(stage, STAGE_WIDE);
     stage_warm_up(&stage, "a", 1000);
@@ -580,7 +580,7 @@ TEST(who_finds_no_memory_for_a_flight_and_can_wait_asks_alone, 60)
     ck_assert_int_gt(leased_by(&stage, 300), 100);
 }
 
-TEST(what_cannot_be_asked_for_ahead_for_want_of_memory_is_asked_for_by_who_needs_it, 60)
+TEST(without_memory_to_lease_in_advance_the_request_itself_asks_redis, 60)
 {
     struct weir_decision decision;
     STAGE(stage, STAGE_WIDE);
@@ -594,7 +594,7 @@ TEST(what_cannot_be_asked_for_ahead_for_want_of_memory_is_asked_for_by_who_needs
     ck_assert_int_gt(leased_by(&stage, 300), 100);
 }
 
-TEST(an_error_without_a_line_replaces_an_older_message, 30)
+TEST(an_error_without_a_log_line_replaces_the_last_message, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     weir *limiter;

@@ -40,7 +40,7 @@ static struct weir_decision try_later(struct place *place, const char *key)
     return try_in(place, key, 1);
 }
 
-TEST(a_key_in_use_elsewhere_gets_nothing_in_outages_no_longer_than_the_first, 30)
+TEST(repeated_outages_admit_nothing_more_for_a_key_in_use_elsewhere, 30)
 {
     PLACE(place, LAZY_TELLING, NULL, two);
     OTHER(other);
@@ -59,7 +59,7 @@ TEST(a_key_in_use_elsewhere_gets_nothing_in_outages_no_longer_than_the_first, 30
     ck_assert_int_le(outage_of(place, "a", 14), 14 - 10 + 1);
 }
 
-TEST(with_outage_adds_each_outage_admits_anew, 30)
+TEST(with_outage_adds_every_outage_admits_its_own_permits, 30)
 {
     for (int own = 0; own < 2; own++) { /* with the option, or over a backend that does not tell idle times */
         PLACE(place, own ? LAZY_TELLING : LAZY, OPTIONS(.outage_adds = own), two);
@@ -70,7 +70,7 @@ TEST(with_outage_adds_each_outage_admits_anew, 30)
     }
 }
 
-TEST(what_drained_while_the_key_lay_idle_in_the_store_is_forgiven, 30)
+TEST(arrears_that_drained_while_the_key_was_idle_in_redis_are_forgiven, 30)
 {
     PLACE(place, LAZY_TELLING, NULL, two);
     place->remote.idle_us = 10 * WEIR_SECOND;
@@ -84,7 +84,7 @@ TEST(what_drained_while_the_key_lay_idle_in_the_store_is_forgiven, 30)
     ck_assert_int_eq(place->remote.asks, 5);
 }
 
-TEST(time_in_which_the_key_was_in_use_is_not_forgiven, 30)
+TEST(arrears_are_forgiven_for_idle_time_only, 30)
 {
     PLACE(place, LAZY_TELLING, NULL, two);
     ck_assert_int_eq(outage_of(place, "a", 10), 10);
@@ -98,7 +98,7 @@ TEST(time_in_which_the_key_was_in_use_is_not_forgiven, 30)
     ck_assert_int_eq(place->remote.charged, 0);
 }
 
-TEST(idle_time_that_ended_before_the_outage_forgives_nothing_of_its_rest, 30)
+TEST(idle_time_before_an_outage_forgives_none_of_its_arrears, 30)
 {
     PLACE(place, LAZY_TELLING, NULL, two);
     ck_assert_int_eq(outage_of(place, "a", 10), 10);
@@ -125,7 +125,7 @@ TEST(a_charge_without_an_answer_forgives_nothing, 30)
     ck_assert_int_eq(noted(place, "a"), 0);
 }
 
-TEST(arrears_are_paid_from_room_and_deny_nothing, 30)
+TEST(arrears_are_paid_from_unused_permits_and_deny_no_request, 30)
 {
     PLACE(place, LAZY_TELLING, NULL, "token_bucket limit=10 period=1s burst=30");
     ck_assert_int_eq(outage_of(place, "a", 8), 8);
@@ -145,7 +145,7 @@ TEST(arrears_are_paid_from_room_and_deny_nothing, 30)
     ck_assert_int_eq(outage_of(place, "a", 8), 8);
 }
 
-TEST(a_key_at_its_limit_pays_nothing, 30)
+TEST(a_key_near_its_limit_pays_no_arrears, 30)
 {
     PLACE(place, LAZY_TELLING, NULL, "token_bucket limit=10 period=1s burst=30");
     ck_assert_int_eq(outage_of(place, "a", 8), 8);
@@ -157,7 +157,7 @@ TEST(a_key_at_its_limit_pays_nothing, 30)
     ck_assert_int_eq(noted(place, "a"), before);
 }
 
-TEST(a_burst_of_one_has_nothing_to_spare, 30)
+TEST(a_bucket_with_a_burst_of_one_pays_no_arrears, 30)
 {
     PLACE(place, LAZY_TELLING, NULL, "token_bucket limit=1 period=1s burst=1");
     must(outage_of(place, "a", 10) > 0, "time makes permits");
@@ -169,7 +169,7 @@ TEST(a_burst_of_one_has_nothing_to_spare, 30)
     ck_assert_int_eq(noted(place, "a"), before);
 }
 
-TEST(debts_are_paid_first_and_count_once, 30)
+TEST(owed_permits_are_charged_before_arrears_and_counted_once, 30)
 {
     PLACE(place, LAZY_TELLING, NULL, ten);
     outage_admits(place, "a", 4 * WEIR_SECOND, 4);

@@ -262,7 +262,7 @@ TEST(each_verb_is_one_call_that_says_what_the_caller_said, 10)
     ck_assert_int_eq(tiny->calls, 4);
 }
 
-TEST(a_backend_with_a_clock_of_its_own_is_told_only_times_that_the_caller_gave, 10)
+TEST(a_backend_with_its_own_clock_receives_only_times_that_the_caller_gave, 10)
 {
     struct weir_backend_ops ops = tiny_ops;
     ops.own_clock = true;
@@ -282,7 +282,7 @@ TEST(a_backend_with_a_clock_of_its_own_is_told_only_times_that_the_caller_gave, 
     ck_assert_int_eq(tiny->last.now_us, 77);
 }
 
-TEST(several_limits_at_once_are_one_call_without_duplicates, 10)
+TEST(a_group_is_one_backend_call_with_equal_keys_merged, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     struct tiny *tiny = open_tiny(&scene, &tiny_ops, NULL);
@@ -386,7 +386,7 @@ static void count_done(struct weir_op *op, int status)
     *(int *)op->user += status == WEIR_OK ? 1 : 100;
 }
 
-TEST(a_backend_that_takes_its_time_answers_a_submitted_request_later, 10)
+TEST(a_backend_can_answer_a_submitted_request_later, 10)
 {
     const struct weir_backend_ops ops = {
         .size = sizeof ops,
@@ -417,7 +417,7 @@ TEST(a_backend_that_takes_its_time_answers_a_submitted_request_later, 10)
     ck_assert_int_gt(tiny->last_deadline_us, 0);
 }
 
-TEST(a_limiter_owns_its_backend_once_it_is_open_and_not_before, 10)
+TEST(a_limiter_owns_its_backend_only_after_opening_succeeded, 10)
 {
     struct scene scene;
     struct weir_options options = WEIR_OPTIONS_INIT;

@@ -240,7 +240,7 @@ TEST(new_share_is_reported, 30)
 
 /* ---- The queue ---- */
 
-TEST(hook_that_blocks_holds_up_nobody_and_lost_events_are_counted, 30)
+TEST(a_blocking_event_hook_delays_no_caller_and_lost_events_are_counted, 30)
 {
     EVENT_SCENE(scene, "fixed_window limit=1 period=1h", .events_in_clear = true);
     enum { MORE = 9 };
@@ -277,7 +277,7 @@ static void hear_and_ask(void *user, const struct weir_event *event)
         must_succeed(weir_limit_policy(limit, &policy));
 }
 
-TEST(events_at_once_come_on_the_thread_where_they_happen_and_no_lock_is_held, 30)
+TEST(immediate_events_run_on_the_deciding_thread_without_locks, 30)
 {
     OPEN_SCENE(scene, OPTIONS(.event = hear_and_ask, .events_at_once = true));
     weir_limit *api = scene_define_text(&scene, "api", "fixed_window limit=1 period=1h");
@@ -303,7 +303,7 @@ static void *take_many(void *argument)
     return NULL;
 }
 
-TEST(threads_report_each_key_about_once, 60)
+TEST(threads_report_every_denied_key_and_lose_no_event, 60)
 {
     EVENT_SCENE(scene, "token_bucket limit=1000 period=1h burst=1", .mode = WEIR_LOCAL);
     struct crew crew;

@@ -116,7 +116,7 @@ static void leaves_memory(struct failing_run *run)
 }
 #endif
 
-TEST(defects_are_found, 120)
+TEST(the_failing_calls_harness_finds_planted_defects, 120)
 {
     static const struct {
         const char *name;
@@ -150,7 +150,7 @@ TEST(defects_are_found, 120)
     }
 }
 
-TEST(who_has_none_is_not_blamed, 60)
+TEST(the_failing_calls_harness_blames_no_correct_program, 60)
 {
     const struct failing_scene scene = {
         .name = "no defect",
@@ -221,7 +221,7 @@ static void write_more(struct failing_run *run)
 
 /* ---- Modes ---- */
 
-TEST(memory_bears_them, 120)
+TEST(a_memory_limiter_survives_failing_system_calls, 120)
 {
     const struct failing_mode mode = {
         .options = WEIR_OPTIONS_INIT,
@@ -237,7 +237,7 @@ TEST(memory_bears_them, 120)
     folder_remove();
 }
 
-TEST(policy_files_that_are_followed_bear_them, 300)
+TEST(a_followed_policy_file_survives_failing_system_calls, 300)
 {
     struct failing_mode mode = {
         .options = WEIR_OPTIONS_INIT,
@@ -260,7 +260,7 @@ static int64_t list_two(void *user, struct weir_peer *peers, size_t room)
     return 2;
 }
 
-TEST(peers_by_a_list_bear_them, 120)
+TEST(peers_from_a_list_survive_failing_system_calls, 120)
 {
     const struct weir_peers peers = {
         .size = sizeof peers,
@@ -280,7 +280,7 @@ TEST(peers_by_a_list_bear_them, 120)
     failing_play_mode("peers by a list", &mode, &sum);
 }
 
-TEST(peers_by_name_bear_them, 120)
+TEST(peers_from_dns_survive_failing_system_calls, 120)
 {
     const struct weir_peers peers = {
         .size = sizeof peers,
@@ -308,7 +308,7 @@ static int open_follower(struct failing_run *run, weir **out)
     return weir_open(OPTIONS(.peers = &peers, .log = run_log, .user = run), out);
 }
 
-TEST(a_limiter_that_would_not_hear_of_forks_is_not_opened, 30)
+TEST(opening_fails_if_the_fork_handlers_cannot_be_registered, 30)
 {
     struct failing_run run = { .number = 1, .plan = calls_plan_first(CALL_ATFORK, true) };
     weir *limiter;
@@ -320,7 +320,7 @@ TEST(a_limiter_that_would_not_hear_of_forks_is_not_opened, 30)
     weir_close(limiter);
 }
 
-TEST(a_child_that_gets_no_event_fd_lets_go_of_its_parents, 30)
+TEST(a_forked_child_without_a_new_event_fd_closes_its_parents, 30)
 {
     struct failing_run run = { .number = 1, .plan = calls_plan_first(CALL_EVENTFD, true) };
     weir *limiter;
@@ -343,7 +343,7 @@ TEST(a_child_that_gets_no_event_fd_lets_go_of_its_parents, 30)
 }
 
 /* Standard input is closed, so the event fd gets its number. */
-TEST(a_child_has_an_event_fd_of_its_own_under_any_number, 30)
+TEST(a_forked_childs_event_fd_keeps_its_number_even_if_it_is_0, 30)
 {
     struct failing_run run = { .number = 1 };
     weir *limiter;
@@ -362,7 +362,7 @@ TEST(a_child_has_an_event_fd_of_its_own_under_any_number, 30)
     weir_close(limiter);
 }
 
-TEST(a_childs_event_fd_leaves_no_other_number_taken, 30)
+TEST(a_forked_childs_event_fd_occupies_no_second_descriptor, 30)
 {
     struct failing_run run = { .number = 1 };
     weir *limiter;
@@ -376,7 +376,7 @@ TEST(a_childs_event_fd_leaves_no_other_number_taken, 30)
     weir_close(limiter);
 }
 
-TEST(signals_do_not_shorten_the_pause_that_stands_for_a_fence, 30)
+TEST(a_signal_does_not_shorten_the_pause_that_replaces_a_fence, 30)
 {
     struct calls_record record;
     const struct calls_plan plan = calls_plan_first(CALL_NANOSLEEP, false);
@@ -442,7 +442,7 @@ static void agent_stop(struct agent *agent)
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-TEST(what_follows_consul_bears_them, 300)
+TEST(following_consul_survives_failing_system_calls, 300)
 {
     struct agent agent;
     agent_start(&agent);

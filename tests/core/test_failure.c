@@ -46,7 +46,7 @@ static void stage_end(struct stage *stage)
 
 /* ---- By this process's share ---- */
 
-TEST(while_the_backend_fails_memory_decides_by_the_share_from_cold, 30)
+TEST(during_an_outage_memory_decides_by_the_share_and_starts_cold, 30)
 {
     struct stage stage;
     stage_open(&stage, OPTIONS(.instances = 2), true);
@@ -88,7 +88,7 @@ TEST(while_the_backend_fails_memory_decides_by_the_share_from_cold, 30)
     ck_assert(stage.fake.destroyed);
 }
 
-TEST(a_backend_of_shares_is_stood_in_for_by_the_same_share, 30)
+TEST(the_fallback_of_a_backend_that_enforces_shares_uses_the_same_share, 30)
 {
     STAGE(stage, OPTIONS(.instances = 5), false);
     ck_assert_int_eq(taken(stage.limit, "a", 1).limit, 2);
@@ -111,7 +111,7 @@ static int64_t monotonic_us(void)
     return time.tv_sec * WEIR_SECOND + time.tv_nsec / 1000;
 }
 
-TEST(an_outage_whose_end_nobody_saw_leaves_the_next_one_no_permits, 30)
+TEST(an_outage_that_ended_unnoticed_adds_no_permits_to_the_next_one, 30)
 {
     CLOSED_BY(stage_end) struct stage stage;
     fake_init(&stage.fake);
@@ -132,7 +132,7 @@ TEST(an_outage_whose_end_nobody_saw_leaves_the_next_one_no_permits, 30)
     ck_assert_uint_eq(stats_of(stage.scene.limiter).outages, 2);
 }
 
-TEST(a_new_share_is_the_fallbacks_alone_where_all_count_together, 30)
+TEST(with_a_common_backend_a_new_share_changes_only_the_fallback, 30)
 {
     const struct share half = { .weight = 1, .total = 2, .rank = 0, .count = 2 };
     STAGE(stage, NULL, true);
@@ -158,7 +158,7 @@ TEST(a_new_share_is_the_fallbacks_alone_where_all_count_together, 30)
     ck_assert_uint_gt(stage.fake.last.plan_version, version);
 }
 
-TEST(a_share_that_leaves_the_plan_as_it_is_leaves_an_outage_one, 10)
+TEST(a_share_change_with_an_equal_plan_does_not_split_an_outage, 10)
 {
     const struct share half = { .weight = 1, .total = 2, .rank = 0, .count = 2 };
     const struct share also = { .weight = 2, .total = 4, .rank = 0, .count = 2 };
@@ -172,7 +172,7 @@ TEST(a_share_that_leaves_the_plan_as_it_is_leaves_an_outage_one, 10)
     ck_assert_uint_eq(stats_of(stage.scene.limiter).outages, 1);
 }
 
-TEST(a_limit_is_refused_if_its_share_is_impossible_though_the_whole_is_not, 30)
+TEST(a_limit_is_refused_if_only_its_share_is_out_of_range, 30)
 {
     /* It takes a hundred years to fill, and a share of 1/10,000 takes ten thousand times as long. */
     const struct weir_policy slow = { .limit = 1, .period_us = 366 * WEIR_DAY, .burst = 100 };
@@ -188,7 +188,7 @@ TEST(a_limit_is_refused_if_its_share_is_impossible_though_the_whole_is_not, 30)
     scene_close(&stage.scene);
 }
 
-TEST(shares_that_come_to_nothing_are_told_of_the_share_not_of_the_whole, 30)
+TEST(shares_rounded_to_zero_are_counted_for_the_share_not_for_the_whole_limit, 30)
 {
     STAGE(stage, OPTIONS(.instances = 20, .rank = 19), true);
     weir_limit *window = scene_define_text(&stage.scene, "window", "fixed_window limit=10 period=1h");
@@ -216,7 +216,7 @@ TEST(a_fallback_that_is_full_answers_by_on_full, 30)
 
 /* ---- Outages ---- */
 
-TEST(a_failure_among_others_gives_nothing_and_a_long_outage_gives_its_rate, 30)
+TEST(a_long_outage_admits_its_rate_and_nothing_at_its_start, 30)
 {
     int64_t admitted = 0;
     STAGE(stage, NULL, true);
@@ -229,7 +229,7 @@ TEST(a_failure_among_others_gives_nothing_and_a_long_outage_gives_its_rate, 30)
     ck_assert_uint_eq(stats_of(stage.scene.limiter).outages, 1);
 }
 
-TEST(no_flapping_admits_more_than_the_time_of_its_outages_makes, 30)
+TEST(flapping_admits_no_more_than_the_rate_over_its_outages, 30)
 {
     int64_t admitted = 0, longest_us = 0;
     struct chance chance = chance_make(1);
@@ -252,7 +252,7 @@ TEST(no_flapping_admits_more_than_the_time_of_its_outages_makes, 30)
     ck_assert_int_gt(admitted, 300);
 }
 
-TEST(outages_beyond_the_count_of_their_numbers_start_cold_all_the_same, 30)
+TEST(outages_start_cold_even_after_their_numbers_wrap_around, 30)
 {
     STAGE(stage, NULL, true);
     for (int flap = 0; flap < 66000; flap++) {
@@ -264,7 +264,7 @@ TEST(outages_beyond_the_count_of_their_numbers_start_cold_all_the_same, 30)
     ck_assert_uint_eq(stats_of(stage.scene.limiter).outages, 66000);
 }
 
-TEST(an_outage_is_told_in_one_line_at_each_end, 30)
+TEST(an_outage_is_logged_once_at_its_start_and_once_at_its_end, 30)
 {
     STAGE(stage, NULL, true);
     ck_assert_int_eq(scene_heard(&stage.scene)->log_lines, 0);
@@ -295,7 +295,7 @@ TEST(an_outage_begins_at_the_time_that_the_caller_gave, 30)
     ck_assert(decisions[1].allowed);
 }
 
-TEST(a_clock_that_steps_back_takes_the_outage_along, 30)
+TEST(a_clock_step_back_moves_the_start_of_the_outage_back_too, 30)
 {
     STAGE(stage, OPTIONS(.outage_retry_us = WEIR_HOUR), true);
     atomic_store(&stage.fake.answer, WEIR_EIO);
@@ -335,7 +335,7 @@ TEST(a_clock_out_of_range_is_an_error_in_an_outage_too, 30)
     ck_assert(taken(stage.limit, "a", 1).allowed);
 }
 
-TEST(an_outage_at_the_end_of_time_is_one, 30)
+TEST(an_outage_at_the_greatest_time_is_decided_by_the_fallback, 30)
 {
     STAGE(stage, NULL, true);
     stage.scene.now_us = WEIR_MAX_TIME_US;
@@ -451,7 +451,7 @@ TEST(with_error_every_verb_fails_and_nothing_takes_over, 30)
     }
 }
 
-TEST(other_errors_than_failures_reach_the_caller_whatever_is_chosen, 30)
+TEST(errors_that_are_no_outage_reach_the_caller_whatever_on_failure_is, 30)
 {
     static const int errors[] = { WEIR_ESTATE, WEIR_ENOMEM, WEIR_ECLOSED, WEIR_EFULL };
     for (int on_failure = WEIR_FAIL_LOCAL; on_failure <= WEIR_FAIL_ERROR; on_failure++) {
@@ -506,7 +506,7 @@ TEST(all_or_nothing_in_an_outage_is_decided_as_one, 30)
     ck_assert_uint_eq(stats_of(stage.scene.limiter).fallbacks, 3);
 }
 
-TEST(each_of_those_taken_together_in_an_outage_begins_cold_and_is_owed, 30)
+TEST(each_key_of_a_group_in_an_outage_starts_cold_and_is_owed, 30)
 {
     struct weir_decision decision;
     STAGE(stage, NULL, true);
@@ -528,7 +528,7 @@ TEST(each_of_those_taken_together_in_an_outage_begins_cold_and_is_owed, 30)
 
 /* ---- What an acquire gives back ---- */
 
-TEST(what_an_acquire_declines_goes_back_to_who_admitted_it, 30)
+TEST(an_acquire_returns_declined_permits_to_the_backend_that_granted_them, 30)
 {
     struct weir_decision decision;
     const struct weir_key key = weir_key_text("a");
@@ -563,7 +563,7 @@ static int refuse_refunds(struct weir_backend *backend, const struct weir_backen
     return WEIR_OK;
 }
 
-TEST(permits_that_cannot_be_given_back_are_lost_and_the_denial_stands, 30)
+TEST(permits_whose_refund_fails_are_lost_and_the_denial_stands, 30)
 {
     static const struct {
         enum weir_on_failure on_failure;
@@ -592,7 +592,7 @@ TEST(permits_that_cannot_be_given_back_are_lost_and_the_denial_stands, 30)
 
 /* ---- Times ---- */
 
-TEST(by_the_local_clock_a_backend_is_told_it_though_it_has_its_own, 30)
+TEST(with_by_local_clock_a_backend_with_its_own_clock_receives_the_local_time, 30)
 {
     for (int by_local_clock = 0; by_local_clock < 2; by_local_clock++) {
         struct weir_options options = *OPTIONS(.on_failure = WEIR_FAIL_ERROR), read;
@@ -636,7 +636,7 @@ static void count_lines(void *user, enum weir_log_level level, const char *line)
     atomic_fetch_add((_Atomic int *)user + (level == WEIR_LOG_INFO), 1);
 }
 
-TEST(threads_that_fail_and_succeed_at_once_agree_on_each_outage, 60)
+TEST(threads_that_fail_and_succeed_concurrently_count_each_outage_once, 60)
 {
     CLOSED_BY(stage_end) struct stage stage;
     _Atomic int lines[2] = { 0, 0 };

@@ -55,7 +55,7 @@ TEST(an_answer_by_on_full_counts_under_that_source, 10)
     ck_assert_uint_eq(stats.denied, 1);
 }
 
-TEST(answers_are_counted_without_memory_for_a_block_too, 10)
+TEST(answers_are_counted_even_without_memory_for_a_stats_block, 10)
 {
     OPEN_SCENE(scene, NULL);
     weir_limit *api = scene_define_text(&scene, "api", "fixed_window limit=100 period=1h");
@@ -122,7 +122,7 @@ TEST(a_file_that_is_refused_leaves_no_limit_to_be_found, 10)
     ck_assert_ptr_nonnull(target_of(scene.limiter, "after"));
 }
 
-TEST(what_cannot_be_read_or_printed_is_refused, 10)
+TEST(stats_calls_with_bad_arguments_are_refused, 10)
 {
     OPEN_SCENE(scene, NULL);
     OPEN_SCENE(stranger, NULL);

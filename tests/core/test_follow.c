@@ -132,7 +132,7 @@ static void assert_share(weir *limiter, int64_t weight, int64_t total)
     ck_assert_int_eq(stats.share_total, total);
 }
 
-TEST(nothing_is_admitted_before_the_first_answer_and_a_hold_down_longer, 30)
+TEST(nothing_is_admitted_until_a_hold_down_after_the_first_answer, 30)
 {
     static const char *const policies[] = {
         "token_bucket limit=100 period=1m burst=50 debt=7",
@@ -173,7 +173,7 @@ TEST(nothing_is_admitted_before_the_first_answer_and_a_hold_down_longer, 30)
     ck_assert_uint_eq(stats_of(stage.scene.limiter).share_zeros, 0);
 }
 
-TEST(a_share_shrinks_at_once_and_grows_after_the_hold_down_and_what_was_used_stays_used, 30)
+TEST(a_share_shrinks_immediately_grows_after_the_hold_down_and_keeps_used_permits, 30)
 {
     static const char *const unrefilled[] = {
         "fixed_window limit=100 period=30d", "sliding_window limit=100 period=30d",
@@ -203,7 +203,7 @@ TEST(a_share_shrinks_at_once_and_grows_after_the_hold_down_and_what_was_used_sta
     }
 }
 
-TEST(answers_are_counted_and_what_says_nothing_leaves_the_share, 30)
+TEST(answers_are_counted_and_an_unusable_one_leaves_the_share_unchanged, 30)
 {
     static const struct weir_peer without[] = { { "a", 1 }, { "c", 1 } };
     static const struct weir_peer twice[] = { { "b", 1 }, { "c", 1 }, { "b", 1 } };
@@ -247,7 +247,7 @@ TEST(answers_are_counted_and_what_says_nothing_leaves_the_share, 30)
     ck_assert_str_eq(stage.scene.last_line, "peers: the list of peers is empty");
 }
 
-TEST(the_log_is_told_once_of_what_fails_and_once_that_it_is_known_again_and_that_once_a_minute, 30)
+TEST(a_failing_source_and_its_recovery_are_logged_once_a_minute_at_most, 30)
 {
     CLOSED_BY(stage_end) struct stage stage;
     stage_options(&stage);
@@ -272,7 +272,7 @@ TEST(the_log_is_told_once_of_what_fails_and_once_that_it_is_known_again_and_that
     ck_assert_int_eq(stage.scene.log_lines, 3);
 }
 
-TEST(what_gets_too_old_gives_way_to_the_floor_and_the_log_says_so, 30)
+TEST(a_share_that_is_too_old_is_replaced_by_the_floor_and_logged, 30)
 {
     CLOSED_BY(stage_end) struct stage stage;
     stage_options(&stage);
@@ -300,7 +300,7 @@ TEST(what_gets_too_old_gives_way_to_the_floor_and_the_log_says_so, 30)
     ck_assert_int_eq(stage.scene.log_lines, 1);
 }
 
-TEST(a_limit_is_defined_whatever_the_share_is_just_now_and_one_without_arithmetic_is_told_of, 30)
+TEST(a_limit_without_exact_arithmetic_at_the_current_share_is_defined_and_logged, 30)
 {
     static const struct weir_peer uneven[] = { { "a", 65535 }, { "b", 1 } };
     const struct weir_policy slow = { .limit = 1, .period_us = 366 * WEIR_DAY, .burst = 100 };
@@ -322,7 +322,7 @@ TEST(a_limit_is_defined_whatever_the_share_is_just_now_and_one_without_arithmeti
     ck_assert_int_eq(peeked(limit, "key", 1).limit, 50);
 }
 
-TEST(where_all_count_together_the_share_is_the_fallbacks_and_the_backend_knows_how_many_they_are, 30)
+TEST(a_common_backend_receives_the_instance_count_and_its_fallback_the_share, 30)
 {
     CLOSED_BY(stage_end) struct stage stage;
     stage_options(&stage);
@@ -352,7 +352,7 @@ TEST(where_all_count_together_the_share_is_the_fallbacks_and_the_backend_knows_h
     ck_assert_int_eq(taken(limit, "key", 1).limit, 100);
 }
 
-TEST(a_share_that_there_is_no_memory_for_is_rounded_down_instead_and_never_larger_than_it, 30)
+TEST(without_memory_for_the_weights_a_share_is_rounded_down, 30)
 {
     static const struct weir_peer uneven[] = { { "a", 2 }, { "b", 5 }, { "c", 1 }, { "d", 4 } };
     for (int64_t left = 0; left < 4; left++) {
@@ -375,7 +375,7 @@ TEST(a_share_that_there_is_no_memory_for_is_rounded_down_instead_and_never_large
     }
 }
 
-TEST(nothing_is_leased_before_it_is_known_how_many_instances_lease, 30)
+TEST(nothing_is_leased_before_the_number_of_instances_is_known, 30)
 {
     CLOSED_BY(stage_end) struct stage stage;
     struct weir_limit_info info = { .size = sizeof info };
@@ -424,7 +424,7 @@ static int start_two_and_fail(const struct weir_options *options, struct weir *l
     return WEIR_EIO;
 }
 
-TEST(a_source_that_cannot_start_ends_those_before_it_and_leaves_the_backend_to_its_owner, 30)
+TEST(a_source_that_cannot_start_stops_earlier_ones_and_leaves_the_backend_open, 30)
 {
     struct stage stage;
     stage_options(&stage);
@@ -440,7 +440,7 @@ TEST(a_source_that_cannot_start_ends_those_before_it_and_leaves_the_backend_to_i
 
 /* ---- Readiness ---- */
 
-TEST(ready_is_at_once_where_nothing_is_followed, 30)
+TEST(weir_await_ready_returns_immediately_if_nothing_is_followed, 30)
 {
     OPEN_SCENE(scene, NULL);
     must_succeed(weir_await_ready(scene.limiter, 0));
@@ -454,7 +454,7 @@ TEST(ready_is_at_once_where_nothing_is_followed, 30)
     ck_assert_str_eq(scene.last_line, "max_wait_us must be 0 to 3600000000, not 3600000001");
 }
 
-TEST(ready_is_when_the_first_share_is_in_force, 30)
+TEST(weir_await_ready_returns_once_the_first_share_is_in_force, 30)
 {
     CLOSED_BY(stage_end) struct stage stage;
     stage_options(&stage);
@@ -473,7 +473,7 @@ TEST(ready_is_when_the_first_share_is_in_force, 30)
                      WEIR_EINVAL);
 }
 
-TEST(nothing_that_a_terminal_obeys_reaches_the_log, 30)
+TEST(terminal_control_characters_are_escaped_in_the_log, 30)
 {
     static const struct {
         const char *told, *logged;
@@ -496,7 +496,7 @@ TEST(nothing_that_a_terminal_obeys_reaches_the_log, 30)
     }
 }
 
-TEST(policies_that_are_followed_are_waited_for_as_well_and_their_refusals_are_told, 30)
+TEST(weir_await_ready_waits_for_followed_policies_and_refused_ones_are_logged, 30)
 {
     CLOSED_BY(stage_end) struct stage stage;
     struct weir_consul consul = { .size = sizeof consul };
@@ -551,7 +551,7 @@ static bool somebody_waits(void *user)
     return inside == 1;
 }
 
-TEST(closing_wakes_who_waits_to_be_ready, 60)
+TEST(closing_wakes_a_thread_in_weir_await_ready, 60)
 {
     struct stage stage;
     pthread_t thread;
@@ -619,7 +619,7 @@ static weir *open_list(struct answer *answer)
     return limiter;
 }
 
-TEST(a_function_of_the_callers_tells_who_is_there, 60)
+TEST(a_callers_list_function_provides_the_peers, 60)
 {
     struct answer answer = { .n = 2 };
     weir *limiter = open_list(&answer);
@@ -737,7 +737,7 @@ static void close_from(struct weir_options *options, struct weir_peers *peers, i
         pause();
 }
 
-TEST(who_closes_from_a_thread_that_is_waited_for_is_told_and_ended, 60)
+TEST(closing_from_the_limiters_own_thread_ends_the_program_with_a_message, 60)
 {
     for (int i = 0; i < 2; i++) {
         struct weir_options options = WEIR_OPTIONS_INIT;
@@ -787,7 +787,7 @@ enum { RUNS_WITH_FORKS = 0 };
 enum { RUNS_WITH_FORKS = 1 };
 #endif
 
-TEST_EACH(many_are_opened_forked_and_closed_while_they_are_told, RUNS_WITH_FORKS, 60)
+TEST_EACH(limiters_can_be_opened_forked_and_closed_while_peers_change, RUNS_WITH_FORKS, 60)
 {
     struct answer answer = { .n = 3 };
     for (int i = 0; i < 20; i++) {
@@ -858,7 +858,7 @@ static void *look_on(void *user)
     return NULL;
 }
 
-TEST(shares_come_into_force_in_the_order_in_which_they_are_told_by_any_thread, 60)
+TEST(shares_reported_by_several_threads_take_effect_in_order, 60)
 {
     struct weir_options options = WEIR_OPTIONS_INIT, read;
     struct weir_peers peers = { .size = sizeof peers, .list = list_nothing, .id = "b" }, read_peers;
@@ -1018,7 +1018,7 @@ static weir *open_dns_that_hangs(void)
     return limiter;
 }
 
-TEST(dns_that_fails_or_hangs_is_told_of_and_holds_up_nobody, 60)
+TEST(a_failing_or_hanging_dns_lookup_is_logged_and_delays_no_caller, 60)
 {
     static const char *const two[] = { "10.0.0.2", "10.0.0.1", NULL };
     dns_say(0, false, two);
@@ -1064,7 +1064,7 @@ static _Noreturn void be_daemon(weir *limiter)
     _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 4);
 }
 
-TEST(a_child_of_fork_that_has_closed_all_keeps_what_it_opened_since, 60)
+TEST(a_forked_child_that_closed_all_descriptors_keeps_its_later_ones, 60)
 {
     struct answer answer = { .n = 2 };
     char path[] = "/tmp/weir-policies-XXXXXX";
@@ -1106,7 +1106,7 @@ TEST(a_child_of_fork_closes_while_dns_hangs_in_its_parent, 60)
     dns_say(0, false, NULL);
 }
 
-TEST(the_systems_resolver_knows_an_address_in_digits, 60)
+TEST(the_system_resolver_accepts_a_numeric_address, 60)
 {
     struct weir_peers peers = { .size = sizeof peers, .dns = "127.0.0.1", .id = "127.0.0.1", .poll_us = POLL_US };
     weir *limiter;

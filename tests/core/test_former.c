@@ -111,7 +111,7 @@ static int64_t take_all_metered(weir_limit *limit, weir_limit *meter)
 static const int64_t flip_every_us[] = { 1000, 7000, 100000, 333333, WEIR_SECOND, 1500000, 2500000 };
 enum { FLIPS = 1000, RATES = sizeof flip_every_us / sizeof flip_every_us[0], ASKS = 20 };
 
-TEST_EACH(a_thousand_flips_admit_nothing_that_the_larger_policy_alone_would_not, FORMS, 60)
+TEST_EACH(a_thousand_policy_flips_admit_no_more_than_the_larger_policy_alone, FORMS, 60)
 {
     for (int rate = 0; rate < RATES; rate++) {
         int64_t admitted = 0;
@@ -141,7 +141,7 @@ TEST_EACH(windows_end_however_fast_a_limit_flips, FORMS, 60)
     must(admitted >= 160 * 50, "the smaller policy alone would have admitted more");
 }
 
-TEST(three_policies_in_turn_admit_nothing_that_the_largest_alone_would_not, 60)
+TEST(three_alternating_policies_admit_no_more_than_the_largest_alone, 60)
 {
     static const int permits[] = { 100, 60, 17 };
     for (int form = 0; form < FORMS; form++) {
@@ -193,7 +193,7 @@ static void admit(int larger, int smaller, int flip_ms, int *admitted)
 
 /* A full former state denies nothing. So with different forms the smaller policy may admit its permits on top of the
  * larger one's, but never a burst for each flip. */
-TEST(flips_between_algorithms_admit_in_no_window_more_than_the_two_policies_together, 120)
+TEST(flipping_between_algorithms_never_admits_more_than_both_policies_together, 120)
 {
     static const int windows_ms[] = { 1, 10, 100, 500, 1000, 2000, 5000, 20000 }, flips_ms[] = { 1, 40, 333, 1500 };
     static int admitted[MOST_MS];
@@ -216,7 +216,7 @@ TEST(flips_between_algorithms_admit_in_no_window_more_than_the_two_policies_toge
     }
 }
 
-TEST_EACH(going_back_gives_no_fresh_burst, FORMS, 30)
+TEST_EACH(returning_to_the_former_policy_gives_no_fresh_burst, FORMS, 30)
 {
     OPEN_SCENE(scene, NULL);
     weir_limit *limit = lowered(&scene, _i, "1h");
@@ -235,7 +235,7 @@ TEST_EACH(going_back_gives_no_fresh_burst, FORMS, 30)
     ck_assert_int_eq(remaining(limit), 7);
 }
 
-TEST_EACH(what_fits_into_the_new_policy_leaves_no_former_state, FORMS, 30)
+TEST_EACH(permits_that_fit_into_the_new_policy_leave_no_former_state, FORMS, 30)
 {
     OPEN_SCENE(scene, NULL);
     weir_limit *limit = define(&scene, "limit", _i, 100, "1h");
@@ -248,7 +248,7 @@ TEST_EACH(what_fits_into_the_new_policy_leaves_no_former_state, FORMS, 30)
     ck_assert(has_former(&scene, limit));
 }
 
-TEST(of_two_uses_that_are_equal_the_former_one_stays_the_former, 30)
+TEST(of_two_former_states_with_equal_use_the_older_one_is_kept, 30)
 {
     OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=100 period=1h");
@@ -264,7 +264,7 @@ TEST(of_two_uses_that_are_equal_the_former_one_stays_the_former, 30)
 }
 
 /* The two cases below are the text of weir_limit_define() on redefinition. */
-TEST(permits_that_the_new_policy_holds_return_at_its_rate_and_stay_returned, 30)
+TEST(permits_that_fit_into_the_new_policy_refill_at_its_rate, 30)
 {
     OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=100 period=100m");
@@ -298,7 +298,7 @@ TEST(clipped_permits_return_at_the_old_policys_rate, 30)
 /* ---- It denies nothing ---- */
 
 /* Compare with another key that has taken all permits of the smaller policy at the change: every field must agree. */
-TEST_EACH(a_lowered_limit_decides_as_if_the_key_had_used_just_what_it_can_hold, FORMS, 30)
+TEST_EACH(a_lowered_limit_decides_as_if_the_key_had_used_exactly_all_its_permits, FORMS, 30)
 {
     OPEN_SCENE(scene, NULL);
     struct chance chance = chance_make((uint64_t)_i);
@@ -317,7 +317,7 @@ TEST_EACH(a_lowered_limit_decides_as_if_the_key_had_used_just_what_it_can_hold, 
     ck_assert_int_gt(admitted, 500);
 }
 
-TEST_EACH(a_former_state_in_which_nothing_is_used_any_more_is_forgotten, FORMS, 30)
+TEST_EACH(a_former_state_without_used_permits_is_dropped, FORMS, 30)
 {
     OPEN_SCENE(scene, NULL);
     weir_limit *limit = lowered(&scene, _i, "1s");
@@ -379,7 +379,7 @@ TEST_EACH(a_denial_and_a_peek_charge_nothing_to_the_former_state, FORMS, 30)
     ck_assert_int_eq(remaining(limit), 30);
 }
 
-TEST(permits_charged_ahead_of_use_are_charged_to_the_former_state_too, 30)
+TEST(permits_charged_in_advance_are_charged_to_the_former_state_too, 30)
 {
     for (int cost = 0; cost <= 5; cost += 5) {
         OPEN_SCENE(scene, NULL);
@@ -419,7 +419,7 @@ TEST_EACH(all_or_nothing_charges_both_states_or_neither, FORMS, 30)
     ck_assert_int_eq(remaining(limit), 47);
 }
 
-TEST(what_a_stand_in_owes_is_told_by_the_state_alone_and_once_paid_both_are_forgotten, 30)
+TEST(the_fallback_owes_by_the_current_state_and_paying_drops_the_former_one, 30)
 {
     OPEN_SCENE(scene, NULL);
     weir_limit *limit = define(&scene, "limit", GREEDY, 100, "1h");
@@ -441,7 +441,7 @@ TEST(what_a_stand_in_owes_is_told_by_the_state_alone_and_once_paid_both_are_forg
 
 /* ---- Room ---- */
 
-TEST(a_key_is_not_dropped_before_its_former_state_is_as_good_as_new, 30)
+TEST(a_key_is_not_evicted_before_its_former_state_is_idle, 30)
 {
     OPEN_SCENE(scene, OPTIONS(.max_keys = 1));
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=1000 period=1h");
@@ -472,7 +472,7 @@ TEST(a_key_is_not_dropped_before_its_former_state_is_as_good_as_new, 30)
     ck_assert_uint_eq(stats_of(scene.limiter).evictions, 1);
 }
 
-TEST(idle_keys_with_a_former_state_are_collected_when_both_are_as_good_as_new, 30)
+TEST(a_key_with_a_former_state_is_dropped_once_both_states_are_idle, 30)
 {
     enum { KEYS = 2000 };
     OPEN_SCENE(scene, NULL);
@@ -500,7 +500,7 @@ TEST(idle_keys_with_a_former_state_are_collected_when_both_are_as_good_as_new, 3
     ck_assert_uint_ge(stats_of(scene.limiter).evictions, KEYS);
 }
 
-TEST_EACH(keys_that_share_a_state_for_want_of_room_have_a_former_one_too, FORMS, 30)
+TEST_EACH(the_state_shared_by_keys_without_room_has_a_former_state_too, FORMS, 30)
 {
     OPEN_SCENE(scene, OPTIONS(.max_keys = 1, .on_full = WEIR_FULL_SHARE));
     weir_limit *limit = define(&scene, "limit", _i, 100, "1h");
@@ -601,7 +601,7 @@ uint64_t __wrap_weir_request_plan(const struct weir_backend_request *request, st
 
 /* Two keys share a state because there is no room. The first request runs before the limit is lowered and the second
  * after it, so the state moves in between. */
-TEST_EACH(a_shared_state_that_moves_between_two_requests_of_one_step_is_found_again, FORMS, 30)
+TEST_EACH(a_shared_state_that_moves_within_a_group_is_found_again, FORMS, 30)
 {
     OPEN_SCENE(scene, OPTIONS(.max_keys = 1, .on_full = WEIR_FULL_SHARE));
     weir_limit *limit = define(&scene, "limit", _i, 100, "1h");

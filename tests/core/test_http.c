@@ -71,7 +71,7 @@ static const struct {
     { "leaky_bucket limit=1 period=1d capacity=1000", ";q=1000;w=86400000" },
 };
 
-TEST(the_policy_is_told_as_what_a_fresh_key_may_take_and_how_long_that_takes_to_come, 30)
+TEST(ratelimit_policy_gives_a_fresh_keys_permits_and_their_refill_time, 30)
 {
     struct weir_decision decision = { .allowed = true };
     OPEN_SCENE(scene, NULL);
@@ -83,7 +83,7 @@ TEST(the_policy_is_told_as_what_a_fresh_key_may_take_and_how_long_that_takes_to_
     }
 }
 
-TEST(what_strict_holds_back_is_not_told_of, 10)
+TEST(ratelimit_policy_excludes_permits_that_strict_mode_holds_back, 10)
 {
     static const struct {
         const char *name, *policy, *quota;
@@ -157,7 +157,7 @@ static const struct {
       "X-RateLimit-Limit: 20\nX-RateLimit-Remaining: 0\n" },
 };
 
-TEST(a_decision_is_told_in_whole_seconds_that_are_never_early, 30)
+TEST(http_fields_give_a_decision_in_whole_seconds_rounded_up, 30)
 {
     char text[1024];
     OPEN_SCENE(scene, NULL);
@@ -189,7 +189,7 @@ TEST(only_what_is_asked_for_is_written, 30)
     ck_assert_int_eq(weir_http_fields(&request, &denied, WEIR_HTTP_RETRY_AFTER, fields, 1), 1);
 }
 
-TEST(a_reset_in_unix_time_is_that_of_the_request_or_of_the_limiters_clock_rounded_up, 30)
+TEST(a_reset_in_unix_time_is_rounded_up_from_the_time_of_the_request, 30)
 {
     const struct weir_decision denied = { .retry_after_us = 1500000 };
     char text[1024];
@@ -218,7 +218,7 @@ TEST(a_reset_in_unix_time_is_that_of_the_request_or_of_the_limiters_clock_rounde
 
 /* ---- Whose numbers they are ---- */
 
-TEST(an_instance_with_a_share_tells_the_whole_policy_and_what_is_left_of_its_own, 30)
+TEST(an_instance_with_a_share_reports_the_whole_policy_and_its_own_remaining_permits, 30)
 {
     OPEN_SCENE(scene, OPTIONS(.instances = 4));
     weir_limit *limit = scene_define_text(&scene, "api", "token_bucket limit=100 period=1s");
@@ -229,7 +229,7 @@ TEST(an_instance_with_a_share_tells_the_whole_policy_and_what_is_left_of_its_own
                  "X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 24\nX-RateLimit-Reset: 1\n");
 }
 
-TEST(of_several_limits_at_once_the_one_that_binds_is_told_and_the_policies_of_all, 30)
+TEST(http_fields_for_a_group_report_the_binding_limit_and_every_policy, 30)
 {
     struct weir_decision decision;
     char text[1024];
@@ -271,7 +271,7 @@ static void assert_lines_of_an_outage(enum weir_on_failure on_failure, const cha
     assert_lines(limit, &decision, WEIR_HTTP_RETRY_AFTER | WEIR_HTTP_RATELIMIT | WEIR_HTTP_RATELIMIT_POLICY, expected);
 }
 
-TEST(a_decision_in_place_of_the_backend_is_told_as_any_other, 30)
+TEST(http_fields_report_a_fallback_decision_like_any_other, 30)
 {
     assert_lines_of_an_outage(WEIR_FAIL_LOCAL, /* all taken, half of the rate */
                               "Retry-After: 2\nRateLimit-Policy: \"api\";q=10;w=10\nRateLimit: \"api\";r=0;t=2\n");
@@ -280,7 +280,7 @@ TEST(a_decision_in_place_of_the_backend_is_told_as_any_other, 30)
                               "Retry-After: 5\nRateLimit-Policy: \"api\";q=10;w=10\nRateLimit: \"api\";r=0;t=5\n");
 }
 
-TEST(a_policy_that_is_defined_anew_is_told_anew, 30)
+TEST(http_fields_report_a_redefined_policy, 30)
 {
     const struct weir_decision decision = { .allowed = true };
     OPEN_SCENE(scene, NULL);
@@ -341,7 +341,7 @@ static struct item parsed(const char *value)
     return item;
 }
 
-TEST(every_name_that_a_limit_may_have_is_told_as_it_is, 30)
+TEST(every_valid_limit_name_appears_unchanged_in_http_fields, 30)
 {
     const struct weir_decision decision = { .allowed = true };
     const struct weir_policy policy = { .limit = 1, .period_us = 1 };
@@ -363,7 +363,7 @@ TEST(every_name_that_a_limit_may_have_is_told_as_it_is, 30)
     ck_assert_int_eq(names, 26 + 26 + 10 + 3);
 }
 
-TEST(a_key_with_an_override_is_told_of_its_own_policy, 30)
+TEST(http_fields_report_the_policy_of_the_keys_override, 30)
 {
     struct weir_http_field field;
     OPEN_SCENE(scene, NULL);
@@ -478,7 +478,7 @@ static void check_left(struct scene *scene, const struct weir_request *request, 
     must(decision.reset_after_us == 0 && decision.remaining == policy.q, "after t all of q is back");
 }
 
-TEST(who_waits_for_retry_after_is_admitted_and_a_second_earlier_is_not, 60)
+TEST(a_request_is_admitted_after_retry_after_and_not_a_second_earlier, 60)
 {
     struct chance chance = chance_make(1);
     int64_t denied = 0, left = 0;
@@ -504,7 +504,7 @@ TEST(who_waits_for_retry_after_is_admitted_and_a_second_earlier_is_not, 60)
     ck_assert_int_gt(left, steps_or(CASES) / 20);
 }
 
-TEST(who_goes_by_the_policy_never_goes_faster_than_the_rate, 60)
+TEST(a_client_that_follows_ratelimit_policy_never_exceeds_the_rate, 60)
 {
     const struct weir_decision decision = { .allowed = true };
     struct chance chance = chance_make(2);
@@ -526,7 +526,7 @@ TEST(who_goes_by_the_policy_never_goes_faster_than_the_rate, 60)
 
 /* ---- What is refused ---- */
 
-TEST(what_cannot_be_told_is_refused_by_name_and_leaves_the_fields_alone, 30)
+TEST(bad_arguments_for_http_fields_are_refused_by_name, 30)
 {
     OPEN_SCENE(scene, NULL);
     scene.log_allowed = true;

@@ -95,7 +95,7 @@ TEST(consul_goes_before_the_file_and_the_file_before_code_in_every_order, 60)
     }
 }
 
-TEST(what_code_defines_later_waits_for_the_end_of_a_layer_that_came_before, 10)
+TEST(a_later_definition_by_code_applies_once_consul_no_longer_defines_the_limit, 10)
 {
     OPEN_SCENE(scene, NULL);
     ck_assert_uint_eq(apply_one(scene.limiter, WEIR_FOLLOW_CONSUL_POLICIES, NULL, 30).changes, 1);
@@ -126,7 +126,7 @@ TEST(an_override_in_a_layer_waits_for_its_limit, 10)
     ck_assert_int_eq(size_of(scene.limiter, "b"), 5);
 }
 
-TEST(a_limit_that_nobody_defines_any_more_keeps_its_last_policy_and_the_log_tells, 10)
+TEST(a_limit_that_no_source_defines_keeps_its_last_policy_and_is_logged, 10)
 {
     OPEN_SCENE(scene, NULL);
     const struct policy_entry entries[] = { entry_of("api", NULL, 30), entry_of("api", "a", 40) };
@@ -148,7 +148,7 @@ TEST(a_limit_that_nobody_defines_any_more_keeps_its_last_policy_and_the_log_tell
 
 /* ---- What is wrong ---- */
 
-TEST(a_bad_entry_keeps_what_was_there_and_holds_up_no_other, 10)
+TEST(a_bad_entry_keeps_the_previous_policy_and_does_not_block_other_entries, 10)
 {
     OPEN_SCENE(scene, NULL);
     define(scene.limiter, "api", 10);
@@ -184,7 +184,7 @@ TEST(a_bad_entry_keeps_what_was_there_and_holds_up_no_other, 10)
     ck_assert_int_eq(size_of(scene.limiter, "z"), 20);
 }
 
-TEST(the_sentence_says_what_is_wrong_and_where, 10)
+TEST(the_error_of_a_bad_entry_names_its_source_and_fault, 10)
 {
     static const struct {
         const char *name, *pattern;

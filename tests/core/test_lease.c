@@ -110,7 +110,7 @@ static struct lease_order lease_of(struct key *key, int64_t ahead)
 
 #define WIDE "token_bucket limit=1000000 period=1s"
 
-TEST(a_key_that_is_asked_for_less_than_once_a_life_leases_nothing, 10)
+TEST(a_key_with_less_than_one_request_per_lease_life_leases_nothing, 10)
 {
     struct key key = fresh_key(WIDE);
     for (int i = 0; i < 50; i++, key.now_us += 2 * LIFE_US) {
@@ -130,14 +130,14 @@ TEST(a_key_with_little_traffic_leases_a_few_permits_while_more_than_half_remain,
     ck_assert_msg(key.asked > 400, "asked %d times", key.asked);
 }
 
-TEST(one_request_however_large_is_no_load_yet, 10)
+TEST(one_request_even_a_large_one_causes_no_lease, 10)
 {
     struct key key = fresh_key(WIDE);
     take(&key, 5000);
     ck_assert_int_eq(lease_left(&key.lease, key.now_us), 0);
 }
 
-TEST(a_busy_key_leases_what_a_turn_asks_for_and_twice_that_while_more_than_half_remain, 10)
+TEST(a_busy_key_leases_for_half_a_life_or_a_whole_one_while_most_permits_remain, 10)
 {
     struct key key = fresh_key(WIDE);
     warm_up(&key, 1000);
@@ -154,7 +154,7 @@ TEST(a_busy_key_leases_what_a_turn_asks_for_and_twice_that_while_more_than_half_
     ck_assert_msg(left >= 18 && left <= 30, "%" PRId64 " permits for half a load of about 50", left);
 }
 
-TEST(a_busy_key_is_asked_for_no_more_than_twice_in_a_life, 10)
+TEST(a_busy_key_asks_redis_no_more_than_twice_per_lease_life, 10)
 {
     struct key key = fresh_key(WIDE);
     for (int64_t gap_us = 100; gap_us <= LIFE_US; gap_us = gap_us * 3 / 2) {
@@ -183,7 +183,7 @@ TEST(costs_weigh_as_much_as_as_many_requests, 10)
                   ten.ahead);
 }
 
-TEST(nothing_is_leased_where_answers_take_a_tenth_of_a_life, 10)
+TEST(nothing_is_leased_if_answers_take_over_a_tenth_of_a_lease_life, 10)
 {
     struct key key = fresh_key(WIDE);
     warm_up(&key, 1000);
@@ -211,7 +211,7 @@ TEST(near_the_limit_leases_leave_room_for_all_instances, 10)
     ck_assert(!take(&key, 1).allowed);
 }
 
-TEST(what_others_wait_for_is_asked_for_at_once_when_permits_are_scarce, 10)
+TEST(when_permits_are_scarce_the_cost_of_waiting_requests_is_ordered_immediately, 10)
 {
     struct key key = fresh_key("token_bucket limit=1000 period=366d");
     key.rules.instances = 16;
@@ -231,7 +231,7 @@ TEST(what_others_wait_for_is_asked_for_at_once_when_permits_are_scarce, 10)
         }
 }
 
-TEST(permits_are_scarce_once_fewer_come_than_were_asked_for_until_all_do, 10)
+TEST(permits_are_scarce_from_a_short_grant_until_a_full_one, 10)
 {
     static const struct {
         struct weir_decision told;
@@ -269,7 +269,7 @@ TEST(no_more_is_leased_than_the_option_says, 10)
     ck_assert_int_gt(key.asked, 5000 / 5);
 }
 
-TEST(what_a_request_lacks_is_asked_for_if_a_lease_may_be_as_large_as_the_request, 10)
+TEST(a_request_orders_only_its_missing_permits_if_the_largest_lease_can_hold_its_cost, 10)
 {
     struct key key = fresh_key(WIDE);
     key.rules.max = 8;
@@ -284,7 +284,7 @@ TEST(what_a_request_lacks_is_asked_for_if_a_lease_may_be_as_large_as_the_request
     ck_assert_int_eq(lease_left(&key.lease, key.now_us), 8);
 }
 
-TEST(what_is_held_and_what_is_on_its_way_are_no_more_together_than_a_lease_may_be, 10)
+TEST(permits_held_and_ordered_never_exceed_the_largest_lease, 10)
 {
     struct key key = fresh_key(WIDE);
     warm_up(&key, 100); /* a load of 500 in half a life */
@@ -305,7 +305,7 @@ TEST(what_is_held_and_what_is_on_its_way_are_no_more_together_than_a_lease_may_b
     }
 }
 
-TEST(while_permits_are_on_their_way_no_others_are_asked_for, 10)
+TEST(no_permits_are_ordered_in_advance_while_an_order_is_in_flight, 10)
 {
     struct key key = fresh_key(WIDE);
     warm_up(&key, 1000);
@@ -322,7 +322,7 @@ TEST(while_permits_are_on_their_way_no_others_are_asked_for, 10)
     ck_assert(!key.lease.is_asked);
 }
 
-TEST(what_a_request_lacks_is_on_its_way_until_it_comes_or_fails, 10)
+TEST(missing_permits_count_as_ordered_until_their_answer_or_failure, 10)
 {
     struct key key = fresh_key(WIDE);
     const struct lease_order few = lease_of(&key, 5);
@@ -366,7 +366,7 @@ static void check_end(const char *policy, int64_t offset_us, int64_t end_us)
     ck_assert_uint_eq(key.lease.lost, 5);
 }
 
-TEST(a_lease_ends_a_life_after_it_was_asked_for_or_when_permits_come_back_at_once, 10)
+TEST(a_lease_ends_after_its_life_or_at_the_next_edge_of_its_window, 10)
 {
     check_end("fixed_window limit=100 period=1s", 7, 7 + LIFE_US);
     check_end("fixed_window limit=100 period=1s", 950000, 1000000);
@@ -398,7 +398,7 @@ TEST(a_greedy_buckets_lease_shrinks_after_its_life_by_what_the_bucket_refills, 1
     ck_assert_uint_eq(key.lease.lost, 20);
 }
 
-TEST(an_answer_later_than_the_lease_brings_nothing, 10)
+TEST(an_answer_that_arrives_after_the_leases_end_adds_no_permits, 10)
 {
     struct key key = fresh_key(WIDE);
     const struct lease_order order = lease_of(&key, 5);
@@ -422,7 +422,7 @@ TEST(the_older_permits_are_spent_first, 10)
     ck_assert_uint_eq(key.lease.lost, 1);
 }
 
-TEST(a_third_grant_is_put_to_the_second_and_both_are_as_old_as_the_older, 10)
+TEST(a_third_grant_joins_the_second_and_takes_the_older_time, 10)
 {
     for (int64_t asked_us = START_US + 5; asked_us <= START_US + 20; asked_us += 15) {
         struct key key = fresh_key(WIDE);
@@ -442,7 +442,7 @@ TEST(a_third_grant_is_put_to_the_second_and_both_are_as_old_as_the_older, 10)
     }
 }
 
-TEST(a_leaky_buckets_permits_are_slots_that_pass, 10)
+TEST(leased_permits_of_a_leaky_bucket_are_time_slots_that_expire, 10)
 {
     struct weir_decision decision;
     struct key key = fresh_key("leaky_bucket limit=1000 period=1s capacity=100");
@@ -467,7 +467,7 @@ TEST(a_leaky_buckets_permits_are_slots_that_pass, 10)
     ck_assert_uint_eq(key.lease.lost, 5);
 }
 
-TEST(slots_of_uneven_rates_are_never_early, 10)
+TEST(slots_of_a_leaky_bucket_with_an_uneven_rate_are_never_early, 10)
 {
     struct weir_decision decision;
     struct key key = fresh_key("leaky_bucket limit=7 period=1s capacity=100");
@@ -514,7 +514,7 @@ TEST(a_slot_is_passed_over_when_its_time_has_passed_and_no_sooner, 10)
     }
 }
 
-TEST(what_was_taken_can_be_given_back_while_its_lease_lasts, 10)
+TEST(permits_taken_from_a_lease_can_be_refunded_while_it_lasts, 10)
 {
     struct weir_decision decision;
     struct key key = fresh_key(WIDE);
@@ -529,7 +529,7 @@ TEST(what_was_taken_can_be_given_back_while_its_lease_lasts, 10)
     ck_assert_uint_eq(key.lease.lost, 6);
 }
 
-TEST(what_is_given_back_above_the_most_is_lost, 10)
+TEST(permits_refunded_beyond_the_largest_lease_are_lost, 10)
 {
     struct weir_decision decision;
     struct key key = fresh_key(WIDE);
@@ -559,7 +559,7 @@ static struct key key_with_lease(const char *policy, int64_t permits)
     return key;
 }
 
-TEST(what_no_request_uses_for_long_goes_back_once, 10)
+TEST(permits_of_an_unused_lease_are_given_back_once, 10)
 {
     static const struct {
         const char *policy;
@@ -587,7 +587,7 @@ TEST(what_no_request_uses_for_long_goes_back_once, 10)
     ck_assert_int_eq(lease_take_rest(&slots.lease, START_US + WEIR_HOUR / 64, false, &charged_us), 0);
 }
 
-TEST(what_ends_with_a_block_of_a_sliding_window_goes_back, 10)
+TEST(a_lease_that_ends_with_its_sliding_window_block_is_given_back, 10)
 {
     struct key key = key_with_lease("sliding_window limit=1000 period=10m blocks=10", 7);
     int64_t charged_us;
@@ -614,7 +614,7 @@ static void spend_leased(struct key *key, int64_t cost)
     lease_spent_is_used(&key->lease, key->now_us, cost);
 }
 
-TEST(a_lease_stays_whole_while_what_was_used_here_has_not_refilled, 10)
+TEST(a_lease_stays_whole_until_the_permits_used_from_it_have_refilled, 10)
 {
     struct key key = key_with_lease(SLOW, 100);
     spend_leased(&key, 40);
@@ -624,7 +624,7 @@ TEST(a_lease_stays_whole_while_what_was_used_here_has_not_refilled, 10)
     ck_assert_int_eq(lease_left(&key.lease, START_US + SLOW_LIFE_US + young_us + 10 * SLOW_PERMIT_US), 49);
 }
 
-TEST(so_does_one_that_was_granted_later, 10)
+TEST(a_later_grant_stays_whole_until_earlier_used_permits_have_refilled, 10)
 {
     struct key key = key_with_lease(SLOW, 40);
     spend_leased(&key, 40);
@@ -637,7 +637,7 @@ TEST(so_does_one_that_was_granted_later, 10)
 
 /* What a request used that Redis decided counts from when it was asked for: that may have been over before the
  * answer. */
-TEST(permits_of_an_answer_count_from_when_they_were_asked_for, 10)
+TEST(permits_used_by_an_answer_count_from_the_time_of_its_request, 10)
 {
     struct key key = key_with_lease(SLOW, 100);
     lease_used(&key.lease, START_US, START_US + SLOW_PERMIT_US, 5);
@@ -647,7 +647,7 @@ TEST(permits_of_an_answer_count_from_when_they_were_asked_for, 10)
 
 /* Otherwise instances could hold permits back, use them at the end of a life, and so keep other leases young that Redis
  * has charged since. Their excesses would add up. */
-TEST(permits_that_a_lease_would_have_lost_without_its_life_keep_none_young, 10)
+TEST(permits_that_would_have_expired_without_the_lease_life_do_not_extend_it, 10)
 {
     struct key key = key_with_lease(SLOW, 10);
     key.now_us = START_US + SLOW_LIFE_US - 1;
@@ -657,7 +657,7 @@ TEST(permits_that_a_lease_would_have_lost_without_its_life_keep_none_young, 10)
     ck_assert_int_eq(lease_left(&key.lease, key.now_us + SLOW_LIFE_US), 19);
 }
 
-TEST(a_bound_on_all_lives_ends_leases_of_busy_keys_too, 10)
+TEST(lease_life_bounds_the_leases_of_busy_keys_too, 10)
 {
     struct key key = fresh_key(SLOW);
     key.rules.excess = 5;
@@ -670,7 +670,7 @@ TEST(a_bound_on_all_lives_ends_leases_of_busy_keys_too, 10)
     ck_assert_int_eq(lease_left(&key.lease, START_US + 4 * WEIR_MINUTE), 59);
 }
 
-TEST(what_goes_back_from_a_busy_key_counts_as_charged_later, 10)
+TEST(permits_given_back_from_a_busy_key_count_as_charged_later, 10)
 {
     struct key key = key_with_lease(SLOW, 100);
     int64_t charged_us;
@@ -683,7 +683,7 @@ TEST(what_goes_back_from_a_busy_key_counts_as_charged_later, 10)
     ck_assert_int_eq(charged_us, START_US + 20 * SLOW_PERMIT_US);
 }
 
-TEST(permits_that_come_back_unused_keep_no_lease_young, 10)
+TEST(refunded_permits_do_not_extend_a_lease, 10)
 {
     struct key key = key_with_lease(SLOW, 100);
     spend_leased(&key, 40);
@@ -693,7 +693,7 @@ TEST(permits_that_come_back_unused_keep_no_lease_young, 10)
 }
 
 /* Found by fuzzing: permits on their way came on top of those given back before they arrived. */
-TEST(what_is_given_back_while_others_are_on_their_way_counts_with_them, 10)
+TEST(permits_refunded_while_an_order_is_in_flight_count_towards_the_largest_lease, 10)
 {
     struct weir_decision decision;
     struct key key = fresh_key(WIDE);
@@ -713,7 +713,7 @@ TEST(what_is_given_back_while_others_are_on_their_way_counts_with_them, 10)
     ck_assert_int_eq((int64_t)key.lease.lost, order.ahead);
 }
 
-TEST(what_is_given_back_of_another_era_is_lost, 10)
+TEST(permits_refunded_to_a_lease_of_another_era_are_lost, 10)
 {
     struct weir_decision decision;
     struct key key = fresh_key(WIDE);
@@ -775,7 +775,7 @@ TEST(a_clock_that_steps_back_by_a_life_begins_the_count_anew, 10)
     ck_assert(lease->count == 1 && lease->turn_us == turn_us - LIFE_US - 1 + LIFE_US / 2 && lease->average == 160);
 }
 
-TEST(an_eighth_more_than_the_load_is_asked_for_and_what_others_wait_for, 10)
+TEST(an_order_covers_the_load_an_eighth_more_and_all_waiting_requests, 10)
 {
     struct key key = half_used_key("fixed_window limit=1000000 period=1s");
     key.rules.instances = 3;
@@ -804,7 +804,7 @@ TEST(an_eighth_more_than_the_load_is_asked_for_and_what_others_wait_for, 10)
     ck_assert(!lease_make_order(&seldom, &key.rules, START_US, 1, 0, 0).alone);
 }
 
-TEST(permits_run_low_when_they_do_not_last_until_an_answer_comes, 10)
+TEST(a_lease_runs_low_if_it_does_not_last_until_an_answer_arrives, 10)
 {
     struct key key = fresh_key(WIDE);
     for (int64_t trip_us = 0; trip_us <= LIFE_US / 10; trip_us += 100) {
@@ -828,7 +828,7 @@ TEST(permits_run_low_when_they_do_not_last_until_an_answer_comes, 10)
     ck_assert(!lease_runs_low(&none));
 }
 
-TEST(no_more_is_asked_for_than_can_be_used_until_permits_come_back, 10)
+TEST(an_order_covers_no_more_than_can_be_used_before_the_next_refill, 10)
 {
     /* The time at which permits come back, from now; half a life of 50 ms asks for a hundred. */
     static const struct {
@@ -887,7 +887,7 @@ TEST(a_denial_holds_for_its_cost_and_more_until_it_may_change, 10)
     ck_assert_int_eq(key.asked, 2); /* the state may have changed: the store was asked again */
 }
 
-TEST(what_can_never_fit_is_denied_for_ever_and_asked_for_once_a_second, 10)
+TEST(a_cost_above_the_limit_is_denied_for_ever_and_asked_for_once_a_second, 10)
 {
     struct key key = fresh_key("fixed_window limit=10 period=1m");
     for (int i = 0; i < 100; i++, key.now_us += 30000)
@@ -895,7 +895,7 @@ TEST(what_can_never_fit_is_denied_for_ever_and_asked_for_once_a_second, 10)
     ck_assert_int_eq(key.asked, 3);
 }
 
-TEST(a_denial_asked_for_before_a_refund_says_nothing_after_it, 10)
+TEST(a_denial_of_a_request_sent_before_a_refund_is_not_cached, 10)
 {
     struct weir_decision decision, refunded = { 0 };
     struct key key = fresh_key("fixed_window limit=10 period=1m");
@@ -917,7 +917,7 @@ TEST(a_denial_asked_for_before_a_refund_says_nothing_after_it, 10)
     ck_assert_int_eq(take(&key, 3).source, WEIR_BY_DENIAL); /* a denial requested after the refund holds */
 }
 
-TEST(a_request_larger_than_the_lease_asks_for_what_is_lacking, 10)
+TEST(a_request_larger_than_the_lease_orders_the_missing_permits, 10)
 {
     struct key key = fresh_key("fixed_window limit=10 period=1m");
     const struct lease_order order = lease_of(&key, 6);
@@ -927,7 +927,7 @@ TEST(a_request_larger_than_the_lease_asks_for_what_is_lacking, 10)
     ck_assert(!take(&key, 1).allowed);
 }
 
-TEST(another_plan_drops_what_the_old_one_leased_and_denied, 10)
+TEST(a_new_plan_drops_the_leases_and_denials_of_the_old_one, 10)
 {
     struct weir_decision decision;
     struct key key = fresh_key("fixed_window limit=10 period=1m");
@@ -942,7 +942,7 @@ TEST(another_plan_drops_what_the_old_one_leased_and_denied, 10)
 }
 
 /* What the answer to an ask says to a request that came before it and lacks some of `cost`. */
-TEST(an_answer_denies_those_who_came_before_it_was_asked_as_of_then, 10)
+TEST(an_answer_denies_earlier_requests_as_of_the_time_of_its_request, 10)
 {
     /* `used` permits are taken, then `ask.cost` and `ask.ahead` are asked for; 1,000 us later that is told. */
     static const struct {
@@ -999,7 +999,7 @@ TEST(an_answer_denies_those_who_came_before_it_was_asked_as_of_then, 10)
     }
 }
 
-TEST(what_redis_said_last_is_recalled_with_its_age, 10)
+TEST(the_last_answer_of_redis_is_recalled_with_its_age, 10)
 {
     struct weir_decision told;
     struct key key = fresh_key("token_bucket limit=10 period=1s");
@@ -1047,7 +1047,7 @@ static struct lease lease_by_chance(struct chance *chance, const struct lease_ru
     return lease;
 }
 
-TEST(a_lease_hit_is_what_counting_and_deciding_come_to, 10)
+TEST(the_fast_path_of_a_lease_hit_equals_count_and_decide, 10)
 {
     static const char *const policies[] = { "token_bucket limit=3 period=1s", "fixed_window limit=9 period=1s",
                                             "leaky_bucket limit=9 period=1s" };
@@ -1077,7 +1077,7 @@ TEST(a_lease_hit_is_what_counting_and_deciding_come_to, 10)
     ck_assert_int_gt(answers[LEASE_DENIED], 500);
 }
 
-TEST(a_lease_hit_is_one_up_to_its_last_permit_and_microsecond, 10)
+TEST(a_lease_is_hit_up_to_its_last_permit_and_microsecond, 10)
 {
     const struct lease_rules rules = {
         .life_us = LIFE_US, .excess = 100, .denial_us = WEIR_DAY, .max = WEIR_MAX_PERMITS, .instances = 1
@@ -1106,7 +1106,7 @@ TEST(a_lease_hit_is_one_up_to_its_last_permit_and_microsecond, 10)
     ck_assert_int_eq(lease_hit(&lease, lease.turn_us - LIFE_US, 1, &told), LEASE_SPENT);
 }
 
-TEST(the_next_edge_is_when_permits_come_back_at_once, 10)
+TEST(the_next_edge_is_the_time_of_the_next_bulk_refill, 10)
 {
     static const struct {
         const char *policy;
@@ -1129,7 +1129,7 @@ TEST(the_next_edge_is_when_permits_come_back_at_once, 10)
 
 /* ---- Rules without state ---- */
 
-TEST(the_bound_is_what_the_rate_makes_in_a_life, 10)
+TEST(the_excess_bound_is_the_refill_of_one_lease_life, 10)
 {
     struct lease_rules rules = {
         .life_us = LIFE_US, .excess = 100, .denial_us = WEIR_DAY, .max = WEIR_MAX_PERMITS, .instances = 4
@@ -1159,7 +1159,7 @@ TEST(the_bound_is_what_the_rate_makes_in_a_life, 10)
     ck_assert(!lease_is_on(&rules, &plan) && lease_reserve(&rules, &plan) == 0);
 }
 
-TEST(strict_holds_back_what_comes_back_in_a_life_or_leases_nothing, 10)
+TEST(strict_mode_holds_back_one_lease_lifes_refill_or_leases_nothing, 10)
 {
     const struct lease_rules rules = { .life_us = LIFE_US,
                                        .excess = 100,
@@ -1181,7 +1181,7 @@ TEST(strict_holds_back_what_comes_back_in_a_life_or_leases_nothing, 10)
     ck_assert(lease_reserve(&rules, &plan) == 0 && lease_is_on(&rules, &plan));
 }
 
-TEST(a_key_is_idle_when_nothing_of_it_would_be_lost, 10)
+TEST(an_account_is_idle_once_dropping_it_loses_nothing, 10)
 {
     struct key key = fresh_key(WIDE);
     ck_assert(lease_is_idle(&key.lease, key.now_us));

@@ -75,7 +75,7 @@ TEST(limits_can_be_renamed_more_often_than_a_limiter_has_room, 60)
     ck_assert_int_eq(count, 2);
 }
 
-TEST(a_limit_that_others_name_is_not_renamed, 10)
+TEST(a_rename_is_refused_for_bad_arguments_and_limits_with_overrides, 10)
 {
     OPEN_SCENE(scene, NULL);
     scene.log_allowed = true;
@@ -94,7 +94,7 @@ TEST(a_limit_that_others_name_is_not_renamed, 10)
     ck_assert_int_eq(left_of(limit, "a"), 3);
 }
 
-TEST(a_bad_policy_file_takes_back_only_its_own_limits, 10)
+TEST(a_refused_policy_file_removes_only_its_own_limits, 10)
 {
     OPEN_SCENE(scene, NULL);
     const struct weir_policy policy = policy_of(hourly);

@@ -56,7 +56,7 @@ static void let_return(void)
 
 static const struct log to_slow = { hear, &slow };
 
-TEST(nobody_waits_for_a_hook_and_its_lines_keep_their_order, 30)
+TEST(no_caller_waits_for_a_log_hook_and_its_lines_keep_their_order, 30)
 {
     for (int i = 0; i < HOOK_QUEUE_LINES; i++) /* the test ends here if one of them waits */
         log_later(&to_slow, WEIR_LOG_WARNING, "line %d", i);
@@ -89,7 +89,7 @@ static void count_line(void *user, enum weir_log_level level, const char *line)
     atomic_fetch_add((_Atomic int *)user, 1);
 }
 
-TEST(settling_waits_for_the_own_hook_alone, 30)
+TEST(draining_the_log_queue_waits_for_one_hook_only, 30)
 {
     _Atomic int count = 0;
     const struct log other = { count_line, &count };
@@ -107,7 +107,7 @@ TEST(settling_waits_for_the_own_hook_alone, 30)
 }
 
 #if !defined(__SANITIZE_THREAD__) /* ThreadSanitizer does not support threads in a forked child */
-TEST(a_child_of_a_fork_has_a_queue_that_works_and_none_of_the_lines, 30)
+TEST(a_forked_child_has_a_working_empty_log_queue, 30)
 {
     log_later(&to_slow, WEIR_LOG_WARNING, "line 0");
     log_later(&to_slow, WEIR_LOG_WARNING, "line 1");
@@ -143,7 +143,7 @@ static void hear_anything(void *user, enum weir_log_level level, const char *lin
     pthread_mutex_unlock(&hook->mutex);
 }
 
-TEST(an_outage_comes_and_goes_while_the_hook_still_hears_of_it, 30)
+TEST(an_outage_can_end_while_the_log_hook_still_handles_its_start, 30)
 {
     struct fake fake;
     weir *limiter;
@@ -168,7 +168,7 @@ static void close_it(void *user, enum weir_log_level level, const char *line)
     weir_close(closing);
 }
 
-TEST(a_hook_that_closes_its_limiter_ends_the_program_with_a_sentence, 30)
+TEST(a_log_hook_that_closes_its_limiter_ends_the_program_with_a_message, 30)
 {
     int ends[2];
     char said[256] = "";

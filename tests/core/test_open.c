@@ -162,7 +162,7 @@ TEST(options_of_leases_have_ranges_and_defaults, 30)
     assert_refused(options, WEIR_EINVAL, "option redis_url is required in mode WEIR_HYBRID");
 }
 
-TEST(replicas_that_must_acknowledge_are_none_by_default_and_up_to_16, 10)
+TEST(redis_replicas_defaults_to_0_and_allows_up_to_16, 10)
 {
     static const enum weir_mode modes[] = { WEIR_DISTRIBUTED, WEIR_HYBRID };
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
@@ -181,7 +181,7 @@ TEST(replicas_that_must_acknowledge_are_none_by_default_and_up_to_16, 10)
     }
 }
 
-TEST(how_long_all_is_allowed_is_for_failing_open, 30)
+TEST(open_for_applies_only_with_on_failure_open, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT, read;
     options.open_for_us = 1;
@@ -315,7 +315,7 @@ static void assert_info(const struct weir_options *options, const char *policy, 
     ck_assert_msg(info.over_max == expected.over_max, "%s: over %" PRId64, policy, info.over_max);
 }
 
-TEST(a_limit_says_what_this_instance_has_of_it_in_local_mode, 30)
+TEST(weir_limit_info_gives_the_instances_share_in_local_mode, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     assert_info(&options, "token_bucket limit=100 period=1s burst=40 debt=2", (struct weir_limit_info){ .limit = 42 });
@@ -334,7 +334,7 @@ TEST(a_limit_says_what_this_instance_has_of_it_in_local_mode, 30)
 }
 
 #ifdef WEIR_REDIS
-TEST(a_limit_says_what_is_leased_of_it_and_how_far_it_can_be_exceeded, 30)
+TEST(weir_limit_info_gives_the_largest_lease_and_the_possible_excess, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     options.mode = WEIR_DISTRIBUTED;
@@ -418,7 +418,7 @@ TEST(no_options_at_all_are_all_defaults, 30)
     ck_assert_int_eq(weir_open(NULL, NULL), WEIR_EINVAL);
 }
 
-TEST(a_limiter_needs_somewhere_to_be_put, 30)
+TEST(weir_open_refuses_a_null_out_pointer, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     struct scene scene;
@@ -585,7 +585,7 @@ static void look_at_line(void *user, enum weir_log_level level, const char *line
                  level > WEIR_LOG_INFO;
 }
 
-TEST(what_is_refused_is_told_in_one_line_without_the_key, 30)
+TEST(a_refused_call_is_logged_in_one_line_without_the_key, 30)
 {
     struct lines lines = { 0 };
     weir *limiter, *another;
@@ -619,7 +619,7 @@ TEST(what_is_refused_is_told_in_one_line_without_the_key, 30)
     weir_close(limiter);
 }
 
-TEST(every_error_has_words_of_its_own, 30)
+TEST(every_error_code_has_a_distinct_message, 30)
 {
     for (int a = WEIR_ECANCELED - 1; a <= WEIR_OK + 1; a++) {
         ck_assert_str_ne(weir_strerror(a), "");
@@ -747,7 +747,7 @@ static void tiny_open(struct tiny *tiny, const struct weir_backend_ops *ops, str
     *limit = scene_define_text(scene, "limit", "token_bucket limit=10 period=1m");
 }
 
-TEST(a_backend_of_ones_own_decides_and_the_core_counts, 30)
+TEST(a_users_backend_decides_and_the_core_counts, 30)
 {
     struct tiny tiny;
     struct scene scene;
@@ -857,7 +857,7 @@ static void done_init(struct done *done, weir_limit *limit, int64_t cost)
     done->op.user = done;
 }
 
-TEST(what_is_submitted_is_answered_once_and_counted_once, 30)
+TEST(a_submitted_request_is_answered_once_and_counted_once, 30)
 {
     static const struct {
         int64_t cost;
@@ -906,7 +906,7 @@ TEST(what_is_submitted_is_answered_once_and_counted_once, 30)
     ck_assert_uint_eq(stats.errors, 10 + 10);
 }
 
-TEST(what_cannot_be_submitted_is_refused_and_never_done, 30)
+TEST(a_bad_op_is_refused_and_its_done_is_never_called, 30)
 {
     struct tiny tiny;
     CLOSED_BY(scene_close) struct scene scene;
@@ -927,7 +927,7 @@ TEST(what_cannot_be_submitted_is_refused_and_never_done, 30)
     ck_assert_int_eq(tiny.queued, 0);
 }
 
-TEST(what_is_submitted_in_local_mode_is_decided_at_once, 30)
+TEST(in_local_mode_a_submitted_request_is_decided_immediately, 30)
 {
     struct done done;
     struct weir_stats stats = { .size = sizeof stats };
@@ -946,7 +946,7 @@ TEST(what_is_submitted_in_local_mode_is_decided_at_once, 30)
     ck_assert_uint_eq(stats.denied, 2);
 }
 
-TEST(a_backend_that_can_block_is_told_how_long, 30)
+TEST(a_backend_that_can_block_receives_a_deadline, 30)
 {
     struct tiny tiny;
     CLOSED_BY(scene_close) struct scene scene;
@@ -972,7 +972,7 @@ static void *read_last_message(void *user)
     return NULL;
 }
 
-TEST(a_failed_call_leaves_its_reason_to_its_thread, 30)
+TEST(weir_last_message_gives_the_error_of_the_calling_thread, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     const struct weir_policy none = { .limit = 0, .period_us = WEIR_SECOND };

@@ -83,7 +83,7 @@ static void assert_taken(struct asked *asked)
 
 /* ---- Who the peers are ---- */
 
-TEST(exactly_one_source_of_peers_is_to_be_set, 30)
+TEST(option_peers_requires_exactly_one_source, 30)
 {
     static const char one_of[] = "exactly one of peers.service, peers.dns and peers.list must be set";
     struct asked asked;
@@ -94,7 +94,7 @@ TEST(exactly_one_source_of_peers_is_to_be_set, 30)
     REFUSED(dns, asked.peers.dns = "", "option peers.dns must not be empty");
 }
 
-TEST(an_instance_is_to_know_its_id_but_for_dns, 30)
+TEST(option_peers_requires_an_id_except_with_dns, 30)
 {
     static char long_id[257];
     struct asked asked;
@@ -117,7 +117,7 @@ TEST(an_instance_is_to_know_its_id_but_for_dns, 30)
     assert_taken(&asked);
 }
 
-TEST(with_peers_the_numbers_that_they_find_out_are_not_to_be_set, 30)
+TEST(with_option_peers_instances_and_weights_must_not_be_set, 30)
 {
     static const int64_t weights[] = { 1, 2, 3 };
     static const char no_weight[] = "option weight must be 0 with option peers, unless peers.join is set";
@@ -134,7 +134,7 @@ TEST(with_peers_the_numbers_that_they_find_out_are_not_to_be_set, 30)
     assert_taken(&asked);
 }
 
-TEST(what_is_for_an_instance_that_joins_is_refused_elsewhere, 30)
+TEST(options_of_peers_join_are_refused_without_it, 30)
 {
     struct asked asked;
     REFUSED(list, asked.peers.join = true, "option peers.join is for peers.service and must be 0 without it");
@@ -206,7 +206,7 @@ TEST(options_of_peers_and_consul_have_ranges, 30)
     }
 }
 
-TEST(what_is_asked_now_and_then_is_to_be_held_down_and_to_stay_young_from_one_time_to_the_next, 30)
+TEST(with_polled_peers_hold_down_and_max_stale_must_cover_the_poll_interval, 30)
 {
     struct asked asked;
     for (int i = 0; i < 3; i++) {
@@ -233,7 +233,7 @@ TEST(what_is_asked_now_and_then_is_to_be_held_down_and_to_stay_young_from_one_ti
                    "option peers.hold_down_us must not be less than peers.poll_us, which is 30000000, but is 20000000");
 }
 
-TEST(texts_of_consul_are_not_to_be_empty, 30)
+TEST(text_options_of_consul_must_not_be_empty, 30)
 {
     static const struct {
         size_t offset;
@@ -257,7 +257,7 @@ TEST(texts_of_consul_are_not_to_be_empty, 30)
     }
 }
 
-TEST(defaults_of_what_is_followed_are_those_of_the_header, 30)
+TEST(defaults_of_peers_and_consul_are_those_of_the_header, 30)
 {
     struct asked asked, read;
     ask_service(&asked);
@@ -294,7 +294,7 @@ TEST(defaults_of_what_is_followed_are_those_of_the_header, 30)
 
 /* ---- What needs what ---- */
 
-TEST(what_is_in_consul_needs_consul_and_consul_needs_a_use, 30)
+TEST(options_that_use_consul_require_it_and_an_unused_one_is_refused, 30)
 {
     struct asked asked;
     ask_service(&asked);

@@ -116,7 +116,7 @@ TEST(an_override_is_of_its_limit_alone_and_leaves_the_limits_own_policy, 10)
     ck_assert_int_eq(size_of(limit, "a"), 12);
 }
 
-TEST(a_pattern_is_its_bytes_however_it_is_written, 10)
+TEST(a_pattern_is_equal_in_every_valid_escaping, 10)
 {
     static const struct {
         const char *pattern;
@@ -152,7 +152,7 @@ TEST(a_pattern_is_its_bytes_however_it_is_written, 10)
     ck_assert_int_eq(size_of(limit, "A"), 10);
 }
 
-TEST(a_name_that_is_none_is_refused_with_a_sentence, 10)
+TEST(an_invalid_override_name_is_refused_with_a_message, 10)
 {
     static char longest[WEIR_MAX_PATTERN_LEN + 5] = "api/", too_long[WEIR_MAX_PATTERN_LEN + 6] = "api/";
     memset(longest + 4, 'x', WEIR_MAX_PATTERN_LEN);
@@ -305,7 +305,7 @@ TEST(one_pattern_too_many_is_refused_and_those_that_ended_count, 60)
 
 /* ---- What a key has used ---- */
 
-TEST(an_override_that_comes_and_goes_hands_out_no_second_burst, 10)
+TEST(adding_and_removing_an_override_gives_no_second_burst, 10)
 {
     static const char *const texts[] = {
         "token_bucket limit=10 period=365d", "token_bucket limit=10 period=365d refill=interval",
@@ -332,7 +332,7 @@ TEST(an_override_that_comes_and_goes_hands_out_no_second_burst, 10)
     }
 }
 
-TEST(a_smaller_override_that_comes_and_goes_forgets_nothing_either, 10)
+TEST(adding_and_removing_a_smaller_override_forgets_no_used_permit, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     weir_limit *limit = open_limit(&scene, 100);
@@ -346,7 +346,7 @@ TEST(a_smaller_override_that_comes_and_goes_forgets_nothing_either, 10)
     ck_assert(!taken(limit, "abc", 1).allowed);
 }
 
-TEST(of_two_overrides_alike_one_may_end_and_its_key_goes_back_to_the_limit, 10)
+TEST(when_one_of_two_equal_overrides_ends_its_key_returns_to_the_limit, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     weir_limit *limit = open_limit(&scene, 100);
@@ -366,7 +366,7 @@ TEST(of_two_overrides_alike_one_may_end_and_its_key_goes_back_to_the_limit, 10)
 
 /* ---- Every verb ---- */
 
-TEST(every_verb_goes_by_the_override, 10)
+TEST(every_verb_uses_the_override, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     struct weir_decision decision, decisions[3];
@@ -413,7 +413,7 @@ static void count_done(struct weir_op *op, int status)
     atomic_fetch_add(&done_count, 1);
 }
 
-TEST(a_submitted_request_is_decided_by_the_override_and_told_of_its_own_limit, 10)
+TEST(a_submitted_request_is_decided_by_the_override_and_reports_its_limit, 10)
 {
     static struct fake fake;
     CLOSED_BY(scene_close) struct scene scene;
@@ -442,7 +442,7 @@ TEST(a_submitted_request_is_decided_by_the_override_and_told_of_its_own_limit, 1
     atomic_store(&fake.later, false);
 }
 
-TEST(keys_that_find_no_room_share_a_state_with_those_of_the_same_override, 10)
+TEST(keys_without_room_share_a_state_per_override, 10)
 {
     OPEN_SCENE(scene, OPTIONS(.max_keys = 1, .on_full = WEIR_FULL_SHARE));
     define(scene.limiter, "api", 10);
@@ -487,7 +487,7 @@ TEST(an_override_is_shared_out_like_its_limit, 10)
     ck_assert_int_eq(size_of(limit, "bb"), 200);
 }
 
-TEST(an_override_in_force_whose_part_is_lifted_or_nothing_is_counted_as_a_limit_is, 10)
+TEST(overrides_whose_share_is_raised_or_zero_are_counted_like_limits, 10)
 {
     const struct share tenth = { .weight = 1, .total = 10, .rank = 9, .count = 10 };
     const struct share tiny = { .weight = 1, .total = 65535, .rank = 1, .count = 2 };
@@ -528,7 +528,7 @@ static void decide_late(struct scene *scene, const struct weir_backend_request *
     must_succeed(scene->limiter->backend->ops->decide(scene->limiter->backend, late, 1, false, INT64_MAX, &decision));
 }
 
-TEST(a_thread_that_is_late_undoes_no_newer_plan_of_any_key, 60)
+TEST(a_late_thread_with_an_old_plan_never_undoes_a_newer_one, 60)
 {
     static const char *const keys[] = { "a", "ab", "abc", "b" };
     static const char *const names[] = { "api", "api/a*", "api/ab*", "api/abc", "api/a", "api/b" };
@@ -639,7 +639,7 @@ TEST(readers_go_on_while_overrides_come_and_go, 60)
 
 /* ---- Outages ---- */
 
-TEST(what_an_outage_admits_by_an_override_is_settled_by_it, 10)
+TEST(permits_admitted_by_an_override_in_an_outage_are_settled_by_it, 10)
 {
     static struct remote remote;
     static struct cable cable;

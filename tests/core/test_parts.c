@@ -172,7 +172,7 @@ static void pass(int64_t us)
     scene.now_us += us;
 }
 
-TEST(of_a_batch_only_those_whose_part_is_away_are_decided_by_the_stand_in, 60)
+TEST(in_a_batch_the_fallback_decides_only_requests_for_unreachable_parts, 60)
 {
     begin(NULL);
     goes(1);
@@ -192,7 +192,7 @@ TEST(of_a_batch_only_those_whose_part_is_away_are_decided_by_the_stand_in, 60)
     scene_close(&scene);
 }
 
-TEST(what_is_owed_to_a_part_that_is_away_keeps_no_others_of_its_batch_from_the_other, 60)
+TEST(permits_owed_to_an_unreachable_part_do_not_block_requests_for_the_other, 60)
 {
     begin(NULL);
     goes(0);
@@ -211,7 +211,7 @@ TEST(what_is_owed_to_a_part_that_is_away_keeps_no_others_of_its_batch_from_the_o
     scene_close(&scene);
 }
 
-TEST(what_is_denied_without_asking_a_part_that_is_away_ends_no_outage, 60)
+TEST(a_denial_without_asking_an_unreachable_part_does_not_end_its_outage, 60)
 {
     begin(NULL);
     goes(0);
@@ -232,7 +232,7 @@ TEST(what_is_denied_without_asking_a_part_that_is_away_ends_no_outage, 60)
 }
 
 /* Like a server that is full or lacks its replicas. */
-TEST(denials_by_a_part_that_charges_nobody_make_no_key_begin_cold, 60)
+TEST(denials_by_a_reachable_part_that_cannot_charge_start_no_key_cold, 60)
 {
     begin(NULL);
     ck_assert(taken(limit, "b1", 10).allowed);
@@ -282,7 +282,7 @@ TEST(a_large_batch_reaches_the_backend_in_groups_of_256, 60)
     scene_close(&scene);
 }
 
-TEST(a_batch_of_which_a_part_is_away_fails_where_failures_are_errors, 60)
+TEST(with_on_failure_error_a_batch_with_an_unreachable_part_fails, 60)
 {
     begin(OPTIONS(.on_failure = WEIR_FAIL_ERROR));
     goes(0);
@@ -292,7 +292,7 @@ TEST(a_batch_of_which_a_part_is_away_fails_where_failures_are_errors, 60)
     scene_close(&scene);
 }
 
-TEST(an_outage_of_one_part_lasts_whatever_the_other_answers, 60)
+TEST(answers_of_one_part_do_not_end_the_outage_of_another, 60)
 {
     begin(NULL);
     goes(1);
@@ -312,7 +312,7 @@ TEST(an_outage_of_one_part_lasts_whatever_the_other_answers, 60)
     scene_close(&scene);
 }
 
-TEST(a_part_that_comes_back_is_paid_while_the_other_is_away, 60)
+TEST(a_part_that_returns_is_settled_while_the_other_is_unreachable, 60)
 {
     begin(NULL);
     goes(0);
@@ -339,7 +339,7 @@ TEST(a_part_that_comes_back_is_paid_while_the_other_is_away, 60)
 }
 
 /* A request may reach the part before the core learns of its return. */
-TEST(a_part_that_is_back_untold_is_paid_and_begins_cold_when_it_goes_again, 60)
+TEST(a_part_that_returns_unnoticed_is_settled_and_starts_cold_at_its_next_outage, 60)
 {
     begin(NULL);
     goes(0);
@@ -357,7 +357,7 @@ TEST(a_part_that_is_back_untold_is_paid_and_begins_cold_when_it_goes_again, 60)
     scene_close(&scene);
 }
 
-TEST(a_part_that_fails_when_the_other_has_long_been_away_begins_cold, 60)
+TEST(a_part_that_fails_during_another_parts_outage_starts_cold, 60)
 {
     begin(NULL);
     goes(1);

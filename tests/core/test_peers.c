@@ -135,7 +135,7 @@ TEST(parts_of_peers_by_weight_add_up_to_every_limit_up_to_50, 60)
     }
 }
 
-TEST(a_list_in_any_order_comes_to_the_same_share, 30)
+TEST(the_order_of_the_peer_list_does_not_change_the_share, 30)
 {
     struct chance chance = chance_make(2);
     list_alike(20);
@@ -165,7 +165,7 @@ TEST(a_list_in_any_order_comes_to_the_same_share, 30)
     }
 }
 
-TEST(a_list_that_says_nothing_is_refused_with_what_is_wrong, 30)
+TEST(an_unusable_peer_list_is_refused_with_its_fault, 30)
 {
     static char long_id[PEERS_ID_MAX + 2];
     static const struct weir_peer many[SHARE_MAX_INSTANCES + 1];
@@ -200,7 +200,7 @@ TEST(a_list_that_says_nothing_is_refused_with_what_is_wrong, 30)
     must_succeed(peers_read(&longest, 1, long_id, &share, message));
 }
 
-TEST(who_does_not_know_which_peer_it_is_rounds_down, 30)
+TEST(an_instance_without_a_known_rank_rounds_its_share_down, 30)
 {
     list_alike(7);
     CLOSED_BY(peers_end) struct peers peers;
@@ -215,7 +215,7 @@ TEST(who_does_not_know_which_peer_it_is_rounds_down, 30)
 
 /* ---- One instance's views ---- */
 
-TEST(before_the_first_answer_and_a_hold_down_longer_nothing_is_in_force, 30)
+TEST(no_share_is_in_force_until_a_hold_down_after_the_first_answer, 30)
 {
     CLOSED_BY(peers_end) struct peers peers;
     list_alike(2);
@@ -234,7 +234,7 @@ TEST(before_the_first_answer_and_a_hold_down_longer_nothing_is_in_force, 30)
     ck_assert_int_eq(part(&peers, LIMIT_MOST), LIMIT_MOST / 2);
 }
 
-TEST(before_the_first_answer_a_floor_that_was_given_is_in_force, 30)
+TEST(a_configured_floor_is_in_force_before_the_first_answer, 30)
 {
     struct peers_rules with = rules;
     struct peers peers;
@@ -256,7 +256,7 @@ TEST(before_the_first_answer_a_floor_that_was_given_is_in_force, 30)
     peers_end(&peers);
 }
 
-TEST(who_leases_leaves_room_for_the_most_instances_there_can_be, 30)
+TEST(leases_leave_room_for_the_largest_instance_count_that_may_be_in_force, 30)
 {
     CLOSED_BY(peers_end) struct peers peers;
     struct force force;
@@ -273,7 +273,7 @@ TEST(who_leases_leaves_room_for_the_most_instances_there_can_be, 30)
     ck_assert_int_eq(share_instances(in_force(&peers, &force)), 3);
 }
 
-TEST(less_is_in_force_at_once_and_more_after_the_hold_down, 30)
+TEST(a_smaller_share_takes_effect_immediately_and_a_larger_one_after_the_hold_down, 30)
 {
     CLOSED_BY(peers_end) struct peers peers;
     list_alike(10);
@@ -291,7 +291,7 @@ TEST(less_is_in_force_at_once_and_more_after_the_hold_down, 30)
     ck_assert_uint_eq(peers.count, 1);
 }
 
-TEST(a_part_that_grows_by_its_rank_though_the_ratio_shrinks_waits_as_well, 30)
+TEST(a_share_that_grows_by_its_rank_alone_waits_for_the_hold_down_too, 30)
 {
     CLOSED_BY(peers_end) struct peers peers;
     list_alike(4);
@@ -323,7 +323,7 @@ TEST(the_same_answer_again_changes_nothing, 30)
     ck_assert_uint_eq(peers.count, 1);
 }
 
-TEST(flapping_keeps_the_smaller_share_and_takes_no_room, 30)
+TEST(flapping_peers_keep_the_smaller_share_and_use_no_more_memory, 30)
 {
     CLOSED_BY(peers_end) struct peers peers;
     list_alike(3);
@@ -339,7 +339,7 @@ TEST(flapping_keeps_the_smaller_share_and_takes_no_room, 30)
     ck_assert_int_eq(part(&peers, 30), 15);
 }
 
-TEST(more_views_than_there_is_room_for_come_to_no_more_than_each_of_them, 60)
+TEST(peer_lists_merged_for_lack_of_room_give_no_more_than_each_alone, 60)
 {
     struct chance chance = chance_make(3);
     list_alike(60);
@@ -371,7 +371,7 @@ TEST(more_views_than_there_is_room_for_come_to_no_more_than_each_of_them, 60)
     }
 }
 
-TEST(however_fast_views_change_none_counts_longer_than_a_hold_down_and_a_seventh, 60)
+TEST(a_peer_list_stops_counting_within_eight_sevenths_of_the_hold_down, 60)
 {
     struct chance chance = chance_make(5);
     static struct share heard[400];
@@ -402,7 +402,7 @@ TEST(however_fast_views_change_none_counts_longer_than_a_hold_down_and_a_seventh
     }
 }
 
-TEST(who_joins_while_others_keep_coming_has_a_share_after_a_hold_down_and_a_seventh, 30)
+TEST(an_instance_gets_a_share_within_eight_sevenths_of_the_hold_down_while_others_join, 30)
 {
     CLOSED_BY(peers_end) struct peers peers;
     list_alike(INSTANCES_MOST);
@@ -424,7 +424,7 @@ TEST(who_joins_while_others_keep_coming_has_a_share_after_a_hold_down_and_a_seve
     }
 }
 
-TEST(a_first_answer_among_too_many_is_settled_once_nothing_of_before_holds, 30)
+TEST(among_too_many_answers_the_first_share_settles_after_the_hold_down, 30)
 {
     CLOSED_BY(peers_end) struct peers peers;
     list_alike(60);
@@ -441,7 +441,7 @@ TEST(a_first_answer_among_too_many_is_settled_once_nothing_of_before_holds, 30)
 
 /* ---- What gets too old ---- */
 
-TEST(after_max_stale_the_least_of_all_answers_is_in_force_until_a_hold_down_after_the_next, 30)
+TEST(after_max_stale_the_smallest_share_so_far_applies_until_a_new_answer_settles, 30)
 {
     CLOSED_BY(peers_end) struct peers peers;
     list_alike(10);
@@ -463,7 +463,7 @@ TEST(after_max_stale_the_least_of_all_answers_is_in_force_until_a_hold_down_afte
     ck_assert_int_eq(part(&peers, LIMIT_MOST), 25);
 }
 
-TEST(after_max_stale_a_share_that_never_was_less_stays_to_the_last_permit, 30)
+TEST(after_max_stale_a_share_that_was_never_smaller_stays_unchanged, 30)
 {
     CLOSED_BY(peers_end) struct peers peers;
     list_alike(3);
@@ -472,7 +472,7 @@ TEST(after_max_stale_a_share_that_never_was_less_stays_to_the_last_permit, 30)
     ck_assert_int_eq(part(&peers, LIMIT_MOST), 17); /* a floor of 1 in 3 would be 16 */
 }
 
-TEST(after_max_stale_a_floor_that_was_given_is_in_force_if_it_is_less, 30)
+TEST(after_max_stale_a_configured_floor_applies_if_it_is_smaller, 30)
 {
     struct peers_rules with = rules;
     struct peers peers;
@@ -488,7 +488,7 @@ TEST(after_max_stale_a_floor_that_was_given_is_in_force_if_it_is_less, 30)
     peers_end(&peers);
 }
 
-TEST(no_number_ever_grows_for_want_of_an_answer, 60)
+TEST(a_share_never_grows_because_answers_are_missing, 60)
 {
     struct chance chance = chance_make(4);
     list_alike(40);
@@ -670,12 +670,12 @@ static int breaches(int64_t hold_down_us, int64_t delay_most_us)
     return count;
 }
 
-TEST(whoever_joins_leaves_or_changes_the_parts_never_add_up_to_more_and_in_the_end_exactly, 60)
+TEST(shares_never_exceed_the_limit_while_peers_change_and_finally_add_up_to_it, 60)
 {
     ck_assert_int_eq(breaches(HOLD_US, HOLD_US), 0);
 }
 
-TEST(without_a_hold_down_or_with_one_too_short_they_do_and_the_same_test_sees_it, 60)
+TEST(without_a_sufficient_hold_down_shares_exceed_the_limit_while_peers_change, 60)
 {
     ck_assert_int_gt(breaches(0, HOLD_US), SEQUENCES / 2);
     ck_assert_int_gt(breaches(HOLD_US / 2, HOLD_US), 0);
@@ -683,7 +683,7 @@ TEST(without_a_hold_down_or_with_one_too_short_they_do_and_the_same_test_sees_it
 
 /* ---- Plans ---- */
 
-TEST(where_a_share_has_no_arithmetic_one_of_fewer_parts_is_taken_that_is_no_more, 30)
+TEST(a_share_without_exact_arithmetic_is_replaced_by_a_smaller_one, 30)
 {
     const struct weir_policy policy = { .limit = 999999937, .period_us = 999983, .burst = 1000000000 };
     const int64_t weights[] = { 65521, 65535 };
@@ -697,7 +697,7 @@ TEST(where_a_share_has_no_arithmetic_one_of_fewer_parts_is_taken_that_is_no_more
     ck_assert_int_eq(plan.fingerprint, expected.fingerprint);
 }
 
-TEST(a_plan_by_several_shares_is_no_more_than_that_of_each, 60)
+TEST(a_plan_for_several_shares_is_no_larger_than_the_plan_of_each, 60)
 {
     struct chance chance = chance_make(5);
     list_alike(40);
@@ -738,7 +738,7 @@ TEST(a_plan_by_several_shares_is_no_more_than_that_of_each, 60)
     }
 }
 
-TEST(a_plan_of_nothing_denies_for_ever_by_every_algorithm, 30)
+TEST(a_plan_of_zero_permits_denies_for_ever_with_every_algorithm, 30)
 {
     static const struct share nothing = { .weight = 0, .total = 1, .count = 1 };
     for (int kind = 0; kind < KIND_COUNT; kind++) {

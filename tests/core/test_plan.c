@@ -314,7 +314,7 @@ TEST(rates_add_up_over_all_instances, 10)
     }
 }
 
-TEST(a_part_of_nothing_is_lifted_in_a_bucket_and_zero_in_a_window_and_counted, 10)
+TEST(an_empty_share_is_raised_to_one_for_buckets_and_zero_for_windows, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     struct weir_stats stats = { .size = sizeof stats };
@@ -342,7 +342,7 @@ TEST(a_part_of_nothing_is_lifted_in_a_bucket_and_zero_in_a_window_and_counted, 1
     }
 }
 
-TEST(weights_that_are_not_known_are_rounded_down, 10)
+TEST(shares_without_a_known_weight_list_are_rounded_down, 10)
 {
     int64_t sum = 0;
     for (int64_t rank = 0; rank < 3; rank++) {
@@ -360,7 +360,7 @@ TEST(weights_that_are_not_known_are_rounded_down, 10)
     ck_assert_int_eq(sum, 9);
 }
 
-TEST(what_is_held_back_makes_it_another_plan, 10)
+TEST(holding_back_permits_changes_the_plans_fingerprint, 10)
 {
     const struct weir_policy policy = { .limit = 10, .period_us = WEIR_SECOND };
     struct weir_plan whole, held, again;
@@ -376,7 +376,7 @@ TEST(what_is_held_back_makes_it_another_plan, 10)
     ck_assert_int_eq(held.fingerprint, again.fingerprint);
 }
 
-TEST(a_plan_of_nothing_tells_its_policy, 10)
+TEST(plans_of_zero_permits_differ_if_their_policies_differ, 10)
 {
     const struct share tiny = { .weight = 1, .total = 65535, .rank = 1, .count = 2 };
     const struct weir_policy policies[] = {
@@ -392,7 +392,7 @@ TEST(a_plan_of_nothing_tells_its_policy, 10)
     ck_assert_int_ne(plans[0].fingerprint, plans[1].fingerprint);
 }
 
-TEST(a_share_that_cannot_be_is_refused_by_its_option, 10)
+TEST(an_impossible_share_is_refused_by_its_options_name, 10)
 {
     static const int64_t weights[] = { 1, 0, 3 }, good_weights[] = { 1, 2, 3 };
     static const struct {

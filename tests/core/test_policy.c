@@ -58,7 +58,7 @@ TEST(text_that_the_grammar_allows_is_read, 10)
     }
 }
 
-TEST(a_refusal_gives_the_word_its_column_and_what_is_allowed, 10)
+TEST(a_syntax_error_gives_the_word_its_column_and_what_is_allowed, 10)
 {
     static const struct {
         const char *text;
@@ -196,7 +196,7 @@ TEST(a_text_that_does_not_fit_is_refused_and_nothing_is_written_beyond, 10)
     ck_assert_int_eq(weir_policy_print(&policy, text, sizeof text), WEIR_EINVAL);
 }
 
-TEST(what_is_printed_is_read_back_as_the_same_policy, 60)
+TEST(a_printed_policy_is_read_back_as_the_same_policy, 60)
 {
     struct chance chance = chance_make(1);
     int64_t goal = steps_or(100000);
@@ -260,7 +260,7 @@ static void garbage(struct chance *chance, char *text, size_t size)
     text[len] = '\0';
 }
 
-TEST(garbage_is_refused_with_a_sentence_or_read_as_a_policy_that_holds, 60)
+TEST(random_text_is_refused_with_a_message_or_read_as_a_valid_policy, 60)
 {
     struct chance chance = chance_make(2);
     int64_t goal = steps_or(100000);
@@ -366,7 +366,7 @@ TEST(comments_blank_lines_line_ends_and_spaces_are_read_as_people_write_them, 10
     ck_assert_str_eq(visits.names[2], "last");
 }
 
-TEST(every_bad_line_is_told_with_its_fault_and_the_good_ones_are_read, 10)
+TEST(every_bad_line_is_reported_with_its_fault_and_good_lines_are_read, 10)
 {
     static const char text[] = "good = fixed_window limit=1 period=1h\n" /* 1 */
                                "no equals sign\n"
@@ -400,7 +400,7 @@ TEST(every_bad_line_is_told_with_its_fault_and_the_good_ones_are_read, 10)
     ck_assert_str_eq(visits.names[8], "also.good");
 }
 
-TEST(a_line_of_a_megabyte_and_one_with_a_nul_are_bad_and_no_more, 10)
+TEST(a_line_of_a_megabyte_or_with_a_nul_is_only_a_bad_line, 10)
 {
     enum { LENGTH = 1 << 20 };
     char *text = malloc(LENGTH + 200);
@@ -428,7 +428,7 @@ TEST(a_line_of_a_megabyte_and_one_with_a_nul_are_bad_and_no_more, 10)
     free(text);
 }
 
-TEST(a_file_is_read_under_any_descriptor_and_one_that_cannot_be_is_told_with_the_reason, 10)
+TEST(a_file_is_read_under_any_descriptor_or_its_error_gives_the_reason, 10)
 {
     static const char text[] = "good = fixed_window limit=1 period=1h\n";
     struct file file = file_of(text, sizeof text - 1);
@@ -461,7 +461,7 @@ TEST(a_name_with_a_slash_is_a_limit_and_a_pattern_of_its_keys, 10)
         ck_assert_str_eq(visits.names[i], names[i]);
 }
 
-TEST(a_bad_pattern_is_told_with_its_fault_and_one_that_stands_twice_however_it_is_written, 10)
+TEST(a_bad_pattern_or_a_duplicate_in_any_escaping_is_reported, 10)
 {
     static const char *const lines[] = { "api/ = fixed_window limit=1 period=1h",
                                          "column 1: pattern must not be empty",
@@ -491,7 +491,7 @@ TEST(a_bad_pattern_is_told_with_its_fault_and_one_that_stands_twice_however_it_i
         ck_assert_msg(strstr(visits.errors[i + 1], lines[2 * i + 1]) != NULL, "%s", visits.errors[i + 1]);
 }
 
-TEST(a_name_that_is_too_long_is_told_with_a_pattern_and_without, 10)
+TEST(a_name_that_is_too_long_is_reported_with_and_without_a_pattern, 10)
 {
     enum { TOO_LONG = WEIR_MAX_NAME_LEN + 100 };
     for (int with_pattern = 0; with_pattern < 2; with_pattern++) {
@@ -506,7 +506,7 @@ TEST(a_name_that_is_too_long_is_told_with_a_pattern_and_without, 10)
     }
 }
 
-TEST(a_visitor_ends_the_reading_with_its_own_answer, 10)
+TEST(a_visitor_can_stop_the_reading_and_its_result_is_returned, 10)
 {
     struct visits visits = { .stop_at = 2 };
     int result = read_text("a = fixed_window limit=1 period=1h\nb = fixed_window limit=1 period=1h\nnot a line\n",
@@ -530,7 +530,7 @@ TEST(a_file_that_cannot_be_read_is_an_error_that_names_it, 10)
     ck_assert_int_eq(visits.good + visits.bad, 0);
 }
 
-TEST(what_is_no_file_is_not_waited_for, 10)
+TEST(a_policy_file_that_is_a_pipe_is_refused_without_waiting, 10)
 {
     char folder[] = "/tmp/weir-test-policy-XXXXXX", path[64], message[200] = "";
     struct visits visits = { 0 };

@@ -205,7 +205,7 @@ TEST(a_file_that_is_written_in_place_is_read_again_once_it_is_closed, 60)
     ck_assert_uint_eq(file_stats(&stage).failures, 0);
 }
 
-TEST(a_file_that_is_deleted_keeps_what_it_said_until_it_is_made_again, 60)
+TEST(a_deleted_file_keeps_its_policies_until_it_is_created_again, 60)
 {
     CLOSED_BY(stage_close) struct stage stage;
     begin(&stage);
@@ -288,7 +288,7 @@ TEST(a_folder_that_is_replaced_is_watched_again, 60)
     await_size(&stage, 22);
 }
 
-TEST(a_path_is_that_of_the_folder_it_was_given_in, 60)
+TEST(a_relative_path_keeps_referring_to_the_folder_at_opening, 60)
 {
     CLOSED_BY(stage_close) struct stage stage;
     stage_make(&stage);
@@ -307,7 +307,7 @@ TEST(a_path_is_that_of_the_folder_it_was_given_in, 60)
 
 /* ---- What is wrong with it ---- */
 
-TEST(a_bad_line_keeps_all_that_was_there, 60)
+TEST(a_bad_line_keeps_all_previous_policies, 60)
 {
     CLOSED_BY(stage_close) struct stage stage;
     begin(&stage);
@@ -323,7 +323,7 @@ TEST(a_bad_line_keeps_all_that_was_there, 60)
     assert_changes(&stage, 1);
 }
 
-TEST(what_the_file_no_longer_has_falls_back_to_code, 60)
+TEST(policies_removed_from_the_file_fall_back_to_those_of_the_code, 60)
 {
     CLOSED_BY(stage_close) struct stage stage;
     begin(&stage);
@@ -335,7 +335,7 @@ TEST(what_the_file_no_longer_has_falls_back_to_code, 60)
     ck_assert_uint_eq(file_stats(&stage).failures, 0);
 }
 
-TEST(what_is_no_file_is_a_failure_and_not_read, 60)
+TEST(a_folder_or_pipe_in_place_of_the_file_is_a_failure_and_not_read, 60)
 {
     CLOSED_BY(stage_close) struct stage stage;
     begin(&stage);
@@ -384,7 +384,7 @@ void *__wrap_aligned_alloc(size_t alignment, size_t size)
     return atomic_load(&memory_fails) ? NULL : __real_aligned_alloc(alignment, size);
 }
 
-TEST(a_file_that_there_was_no_memory_for_is_read_again_though_it_has_not_changed, 90)
+TEST(a_file_is_read_again_after_memory_ran_out, 90)
 {
     CLOSED_BY(stage_close) struct stage stage;
     begin(&stage);
@@ -419,7 +419,7 @@ int __wrap_inotify_init1(int flags)
     return -1;
 }
 
-TEST(where_there_is_no_inotify_the_file_is_looked_at_now_and_then, 60)
+TEST(without_inotify_the_file_is_checked_every_two_seconds, 60)
 {
     struct stage stage;
     inotify_fails = true;
@@ -431,7 +431,7 @@ TEST(where_there_is_no_inotify_the_file_is_looked_at_now_and_then, 60)
     inotify_fails = false;
 }
 
-TEST(an_unchanged_file_is_confirmed_and_stays_young, 60)
+TEST(an_unchanged_file_is_confirmed_and_never_becomes_stale, 60)
 {
     CLOSED_BY(stage_close) struct stage stage;
     begin(&stage);
@@ -462,7 +462,7 @@ static void *make_files(void *user)
     return NULL;
 }
 
-TEST(a_folder_that_is_never_quiet_holds_up_no_change, 60)
+TEST(constant_changes_in_the_folder_do_not_delay_a_change_of_the_file, 60)
 {
     CLOSED_BY(stage_close) struct stage stage;
     struct busy busy = { .stage = &stage };

@@ -5,7 +5,7 @@
 
 /* ---- Arguments ---- */
 
-TEST(what_is_no_reservation_is_refused, 10)
+TEST(an_invalid_reservation_is_refused, 10)
 {
     PLACE(place, EAGER, NULL, ten);
     const struct weir_key key = weir_key_text("a");
@@ -71,7 +71,7 @@ TEST(without_a_fallback_a_charge_in_an_outage_is_an_error, 30)
     }
 }
 
-TEST(what_an_outages_fallback_reserved_does_not_come_back_but_more_is_charged, 30)
+TEST(a_reservation_by_the_fallback_returns_nothing_but_a_higher_cost_is_charged, 30)
 {
     PLACE(place, EAGER, NULL, ten);
     const struct weir_key key = weir_key_text("a");
@@ -92,7 +92,7 @@ TEST(what_an_outages_fallback_reserved_does_not_come_back_but_more_is_charged, 3
     ck_assert_int_eq(try_in(place, "a", 1).remaining, 0);
 }
 
-TEST(what_was_let_through_uncounted_is_charged_when_it_is_settled, 30)
+TEST(a_request_admitted_uncounted_by_fail_open_is_charged_when_settled, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     options.on_failure = WEIR_FAIL_OPEN;
@@ -107,7 +107,7 @@ TEST(what_was_let_through_uncounted_is_charged_when_it_is_settled, 30)
     ck_assert_int_eq(try_in(place, "a", 1).remaining, 6);
 }
 
-TEST(a_settlement_that_the_store_does_not_get_is_an_error, 30)
+TEST(a_settlement_that_does_not_reach_redis_is_an_error, 30)
 {
     PLACE(place, EAGER, NULL, ten);
     struct weir_decision decision;
@@ -122,7 +122,7 @@ TEST(a_settlement_that_the_store_does_not_get_is_an_error, 30)
 }
 
 /* Whatever on_failure says: no choice can record it, and the permits are still there. */
-TEST(a_renewal_that_the_store_does_not_get_is_an_error_and_leaves_the_reservation, 30)
+TEST(a_renewal_that_does_not_reach_redis_is_an_error_and_keeps_the_reservation, 30)
 {
     static const enum weir_on_failure choices[] = { WEIR_FAIL_LOCAL, WEIR_FAIL_OPEN, WEIR_FAIL_CLOSED,
                                                     WEIR_FAIL_ERROR };
@@ -148,7 +148,7 @@ TEST(a_renewal_that_the_store_does_not_get_is_an_error_and_leaves_the_reservatio
 }
 
 /* Redis has been charged for neither, or at a time that the reservation does not know. */
-TEST(what_on_failure_let_through_is_taken_when_it_is_renewed, 30)
+TEST(a_reservation_admitted_by_on_failure_is_charged_when_renewed, 30)
 {
     static const enum weir_on_failure choices[] = { WEIR_FAIL_LOCAL, WEIR_FAIL_OPEN };
     for (int i = 0; i < 2; i++) {
@@ -194,7 +194,7 @@ static void never_done(struct weir_op *op, int status)
     ck_abort_msg("an op that was decided at once ended with %d", status);
 }
 
-TEST(what_comes_back_while_the_store_is_out_of_reach_goes_there_afterwards, 30)
+TEST(permits_returned_during_an_outage_reach_redis_afterwards, 30)
 {
     PLACE(place, EAGER, NULL, "sliding_window limit=10 period=1h");
     const struct weir_key key = weir_key_text("a");
@@ -220,7 +220,7 @@ TEST(what_comes_back_while_the_store_is_out_of_reach_goes_there_afterwards, 30)
     ck_assert_int_eq(try_in(place, "a", 1).remaining, 5);
 }
 
-TEST(what_waited_until_its_window_has_ended_does_not_come_back, 30)
+TEST(a_waiting_return_is_dropped_once_its_window_has_ended, 30)
 {
     PLACE(place, EAGER, NULL, "fixed_window limit=10 period=10s");
     struct weir_decision decision;
@@ -236,7 +236,7 @@ TEST(what_waited_until_its_window_has_ended_does_not_come_back, 30)
     ck_assert_int_eq(try_in(place, "a", 1).remaining, 4);
 }
 
-TEST(returns_that_wait_end_with_their_limiter, 30)
+TEST(waiting_returns_are_dropped_when_the_limiter_closes, 30)
 {
     PLACE(place, EAGER, NULL, ten);
     ck_assert(try_in(place, "a", 3).allowed);
@@ -267,7 +267,7 @@ static void reserve_on_a_full_table(enum weir_on_full on_full, int64_t permits, 
     ck_assert_int_eq(peeked(limit, "another", 1).remaining, remaining);
 }
 
-TEST(on_a_full_table_a_reservation_is_one_of_the_shared_state_or_of_nothing, 10)
+TEST(a_reservation_on_a_full_table_follows_on_full, 10)
 {
     reserve_on_a_full_table(WEIR_FULL_SHARE, 6, 8);
     reserve_on_a_full_table(WEIR_FULL_ALLOW, 0, 10);
@@ -302,7 +302,7 @@ TEST(a_key_holds_no_more_than_windows_can_count, 10)
     ck_assert(!taken(limit, "a", 1).allowed);
 }
 
-TEST(a_shadow_limit_that_would_have_denied_has_nothing_to_settle, 10)
+TEST(a_shadow_limits_would_be_denial_reserves_nothing, 10)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     CLOSED_BY(scene_close) struct scene scene;

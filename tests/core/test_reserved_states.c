@@ -37,7 +37,7 @@ static int64_t state_holds(const struct weir_plan *plan, int64_t *state, int64_t
 }
 
 /* A bucket may hold more: with continuous refill at most what it has refilled since. */
-TEST(settled_for_less_it_is_as_if_less_had_been_taken, 60)
+TEST(a_reservation_settled_for_less_leaves_the_state_of_a_smaller_take, 60)
 {
     struct chance chance = chance_make(101);
     int64_t admitted = 0;
@@ -78,7 +78,7 @@ TEST(settled_for_less_it_is_as_if_less_had_been_taken, 60)
 }
 
 /* Its limit was larger when it was reserved. Since then a full bucket has refilled: what is in use now came later. */
-TEST(a_reservation_larger_than_the_bucket_gives_back_no_later_permit, 20)
+TEST(settling_a_reservation_larger_than_the_bucket_returns_no_later_permit, 20)
 {
     struct chance chance = chance_make(103);
     for (int step = 0; step < 2000; step++) {
@@ -100,7 +100,7 @@ struct event {
     struct weir_reservation reservation;
 };
 
-TEST(settling_leaves_at_least_what_was_used, 60)
+TEST(settling_leaves_at_least_the_used_permits_charged, 60)
 {
     enum { EVENTS = 24 };
     struct chance chance = chance_make(102);

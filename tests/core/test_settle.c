@@ -127,7 +127,7 @@ static int64_t say_seen_well(struct weir_backend *backend, const struct weir_key
     return seen_well_us;
 }
 
-TEST(an_outage_whose_end_nobody_saw_is_counted_up_before_the_next_begins, 30)
+TEST(an_outage_that_ended_unnoticed_is_settled_before_the_next_begins, 30)
 {
     PLACE(place, LAZY, NULL, ten);
     place->cable.ops.reachable_us = say_seen_well;
@@ -150,7 +150,7 @@ static struct weir_decision try_at(struct place *place, const char *key, int64_t
     return decision;
 }
 
-TEST(callers_who_bring_a_time_far_from_the_clock_have_their_debts_charged_by_it, 30)
+TEST(permits_owed_at_a_callers_time_are_settled_at_that_time, 30)
 {
     static const int64_t ahead_us[] = { 30 * WEIR_SECOND, -WEIR_HOUR };
     for (int i = 0; i < 4; i++) {
@@ -180,7 +180,7 @@ TEST(callers_who_bring_a_time_far_from_the_clock_have_their_debts_charged_by_it,
 
 /* ---- How much ---- */
 
-TEST(a_blip_costs_a_key_what_it_admitted_and_no_more, 30)
+TEST(a_short_outage_charges_a_key_exactly_what_it_admitted, 30)
 {
     for (enum way way = EAGER; way <= LAZY; way += LAZY) {
         PLACE(place, way, NULL, ten);
@@ -192,7 +192,7 @@ TEST(a_blip_costs_a_key_what_it_admitted_and_no_more, 30)
     }
 }
 
-TEST(a_buckets_debt_stands_still_from_the_end_of_the_outage_until_it_has_filled, 30)
+TEST(permits_owed_by_a_bucket_stay_constant_after_the_outage_until_it_is_full, 30)
 {
     static const char *const policies[] = { "token_bucket limit=10 period=10s", "leaky_bucket limit=10 period=10s",
                                             "token_bucket limit=1 period=1s burst=10 refill=interval" };
@@ -239,7 +239,7 @@ TEST(a_window_that_ends_before_it_is_settled_owes_nothing, 30)
     ck_assert_uint_eq(stats_of(place->limiter).settled, 0);
 }
 
-TEST(a_debt_is_charged_as_far_as_there_is_room_and_the_rest_comes_first, 30)
+TEST(owed_permits_are_charged_as_far_as_they_fit_and_the_rest_before_new_requests, 30)
 {
     for (enum way way = EAGER; way <= LAZY; way += LAZY) {
         PLACE(place, way, NULL, ten);
@@ -263,7 +263,7 @@ TEST(a_debt_is_charged_as_far_as_there_is_room_and_the_rest_comes_first, 30)
     }
 }
 
-TEST(a_debt_is_charged_to_whatever_the_limit_is_by_then, 30)
+TEST(owed_permits_are_charged_to_the_current_policy, 30)
 {
     PLACE(place, LAZY, NULL, ten);
     outage_passes(place, "a", 5 * WEIR_SECOND, 3);
@@ -313,7 +313,7 @@ static void put_change(struct place *place, int change)
     }
 }
 
-TEST(a_policy_that_changes_in_an_outage_hands_out_nothing_and_forgets_no_debt, 10)
+TEST(a_policy_change_in_an_outage_admits_nothing_extra_and_forgets_no_owed_permit, 10)
 {
     for (int change = 0; change < 9; change++) {
         PLACE(place, EAGER, NULL, change == 3 || change == 4 ? thousand : ten);
@@ -341,7 +341,7 @@ TEST(a_policy_that_changes_in_an_outage_hands_out_nothing_and_forgets_no_debt, 1
     }
 }
 
-TEST(a_change_of_no_key_in_an_outage_leaves_it_one, 10)
+TEST(a_redefinition_that_changes_no_key_does_not_split_an_outage, 10)
 {
     PLACE(place, EAGER, NULL, ten);
     outage_admits(place, "a", 5 * WEIR_SECOND, 3);

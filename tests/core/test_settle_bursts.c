@@ -124,17 +124,17 @@ static void flap_often(int first_seed, int count, enum way way, bool apart, int6
 
 enum { NEARLY_THE_LIMIT_US = 9900000, THE_LIMIT_US = 10000000 };
 
-TEST(no_flapping_admits_more_than_the_limit_at_once, 120)
+TEST(flapping_never_admits_more_than_the_limit_in_one_burst, 120)
 {
     flap_often(0, 0, EAGER, false, NEARLY_THE_LIMIT_US);
 }
 
-TEST(no_flapping_that_is_settled_key_by_key_admits_more_than_the_limit_at_once, 120)
+TEST(flapping_settled_key_by_key_never_admits_more_than_the_limit_in_one_burst, 120)
 {
     flap_often(1000, 1, LAZY, false, NEARLY_THE_LIMIT_US);
 }
 
-TEST(instances_that_are_cut_off_one_by_one_add_their_part_of_the_rate_and_no_more, 120)
+TEST(instances_cut_off_one_by_one_add_only_their_share_of_the_rate, 120)
 {
     flap_often(2000, MOST_INSTANCES, EAGER, true, THE_LIMIT_US);
 }
@@ -164,7 +164,7 @@ TEST(partial_outages_do_not_add_up, 30)
 
 /* ---- The grace of WEIR_FAIL_OPEN ---- */
 
-TEST(all_is_allowed_for_so_long_over_all_outages_and_denied_afterwards, 30)
+TEST(open_for_bounds_the_time_in_which_all_outages_admit_everything, 30)
 {
     PLACE(place, EAGER, OPTIONS(.on_failure = WEIR_FAIL_OPEN, .open_for_us = WEIR_SECOND), ten);
     cable_set(&place->cable, CABLE_CUT);
@@ -186,7 +186,7 @@ TEST(all_is_allowed_for_so_long_over_all_outages_and_denied_afterwards, 30)
     }
 }
 
-TEST(no_flapping_opens_for_longer_than_the_grace_and_the_time_without_an_outage, 120)
+TEST(flapping_extends_open_for_by_no_more_than_the_time_without_an_outage, 120)
 {
     PLACE(place, EAGER, OPTIONS(.on_failure = WEIR_FAIL_OPEN, .open_for_us = WEIR_SECOND),
           "token_bucket limit=1000000 period=1s");

@@ -29,7 +29,7 @@ static int submit_and_blink(struct weir_backend *backend, const struct weir_back
     return backend->ops->decide(backend, request, 1, false, INT64_MAX, &op->decision);
 }
 
-TEST(a_chain_that_is_told_to_begin_anew_time_and_again_does_not_nest, 30)
+TEST(a_settling_chain_that_restarts_repeatedly_does_not_recurse, 30)
 {
     static const char *const slow = "token_bucket limit=10 period=1d";
     PLACE(place, EAGER, NULL, slow);
@@ -45,7 +45,7 @@ TEST(a_chain_that_is_told_to_begin_anew_time_and_again_does_not_nest, 30)
     ck_assert_ptr_eq(blinks.lowest, blinks.highest);
 }
 
-TEST(nobody_is_held_up_by_many_keys_that_owe_nothing, 30)
+TEST(many_keys_that_owe_nothing_delay_no_caller, 30)
 {
     enum { KEYS = 20000, MOST = 2500 };
     PLACE(place, LATER, NULL, "token_bucket limit=10 period=1s");
@@ -73,7 +73,7 @@ static bool visit_none(void *user, uint32_t limit_id, struct weir_key key)
     return false;
 }
 
-TEST(a_look_at_a_few_keys_ends_though_a_large_table_is_empty, 30)
+TEST(a_bounded_search_for_debtors_ends_even_in_a_large_empty_table, 30)
 {
     PLACE(place, LAZY, OPTIONS(.max_keys = 10000000), ten); /* many shards */
     struct weir_backend *fallback = place->limiter->fallback;
@@ -84,7 +84,7 @@ TEST(a_look_at_a_few_keys_ends_though_a_large_table_is_empty, 30)
     ck_assert_int_gt(looks, 10);
 }
 
-TEST(a_chain_whose_debts_find_no_room_is_seldom_and_one_that_pays_is_not, 30)
+TEST(settling_slows_down_while_owed_permits_do_not_fit_and_speeds_up_again, 30)
 {
     static const char *const slow = "token_bucket limit=10 period=1d";
     PLACE(place, EAGER, NULL, slow);
@@ -128,7 +128,7 @@ void *__wrap_malloc(size_t size)
     return NULL;
 }
 
-TEST(a_chain_without_memory_ends_and_is_taken_up_again, 30)
+TEST(a_settling_chain_without_memory_ends_and_is_resumed, 30)
 {
     PLACE(place, LATER, NULL, ten);
     try_in(place, "b", 1); /* the store knows the key now */
@@ -148,7 +148,7 @@ TEST(a_chain_without_memory_ends_and_is_taken_up_again, 30)
     ck_assert(!atomic_load(&place->limiter->outage->settle.owes));
 }
 
-TEST(a_chain_that_failed_is_taken_up_again_by_whoever_asks, 30)
+TEST(a_failed_settling_chain_is_resumed_by_the_next_request, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     options.max_keys = 1000; /* few shards: both keys are in one batch, or in two */
@@ -187,7 +187,7 @@ TEST(a_chain_that_failed_is_taken_up_again_by_whoever_asks, 30)
 
 /* ---- Submitted requests ---- */
 
-TEST(a_submitted_request_follows_its_keys_settlement_and_another_is_denied_for_the_moment, 30)
+TEST(a_submitted_request_waits_for_its_keys_settlement_and_a_second_one_is_denied, 30)
 {
     PLACE(place, LATER, NULL, ten);
     struct asked first, second, third;
@@ -266,7 +266,7 @@ TEST(a_submitted_request_and_its_settlement_share_a_deadline, 10)
     ck_assert_int_eq(asked.op.decision.remaining, 6);
 }
 
-TEST(a_submitted_request_whose_settlement_fails_is_answered_by_the_stand_in, 30)
+TEST(a_submitted_request_whose_settlement_fails_is_answered_by_the_fallback, 30)
 {
     PLACE(place, LATER, NULL, ten);
     struct asked asked;

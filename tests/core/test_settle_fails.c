@@ -12,7 +12,7 @@
 
 /* ---- Charges that fail ---- */
 
-TEST(a_charge_that_fails_leaves_the_decision_to_the_stand_in_and_the_debt_as_it_was, 30)
+TEST(after_a_failed_charge_the_fallback_decides_and_the_permits_stay_owed, 30)
 {
     PLACE(place, LAZY, NULL, ten);
     outage_admits(place, "a", 5 * WEIR_SECOND, 3);
@@ -37,7 +37,7 @@ TEST(a_charge_without_an_answer_is_made_again, 30)
                      10 - 3 - 4 - 1); /* charged twice: too few permits, never too many */
 }
 
-TEST(what_cannot_be_charged_for_the_stores_state_is_not_weirs_is_given_up, 30)
+TEST(owed_permits_are_dropped_if_the_key_holds_a_foreign_value, 30)
 {
     PLACE(place, LAZY, NULL, ten);
     struct weir_decision decision;
@@ -69,7 +69,7 @@ static int decide_up_to_bad(struct weir_backend *backend, const struct weir_back
     return WEIR_OK;
 }
 
-TEST(one_key_whose_state_is_not_weirs_leaves_the_debts_of_its_batch_owed, 30)
+TEST(a_key_with_a_foreign_value_leaves_the_other_keys_of_its_batch_owed, 30)
 {
     PLACE(place, LAZY, NULL, ten);
     weir_limit *limit = place->limit;
@@ -90,7 +90,7 @@ TEST(one_key_whose_state_is_not_weirs_leaves_the_debts_of_its_batch_owed, 30)
     ck_assert_uint_eq(stats.unsettled, 1);
 }
 
-TEST(a_charge_that_may_not_be_made_here_is_still_owed, 30)
+TEST(permits_stay_owed_after_a_charge_inside_a_callback_is_refused, 30)
 {
     PLACE(place, LAZY, NULL, ten);
     struct weir_decision decision;
@@ -102,7 +102,7 @@ TEST(a_charge_that_may_not_be_made_here_is_still_owed, 30)
     ck_assert_uint_eq(stats_of(place->limiter).unsettled, 0);
 }
 
-TEST(outages_beyond_those_that_are_kept_are_given_up_and_counted, 30)
+TEST(outages_beyond_the_number_kept_are_dropped_and_counted, 30)
 {
     PLACE(place, LAZY, NULL, "token_bucket limit=1000 period=1000s");
     for (int i = 0; i < SETTLE_RECORDS + 4; i++) {
@@ -124,7 +124,7 @@ TEST(outages_beyond_those_that_are_kept_are_given_up_and_counted, 30)
     ck_assert_int_eq(stats_of(place->limiter).keys, 0); /* nobody needs those that were given up */
 }
 
-TEST(an_outage_that_has_been_paid_makes_room_before_one_that_has_not, 30)
+TEST(a_settled_outage_is_forgotten_before_an_unsettled_one, 30)
 {
     PLACE(place, LAZY, NULL, "token_bucket limit=1000 period=1000s");
     struct settle *settle = &place->limiter->outage->settle;
@@ -164,7 +164,7 @@ TEST(a_key_that_owes_for_an_earlier_outage_gets_nothing_in_the_next, 30)
     outage_passes(place, "a", 2 * WEIR_SECOND, 2); /* it has paid */
 }
 
-TEST(a_change_of_shares_in_an_outage_is_not_the_next_outage, 30)
+TEST(a_share_change_in_an_outage_does_not_start_another_outage, 30)
 {
     PLACE(place, LAZY, NULL, "token_bucket limit=1000 period=1000s");
     outage_admits(place, "a", 2 * WEIR_SECOND, 2);
@@ -178,7 +178,7 @@ TEST(a_change_of_shares_in_an_outage_is_not_the_next_outage, 30)
     ck_assert_int_eq(place->remote.most_charged, 4);
 }
 
-TEST(a_key_begins_with_its_share_of_what_was_left, 30)
+TEST(in_an_outage_a_key_starts_with_its_share_of_the_remaining_permits, 30)
 {
     static const char *const policies[] = { "fixed_window limit=10000 period=1d", "token_bucket limit=10000 period=1d",
                                             "sliding_window limit=10000 period=1d" };
@@ -198,7 +198,7 @@ TEST(a_key_begins_with_its_share_of_what_was_left, 30)
     }
 }
 
-TEST(what_a_failing_batch_took_is_not_left_in_the_outage_after_it, 30)
+TEST(a_failing_batchs_permits_are_not_available_in_the_next_outage, 30)
 {
     PLACE(place, LAZY, NULL, "fixed_window limit=10 period=1d");
     weir_limit *limit = place->limit;
@@ -216,7 +216,7 @@ TEST(what_a_failing_batch_took_is_not_left_in_the_outage_after_it, 30)
     ck_assert(try_in(place, "a", 1).allowed);
 }
 
-TEST(what_is_settled_is_counted_with_its_outage, 30)
+TEST(settled_permits_are_counted_for_their_outage, 30)
 {
     PLACE(place, LAZY, NULL, "token_bucket limit=10 period=1d");
     const struct settle *settle = &place->limiter->outage->settle;
@@ -231,7 +231,7 @@ TEST(what_is_settled_is_counted_with_its_outage, 30)
     ck_assert_uint_eq(settle->records[1].settled, 4);
 }
 
-TEST(what_was_admitted_for_want_of_room_is_owed_by_nobody_and_counted, 30)
+TEST(permits_admitted_by_on_full_in_an_outage_are_counted_as_unsettled, 30)
 {
     PLACE(place, EAGER, OPTIONS(.max_keys = 1, .on_full = WEIR_FULL_ALLOW), ten);
     outage_admits(place, "a", 5 * WEIR_SECOND, 3);
@@ -243,7 +243,7 @@ TEST(what_was_admitted_for_want_of_room_is_owed_by_nobody_and_counted, 30)
     ck_assert_uint_eq(stats.unsettled, 2);
 }
 
-TEST(a_backend_of_shares_and_other_policies_of_failure_owe_nothing, 30)
+TEST(permits_are_owed_only_with_on_failure_local_and_a_common_backend, 30)
 {
     for (int i = 0; i < 4; i++) {
         struct weir_options options = WEIR_OPTIONS_INIT;
@@ -269,7 +269,7 @@ TEST(a_backend_of_shares_and_other_policies_of_failure_owe_nothing, 30)
     }
 }
 
-TEST(what_is_paid_of_a_debt_is_given_back_or_forgotten_as_one_step, 30)
+TEST(a_paid_part_of_a_debt_is_returned_or_dropped_in_one_step, 30)
 {
     static const char *const policies[] = { "token_bucket limit=10 period=10s", "leaky_bucket limit=10 period=10s",
                                             "fixed_window limit=10 period=10s", "sliding_window limit=10 period=10s",
@@ -296,7 +296,7 @@ TEST(what_is_paid_of_a_debt_is_given_back_or_forgotten_as_one_step, 30)
 
 /* ---- Several at once ---- */
 
-TEST(all_or_nothing_settles_every_key_first_or_is_a_failure_as_a_whole, 30)
+TEST(a_group_settles_all_of_its_keys_first_or_fails_as_a_whole, 30)
 {
     PLACE(place, LAZY, NULL, ten);
     struct weir_decision decision;

@@ -26,7 +26,7 @@ static void await_waits(int most)
         sched_yield();
 }
 
-TEST(a_caller_waits_for_the_one_who_settles_its_key, 30)
+TEST(a_caller_waits_for_another_caller_that_settles_its_key, 30)
 {
     for (int spans = 0; spans < 2; spans++) { /* with deadlines as times or as durations */
         PLACE(place, LATER, NULL, ten);
@@ -54,7 +54,7 @@ TEST(a_caller_waits_for_the_one_who_settles_its_key, 30)
     }
 }
 
-TEST(a_caller_who_waits_too_long_is_answered_by_the_stand_in, 30)
+TEST(a_caller_that_waits_too_long_for_a_settlement_is_answered_by_the_fallback, 30)
 {
     PLACE(place, LATER, OPTIONS(.timeout_us = 1000), ten);
     struct caller first;
@@ -87,7 +87,7 @@ static struct place *place_without_room(const struct weir_options *options, stru
     return place;
 }
 
-TEST(callers_who_waited_for_a_charge_that_found_no_room_do_not_charge_again, 30)
+TEST(callers_that_waited_for_a_charge_without_room_do_not_charge_again, 30)
 {
     enum { CALLERS = 8 };
     OTHER(other);
@@ -113,7 +113,7 @@ TEST(callers_who_waited_for_a_charge_that_found_no_room_do_not_charge_again, 30)
     ck_assert_uint_eq(stats_of(place->limiter).outages, 1);
 }
 
-TEST(a_caller_who_waits_too_long_for_a_well_store_is_denied_for_the_moment_and_it_is_no_outage, 30)
+TEST(a_caller_that_waits_too_long_for_a_reachable_backend_is_denied_without_an_outage, 30)
 {
     OTHER(other);
     CLOSED_PLACE *place = place_without_room(OPTIONS(.timeout_us = 1000), &other);
@@ -199,7 +199,7 @@ static void *straggle(void *argument)
     return NULL;
 }
 
-TEST(what_a_straggler_is_admitted_while_its_key_is_settled_is_owed, 30)
+TEST(permits_admitted_while_their_key_is_settled_are_owed, 30)
 {
     PLACE(place, LAZY, NULL, ten);
     struct weir *limiter = place->limiter;
@@ -242,7 +242,7 @@ static int64_t debt_that_is_paid(struct weir_backend *backend, const struct weir
     return payer.seen++ == 0 ? payer.before->debt(backend, request) : 0;
 }
 
-TEST(a_debt_that_another_pays_just_before_is_not_charged_again, 10)
+TEST(a_debt_that_another_thread_has_just_paid_is_not_charged_again, 10)
 {
     PLACE(place, LAZY, NULL, ten);
     struct weir_backend *fallback = place->limiter->fallback;
@@ -279,7 +279,7 @@ TEST(a_limiter_is_closed_while_it_settles_and_nothing_is_left, 30)
     remote_free(&place->remote);
 }
 
-TEST(callers_who_settle_or_wait_for_it_are_woken_by_the_close, 30)
+TEST(closing_wakes_callers_that_settle_or_wait_for_it, 30)
 {
     struct place *place = place_open(LATER, NULL, ten);
     struct caller callers[2];
@@ -324,7 +324,7 @@ static int submit_and_fork(struct weir_backend *backend, const struct weir_backe
     return backend->ops->decide(backend, request, 1, false, INT64_MAX, &op->decision);
 }
 
-TEST(the_child_of_a_fork_frees_the_batch_that_its_parent_is_at, 30)
+TEST(a_forked_child_frees_the_batch_that_its_parent_was_settling, 30)
 {
     enum { KEYS = 20 };
     PLACE(place, EAGER, OPTIONS(.max_keys = 1000),
@@ -342,7 +342,7 @@ TEST(the_child_of_a_fork_frees_the_batch_that_its_parent_is_at, 30)
     ck_assert_int_eq(place->remote.charged, 3 + KEYS);
 }
 
-TEST(the_child_of_a_fork_owes_nothing_and_begins_cold_and_the_parent_settles, 30)
+TEST(a_forked_child_owes_nothing_and_starts_cold_while_its_parent_settles, 30)
 {
     PLACE(place, EAGER, OPTIONS(.max_keys = 1000),
           ten); /* few shards: ThreadSanitizer cannot count more locks that one thread holds */
@@ -413,7 +413,7 @@ static void await_room_for_outages(struct mob *mob)
     }
 }
 
-TEST(threads_that_ask_while_the_cable_flaps_leave_nothing_owed, 120)
+TEST(threads_that_decide_while_the_connection_flaps_leave_nothing_owed, 120)
 {
     static struct mob mob;
     struct crew threads;

@@ -131,7 +131,7 @@ TEST(parts_by_a_list_of_weights_add_up_to_the_whole, 60)
     }
 }
 
-TEST(classes_of_weights_come_to_the_same_as_their_list, 60)
+TEST(shares_by_weight_classes_equal_those_by_the_weight_list, 60)
 {
     struct chance chance = chance_make(5);
     for (int draw = 0; draw < DRAWS; draw++) {
@@ -211,7 +211,7 @@ TEST(interval_refills_by_weight_are_within_one_permit_of_the_limit_and_never_abo
     }
 }
 
-TEST(sizes_by_weight_add_up_but_for_those_lifted_to_one, 60)
+TEST(sizes_by_weight_add_up_except_those_raised_to_one, 60)
 {
     static const char *const policies[] = {
         "token_bucket limit=100 period=1m burst=250 debt=77",
@@ -316,7 +316,7 @@ TEST(the_share_in_the_options_is_the_share_in_force, 30)
     }
 }
 
-TEST(parts_that_are_lifted_or_nothing_are_counted, 30)
+TEST(shares_that_are_raised_or_zero_are_counted, 30)
 {
     struct weir_stats stats = { .size = sizeof stats };
     OPEN_SCENE(scene, OPTIONS(.instances = 10, .rank = 9));
@@ -349,7 +349,7 @@ static const char *const unrefilled[] = {
 };
 enum { UNREFILLED = sizeof unrefilled / sizeof unrefilled[0] };
 
-TEST(what_was_used_stays_used_when_the_share_changes, 30)
+TEST(used_permits_stay_used_when_the_share_changes, 30)
 {
     static const struct {
         int64_t count, remaining;
@@ -370,7 +370,7 @@ TEST(what_was_used_stays_used_when_the_share_changes, 30)
     }
 }
 
-TEST(a_share_smaller_than_what_was_used_denies, 30)
+TEST(a_share_smaller_than_the_used_permits_denies, 30)
 {
     for (int p = 0; p < UNREFILLED; p++) {
         const struct share half = alike(2, 1);
@@ -389,7 +389,7 @@ TEST(a_share_smaller_than_what_was_used_denies, 30)
     }
 }
 
-TEST(a_limit_without_arithmetic_at_a_share_is_denied_and_told_of_and_the_others_have_it, 30)
+TEST(a_limit_without_exact_arithmetic_at_a_share_denies_and_is_logged, 30)
 {
     struct weir_stats stats = { .size = sizeof stats };
     OPEN_SCENE(scene, NULL);

@@ -133,7 +133,7 @@ static const char *value_of(const struct page *page, const char *name)
 
 /* ---- Fields ---- */
 
-TEST(every_field_has_a_sample_of_its_own_with_its_exact_number, 30)
+TEST(every_stats_field_has_one_sample_with_its_exact_number, 30)
 {
     char seen[FIELDS][64];
     for (size_t field = 0; field < FIELDS; field++) {
@@ -158,7 +158,7 @@ TEST(every_field_has_a_sample_of_its_own_with_its_exact_number, 30)
     }
 }
 
-TEST(names_are_those_that_dashboards_know, 30)
+TEST(metric_names_are_those_documented_for_dashboards, 30)
 {
     const struct weir_stats stats = { .size = sizeof stats,
                                       .allowed = 1,
@@ -218,7 +218,7 @@ TEST(names_are_those_that_dashboards_know, 30)
         ck_assert_int_eq(atoi(value_of(&page, names[i])), (int)i + 1);
 }
 
-TEST(the_greatest_numbers_are_whole_and_fit_the_room_that_is_promised, 30)
+TEST(the_largest_numbers_are_printed_whole_within_the_promised_size, 30)
 {
     struct weir_stats stats = { .size = sizeof stats };
     char text[8192];
@@ -234,7 +234,7 @@ TEST(the_greatest_numbers_are_whole_and_fit_the_room_that_is_promised, 30)
     ck_assert_str_eq(value_of(&page, "weir_keys"), "9223372036854775807");
 }
 
-TEST(what_a_limiter_did_is_printed, 30)
+TEST(decisions_of_a_limiter_appear_in_the_printed_metrics, 30)
 {
     struct weir_stats stats = { .size = sizeof stats };
     OPEN_SCENE(scene, NULL);
@@ -305,7 +305,7 @@ TEST(labels_that_prometheus_would_refuse_are_refused, 30)
 
 /* ---- Room ---- */
 
-TEST(the_text_is_written_as_a_whole_or_not_at_all_and_its_length_told, 30)
+TEST(the_metrics_text_is_written_whole_or_not_at_all_and_its_length_returned, 30)
 {
     const struct weir_stats stats = { .size = sizeof stats };
     const struct weir_label label = { "a", "\n" };
@@ -321,7 +321,7 @@ TEST(the_text_is_written_as_a_whole_or_not_at_all_and_its_length_told, 30)
     }
 }
 
-TEST(stats_of_another_size_are_refused, 30)
+TEST(a_stats_struct_of_another_size_is_refused, 30)
 {
     struct weir_stats stats = { .size = sizeof stats - 8 };
     char text[TEXT_SIZE] = "as it was";

@@ -119,7 +119,7 @@ TEST(other_errors_that_come_later_reach_done, 30)
     ck_assert_uint_eq(stats_of(stage.scene.limiter).errors, 2);
 }
 
-TEST(an_op_that_is_refused_is_the_callers_as_it_was, 30)
+TEST(weir_submit_leaves_a_refused_op_unchanged, 30)
 {
     static struct stage stage;
     stage_open(&stage, NULL);
@@ -206,7 +206,7 @@ TEST(a_done_may_free_its_op_and_submit_another, 30)
     }
 }
 
-TEST(in_local_mode_the_event_fd_is_there_and_never_readable, 30)
+TEST(in_local_mode_the_event_fd_exists_and_is_never_readable, 30)
 {
     struct scene scene;
     scene_open(&scene, NULL);
@@ -280,7 +280,7 @@ static void *open_event_fd(void *limiter)
     return (void *)(intptr_t)weir_event_fd(limiter);
 }
 
-TEST(threads_that_ask_for_the_event_fd_at_once_get_the_same_and_no_other_is_left, 60)
+TEST(threads_that_request_the_event_fd_concurrently_get_the_same_one, 60)
 {
     for (int round = 0; round < 200; round++) {
         struct scene scene;
@@ -336,7 +336,7 @@ static void *close_limiter(void *argument)
     return NULL;
 }
 
-TEST(what_was_submitted_is_done_as_closed_when_the_limiter_is, 30)
+TEST(submitted_requests_end_as_closed_when_the_limiter_closes, 30)
 {
     for (int with_fd = 0; with_fd < 2; with_fd++) {
         static struct stage stage;
@@ -386,7 +386,7 @@ static void *call_once(void *argument)
 
 enum { VERBS = 8 };
 
-TEST(calls_that_wait_in_the_backend_return_closed_and_are_waited_for, 30)
+TEST(closing_waits_for_calls_in_the_backend_which_return_closed, 30)
 {
     static struct stage stage;
     struct caller callers[VERBS];
@@ -407,7 +407,7 @@ TEST(calls_that_wait_in_the_backend_return_closed_and_are_waited_for, 30)
     }
 }
 
-TEST(calls_that_come_while_a_limiter_is_being_closed_return_closed_and_ask_nobody, 30)
+TEST(calls_during_closing_return_closed_without_asking_the_backend, 30)
 {
     static struct stage stage;
     struct caller slow = { .stage = &stage, .verb = 0, .result = 1 };
@@ -439,7 +439,7 @@ TEST(calls_that_come_while_a_limiter_is_being_closed_return_closed_and_ask_nobod
     ck_assert_int_eq(atomic_load(&stage.done_count), 0);
 }
 
-TEST(who_sleeps_for_permits_during_an_outage_is_woken_by_the_close, 30)
+TEST(closing_wakes_a_caller_that_waits_for_permits_in_an_outage, 30)
 {
     static struct stage stage;
     struct caller sleeper = { .stage = &stage, .verb = 4, .result = 1 };

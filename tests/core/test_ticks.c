@@ -149,7 +149,7 @@ static int64_t wander(struct world *world, int64_t ppm, int64_t ahead_us, int64_
     return counted * 100 / steps;
 }
 
-TEST(what_is_told_is_never_ahead_and_at_most_two_microseconds_behind, 60)
+TEST(the_counted_time_is_never_ahead_and_at_most_two_microseconds_behind, 60)
 {
     const int64_t runs = steps_or(6000000) / 20000;
     for (int64_t run = 0; run < runs; run++) {
@@ -158,7 +158,7 @@ TEST(what_is_told_is_never_ahead_and_at_most_two_microseconds_behind, 60)
     }
 }
 
-TEST(clock_that_is_slewed_by_a_tenth_is_told_to_a_quarter_of_a_millisecond, 60)
+TEST(a_clock_slewed_by_a_tenth_is_followed_within_a_quarter_millisecond, 60)
 {
     const int64_t runs = steps_or(6000000) / 20000;
     for (int64_t run = 0; run < runs; run++) {
@@ -168,7 +168,7 @@ TEST(clock_that_is_slewed_by_a_tenth_is_told_to_a_quarter_of_a_millisecond, 60)
 }
 
 /* Read the clock at the start of one bracket and at the end of the next, then slew it. */
-TEST(slow_readings_and_a_slew_together_are_within_the_bounds, 10)
+TEST(slow_readings_of_a_slewed_clock_stay_within_the_bounds, 10)
 {
     for (int64_t start_ns = INT64_C(1000000000); start_ns < INT64_C(1000001000); start_ns += 50)
         for (int i = 0; i < 4; i++) {
@@ -200,7 +200,7 @@ static void disturb(struct world *world)
     world->ns = world->ns < 0 ? 0 : world->ns & INT64_MAX >> 1;
 }
 
-TEST(whatever_becomes_of_counter_and_clock_a_millisecond_is_the_most_that_is_counted, 60)
+TEST(at_most_a_millisecond_is_counted_whatever_counter_and_clock_do, 60)
 {
     const int64_t steps = steps_or(10000000);
     struct world world = world_by_chance(0);
@@ -246,7 +246,7 @@ TEST(nothing_is_counted_before_two_paces_agree, 10)
     ck_assert(!is_counted(&world));
 }
 
-TEST(readings_that_are_close_together_tell_no_pace, 10)
+TEST(readings_that_are_close_together_determine_no_pace, 10)
 {
     struct world world = world_counting(0);
     const int64_t from_us = world.read_us;
@@ -258,7 +258,7 @@ TEST(readings_that_are_close_together_tell_no_pace, 10)
     ck_assert_int_le(world.read_us - from_us, SPAN_US + 2);
 }
 
-TEST(reading_that_was_interrupted_is_not_counted_on_from, 10)
+TEST(an_interrupted_clock_reading_is_not_used, 10)
 {
     const uint64_t counts[] = { TICKS_BRACKET + 1, 1000000, 60000000 };
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
@@ -276,7 +276,7 @@ TEST(reading_that_was_interrupted_is_not_counted_on_from, 10)
     }
 }
 
-TEST(pause_in_which_the_system_may_have_slept_tells_no_pace, 10)
+TEST(a_pause_in_which_the_system_may_have_slept_determines_no_pace, 10)
 {
     struct world world = world_counting(0);
     pass_us(&world, TICKS_PACE_NS / 1000 + 1);
@@ -289,7 +289,7 @@ TEST(pause_in_which_the_system_may_have_slept_tells_no_pace, 10)
     assert_off_by_no_more(&world, counted_us(&world), 0, BEHIND_US);
 }
 
-TEST(counter_that_jumps_is_out_of_its_millisecond, 10)
+TEST(a_counter_that_jumps_by_a_millisecond_is_not_used, 10)
 {
     struct world world = world_counting(0);
     pass_us(&world, 100);
@@ -304,7 +304,7 @@ TEST(counter_that_jumps_is_out_of_its_millisecond, 10)
     }
 }
 
-TEST(counter_that_jumps_within_its_millisecond_is_off_by_the_jump_until_that_is_over, 10)
+TEST(a_counter_jump_within_a_millisecond_causes_an_error_until_it_ends, 10)
 {
     for (int64_t jump_us = -400; jump_us <= 400; jump_us += 100) {
         struct world world = world_counting(0);
@@ -317,7 +317,7 @@ TEST(counter_that_jumps_within_its_millisecond_is_off_by_the_jump_until_that_is_
     }
 }
 
-TEST(counter_that_stands_still_is_not_believed_for_another_reading, 10)
+TEST(a_counter_that_stands_still_is_not_used_after_the_next_reading, 10)
 {
     struct world world = world_counting(0);
     const int64_t us = counted_us(&world);
@@ -330,7 +330,7 @@ TEST(counter_that_stands_still_is_not_believed_for_another_reading, 10)
     }
 }
 
-TEST(another_pace_is_believed_when_it_has_been_seen_twice, 10)
+TEST(a_new_pace_is_used_once_it_was_measured_twice, 10)
 {
     const int64_t changes_ppm[] = { 1200, -1200, 100000, -100000, 900000, -900000 };
     for (size_t i = 0; i < sizeof changes_ppm / sizeof changes_ppm[0]; i++) {
@@ -347,7 +347,7 @@ TEST(another_pace_is_believed_when_it_has_been_seen_twice, 10)
 }
 
 /* A clock like libfaketime's, which may stop, run at any speed and jump. */
-TEST(clock_that_is_replaced_is_followed_after_a_millisecond, 10)
+TEST(a_replaced_clock_is_followed_after_a_millisecond, 10)
 {
     const int64_t steps_ns[] = { INT64_C(3600000000000), -INT64_C(3600000000000), 1, -1, -TICKS_SPAN_NS };
     for (size_t i = 0; i < sizeof steps_ns / sizeof steps_ns[0]; i++) {
@@ -374,7 +374,7 @@ TEST(clock_that_is_replaced_is_followed_after_a_millisecond, 10)
     }
 }
 
-TEST(system_that_slept_is_late_for_a_millisecond_at_most, 10)
+TEST(after_system_sleep_the_time_is_late_for_at_most_a_millisecond, 10)
 {
     for (int how = 0; how < 3; how++) { /* the counter went on, stood still, began anew */
         struct world world = world_counting(0);
@@ -387,7 +387,7 @@ TEST(system_that_slept_is_late_for_a_millisecond_at_most, 10)
     }
 }
 
-TEST(first_reading_may_be_of_any_time, 10)
+TEST(the_first_clock_reading_may_be_any_time, 10)
 {
     const int64_t times_ns[] = { 0, 1, TICKS_SPAN_NS, 5 * TICKS_SPAN_NS, TICKS_PACE_NS, INT64_MAX - 4 * TICKS_PACE_NS };
     const uint64_t counters[] = { 0, 1, UINT64_C(1) << 32, UINT64_MAX - 31, UINT64_MAX };
@@ -463,7 +463,7 @@ static void assert_watched(const struct watch *watch)
     ck_assert_int_le(watch->off, READINGS / 100); /* only in the milliseconds in which slews began */
 }
 
-TEST(limiters_clock_keeps_to_the_systems_on_all_threads_and_processors, 60)
+TEST(the_limiters_clock_agrees_with_the_systems_on_all_threads_and_processors, 60)
 {
     weir *limiter;
     struct watch watches[THREADS] = { { 0 } };
@@ -480,7 +480,7 @@ TEST(limiters_clock_keeps_to_the_systems_on_all_threads_and_processors, 60)
     weir_close(limiter);
 }
 
-TEST(spans_are_told_to_the_nanosecond, 10)
+TEST(spans_are_measured_to_the_nanosecond, 10)
 {
     static const struct {
         int64_t us, seconds;
@@ -495,7 +495,7 @@ TEST(spans_are_told_to_the_nanosecond, 10)
     }
 }
 
-TEST(child_goes_on_from_its_parents_reading, 60)
+TEST(a_forked_child_continues_from_its_parents_clock_reading, 60)
 {
     weir *limiter;
     struct watch watch = { 0 };

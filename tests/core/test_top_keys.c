@@ -193,7 +193,7 @@ TEST(threads_count_and_read_together, 60)
     ck_assert_uint_le(top_of(scene.limiter, top, 4), 4);
 }
 
-TEST(without_the_option_there_is_nothing_to_read, 10)
+TEST(weir_top_keys_read_requires_option_top_keys, 10)
 {
     OPEN_SCENE(scene, NULL);
     struct weir_top_key top[1];

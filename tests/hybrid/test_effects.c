@@ -4,17 +4,17 @@
  * table that are not here have these tests:
  *
  *     a policy from a file             test_policy_watch: a_file_that_is_replaced_by_rename_is_read_again,
- *                                      what_the_file_no_longer_has_falls_back_to_code
+ *                                      policies_removed_from_the_file_fall_back_to_those_of_the_code
  *     a policy from Consul             test_consul_policies: a_policy_in_consul_is_in_force_while_it_is_there
  *     the last source of a limit goes  test_layers:
- *                                      a_limit_that_nobody_defines_any_more_keeps_its_last_policy_and_the_log_tells
+ *                                      a_limit_that_no_source_defines_keeps_its_last_policy_and_is_logged
  *     instances with two policies      test_policy_changes: an_instance_decides_by_the_policy_that_it_has
  *     a renewal                        contract: a_request_in_flight_that_renews_keeps_its_permit; test_reserve:
- *                                      a_renewal_that_the_store_does_not_get_is_an_error_and_leaves_the_reservation
+ *                                      a_renewal_that_does_not_reach_redis_is_an_error_and_keeps_the_reservation
  *     a share in local mode            test_follow:
- *                                      a_share_shrinks_at_once_and_grows_after_the_hold_down_and_what_was_used_stays_used
- *     a share during an outage         test_failure: a_new_share_is_the_fallbacks_alone_where_all_count_together
- *     a change that leaves all plans   test_settle: a_change_of_no_key_in_an_outage_leaves_it_one
+ *                                      a_share_shrinks_immediately_grows_after_the_hold_down_and_keeps_used_permits
+ *     a share during an outage         test_failure: with_a_common_backend_a_new_share_changes_only_the_fallback
+ *     a change that leaves all plans   test_settle: a_redefinition_that_changes_no_key_does_not_split_an_outage
  */
 #include "remote.h"
 #include "set_share.h"

@@ -668,7 +668,7 @@ TEST(a_record_has_its_key_and_none_that_differs_in_a_byte, 10)
 }
 
 /* The last word of a key is padded with zeroes, so only the length tells these keys apart. */
-TEST(keys_that_end_in_zeroes_are_keys_of_their_own, 10)
+TEST(keys_that_differ_in_trailing_zeroes_stay_distinct, 10)
 {
     OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=100 period=365d");
@@ -683,7 +683,7 @@ TEST(keys_that_end_in_zeroes_are_keys_of_their_own, 10)
 
 /* ---- Places ---- */
 
-TEST(a_place_leads_to_its_entry_and_to_none_else, 10)
+TEST(a_place_leads_only_to_its_own_entry, 10)
 {
     enum { HELD = 3000 };
     static struct readers readers;

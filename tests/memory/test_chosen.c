@@ -60,7 +60,7 @@ static unsigned longest_chain(const struct chosen *chosen)
 
 /* With WEIR_TEST_FULL, ten million keys. The shard has cells for an eighth of its keys only, and decides by the mutex
  * for the others. */
-TEST(keys_of_one_shard_are_decided_right_and_bounded_as_others, 120)
+TEST(a_flood_of_keys_in_one_shard_is_decided_correctly_and_bounded, 120)
 {
     CLOSED_BY(chosen_close) struct chosen chosen;
     const int64_t all = full_or(10000000, INSTRUMENTED ? 8000 : 60000);
@@ -91,7 +91,7 @@ TEST(keys_of_one_shard_are_decided_right_and_bounded_as_others, 120)
 }
 
 /* With few groups, all keys of one are soon found. The shard gets more groups until they are in several. */
-TEST(keys_of_one_group_get_cells_of_others, 60)
+TEST(keys_that_hash_to_one_group_get_cells_in_other_groups, 60)
 {
     CLOSED_BY(chosen_close) struct chosen chosen;
     enum { SAME = 64, COUNT = 16 };

@@ -140,7 +140,7 @@ TEST(a_handle_decides_what_its_key_would_whatever_happens_to_it, 120)
     }
 }
 
-TEST(a_handle_of_a_key_turned_away_shares_the_state_of_those_turned_away, 10)
+TEST(a_handle_whose_key_finds_no_room_uses_the_shared_state, 10)
 {
     weir_handle *handle;
     struct weir_decision decision;
@@ -163,7 +163,7 @@ TEST(a_handle_of_a_key_turned_away_shares_the_state_of_those_turned_away, 10)
 
 /* A handle's hint leads to the key's old place, while the table has forgotten both the key and its rule, which goes
  * when many rules have no key. */
-TEST(a_handle_of_a_key_and_a_rule_that_are_forgotten_decides_as_for_a_fresh_key, 10)
+TEST(a_handle_decides_for_a_fresh_key_once_its_key_and_rule_are_dropped, 10)
 {
     enum { LIMITS = 200, LONG_KEYS = 64 };
     weir_handle *handle;
@@ -191,7 +191,7 @@ TEST(a_handle_of_a_key_and_a_rule_that_are_forgotten_decides_as_for_a_fresh_key,
     weir_handle_free(handle);
 }
 
-TEST(a_handle_keeps_its_keys_bytes_and_no_key, 10)
+TEST(a_handle_copies_its_keys_bytes_and_creates_no_key, 10)
 {
     struct scene scene;
     struct weir_stats stats = { .size = sizeof stats };
@@ -232,7 +232,7 @@ TEST(decisions_by_handle_are_counted, 10)
 
 /* ---- The caller's times ---- */
 
-TEST(a_callers_time_decides_as_the_limiters_would, 10)
+TEST(a_time_given_by_the_caller_decides_like_the_limiters_clock, 10)
 {
     struct weir_decision decision;
     int64_t now_us = 0;
@@ -266,7 +266,7 @@ TEST(the_default_clock_can_be_read, 10)
     weir_close(limiter);
 }
 
-TEST(what_is_out_of_range_is_refused_with_a_line_that_names_it, 10)
+TEST(handles_and_times_out_of_range_are_refused_with_a_log_line, 10)
 {
     struct weir_decision decision = { .limit = 4711 };
     weir_handle *handle = NULL, *other = NULL;
@@ -316,7 +316,7 @@ TEST(what_is_out_of_range_is_refused_with_a_line_that_names_it, 10)
 
 /* ---- A backend that can fail ---- */
 
-TEST(what_stands_in_for_a_backend_is_never_lent_a_note, 10)
+TEST(the_fallback_never_writes_to_a_handles_hint, 10)
 {
     struct fake fake;
     CLOSED_BY(scene_close) struct scene scene;
@@ -396,7 +396,7 @@ static void *disturb_it(void *argument)
     return NULL;
 }
 
-TEST(many_threads_with_one_handle_get_what_there_is_and_no_more, 120)
+TEST(threads_that_share_a_handle_take_exactly_the_limit, 120)
 {
     struct crowd crowd = { .admitted = 0 };
     struct weir_options options = WEIR_OPTIONS_INIT;

@@ -313,7 +313,7 @@ static void event_between(const char *own, const char *other, int e, int a, enum
     stand_close(&stand);
 }
 
-TEST(whatever_happens_between_two_steps_is_seen_before_the_last, 60)
+TEST(a_look_notices_any_change_between_its_steps, 60)
 {
     for (int own = 0; own < POLICIES; own++)
         for (int other = 0; other < POLICIES; other++)
@@ -323,7 +323,7 @@ TEST(whatever_happens_between_two_steps_is_seen_before_the_last, 60)
 }
 
 /* A tag or a hint may lead to any record. */
-TEST(a_look_at_a_record_sees_whose_it_is, 10)
+TEST(a_look_tells_records_of_different_keys_and_limits_apart, 10)
 {
     for (int p = 0; p < POLICIES; p++) {
         static const char bytes[3][8] = { "key-one", "key-onE", "Key-one" }; /* each with a terminating zero */
@@ -354,7 +354,7 @@ TEST(a_look_at_a_record_sees_whose_it_is, 10)
     }
 }
 
-TEST(an_entry_that_is_claimed_is_let_be, 10)
+TEST(a_look_leaves_a_claimed_entry_alone, 10)
 {
     for (int p = 0; p < POLICIES; p++)
         for (int a = 0; a < ASKED; a++) {
@@ -379,7 +379,7 @@ TEST(an_entry_that_is_claimed_is_let_be, 10)
 }
 
 /* Before a new entry's state is written, its memory holds the state of another key without permits. */
-TEST(an_entry_that_is_made_or_moved_is_claimed, 10)
+TEST(an_entry_is_claimed_while_it_is_created_or_moved, 10)
 {
     for (int p = 0; p < POLICIES; p++)
         for (int moved = 0; moved <= 2; moved++) { /* 2: only if necessary */
@@ -462,7 +462,7 @@ TEST(a_look_decides_as_the_mutex_does, 10)
 }
 
 /* A lookup leaves decisions that need the mutex alone: it changes and answers nothing. */
-TEST(what_would_have_to_be_noted_is_left_to_the_mutex, 10)
+TEST(a_look_leaves_decisions_that_need_the_mutex_alone, 10)
 {
     static const struct {
         int64_t step_us; /* of the clock, before the take */
@@ -498,7 +498,7 @@ TEST(what_would_have_to_be_noted_is_left_to_the_mutex, 10)
         }
 }
 
-TEST(verbs_that_are_not_for_a_look_do_without, 10)
+TEST(verbs_that_a_look_cannot_decide_take_the_mutex, 10)
 {
     CLOSED_BY(stand_close) struct stand stand;
     stand_open(&stand, policies[0], policies[1]);
@@ -522,7 +522,7 @@ TEST(verbs_that_are_not_for_a_look_do_without, 10)
 }
 
 /* A word has 10 bits for a key's length: longer keys must not match shorter ones. */
-TEST(keys_longer_than_a_word_can_tell_are_keys_of_their_own, 10)
+TEST(keys_too_long_for_the_length_in_a_word_stay_distinct, 10)
 {
     CLOSED_BY(stand_close) struct stand stand;
     static char bytes[70000];
@@ -570,7 +570,7 @@ static void assert_imitated(struct stand *stand, const char *imitation, const st
 
 /* A page of 128-byte entries, the second of which is the handle's, becomes a page of larger entries. The key of its
  * first entry imitates an entry of the handle's key without permits. */
-TEST(a_key_that_reads_like_an_entry_is_none, 10)
+TEST(a_key_whose_bytes_imitate_an_entry_is_not_taken_for_one, 10)
 {
     CLOSED_BY(stand_close) struct stand stand;
     weir_handle *handle;
@@ -650,7 +650,7 @@ static struct weir_key key_of_number(char *bytes, int64_t number)
 
 /* Batches of existing and unknown keys, larger than one prefetch, with repeated keys, changed plans, and keys that are
  * swept during the batch. */
-TEST(a_batch_by_looks_decides_as_single_calls_do, 60)
+TEST(a_batch_of_looks_decides_as_single_calls_do, 60)
 {
     static char bytes[CALLERS_MOST][1200];
     static struct weir_request requests[CALLERS_MOST];
@@ -769,7 +769,7 @@ static void *narrows(void *argument)
 static void *(*const waits[])(void *) = { recasts, forgets_rules, narrows, shuts, forks };
 enum { WAITS = sizeof waits / sizeof waits[0] };
 
-TEST(who_takes_memory_back_waits_for_those_that_look, 60)
+TEST(memory_is_reclaimed_only_after_all_looks_have_ended, 60)
 {
     for (int i = 0; i < 2 * WAITS; i++) {
         struct waiting waiting;
@@ -827,7 +827,7 @@ static void *looks(void *argument)
     return NULL;
 }
 
-TEST(nothing_is_put_to_other_use_under_the_eyes_of_one_who_looks, 60)
+TEST(memory_is_never_reused_while_a_look_reads_it, 60)
 {
     for (int fences = 0; fences < 2; fences++) {
         static struct dekker dekker;

@@ -399,7 +399,7 @@ static void yard_run(struct yard *yard, void *(*disturb)(void *))
     pthread_barrier_destroy(&start);
 }
 
-TEST(keys_that_come_and_go_in_the_same_memory_keep_to_their_own_states, 60)
+TEST(keys_in_reused_memory_stay_distinct, 60)
 {
     YARD(yard, 8, 1000);
     yard_run(&yard, NULL);
@@ -407,7 +407,7 @@ TEST(keys_that_come_and_go_in_the_same_memory_keep_to_their_own_states, 60)
     ck_assert_uint_gt(slab_recast(&yard.table->slab), 0);
 }
 
-TEST(they_do_so_without_membarrier, 60)
+TEST(keys_in_reused_memory_stay_distinct_without_membarrier, 60)
 {
     YARD(yard, 8, 1000);
     atomic_fetch_or(&yard.table->readers.care, READERS_FENCES);
@@ -415,7 +415,7 @@ TEST(they_do_so_without_membarrier, 60)
     assert_nothing_is_left(&yard);
 }
 
-TEST(they_do_so_for_more_threads_than_can_look_at_once, 60)
+TEST(keys_in_reused_memory_stay_distinct_with_more_threads_than_stripes, 60)
 {
     YARD(yard, THREADS_MOST, 1000);
     yard_run(&yard, NULL);
@@ -440,7 +440,7 @@ static void *redefine(void *argument)
     return NULL;
 }
 
-TEST(they_do_so_while_limits_and_overrides_are_redefined, 60)
+TEST(keys_in_reused_memory_stay_distinct_while_limits_are_redefined, 60)
 {
     YARD(yard, 8, 1000);
     yard_run(&yard, redefine);
@@ -543,7 +543,7 @@ static void *take_moving_keys(void *argument)
     return NULL;
 }
 
-TEST(takes_of_keys_whose_records_move_meanwhile_are_all_counted, 60)
+TEST(takes_of_keys_are_all_counted_while_their_records_move, 60)
 {
     YARD(yard, 2, 1000);
     struct moving moving = { .yard = &yard };
@@ -695,7 +695,7 @@ static void *look_at_both(void *argument)
     return NULL;
 }
 
-TEST(what_is_charged_as_one_step_is_seen_as_one, 60)
+TEST(a_group_charged_in_one_step_is_never_seen_half_charged, 60)
 {
     static const char *const lots[] = { "token_bucket limit=%d period=365d", "fixed_window limit=%d period=365d",
                                         "sliding_window limit=%d period=365d blocks=40",
@@ -789,7 +789,7 @@ static pid_t fork_child(struct pairs *pairs)
     return child;
 }
 
-TEST(the_child_of_a_fork_goes_on_where_its_parents_threads_were, 60)
+TEST(a_forked_child_can_decide_although_its_parents_threads_held_locks, 60)
 {
     CLOSED_BY(yard_close) struct yard yard;
     struct forked forked = { .pairs.yard = &yard };

@@ -198,27 +198,27 @@ static struct flood flood_with(enum weir_on_full on_full, int64_t keys)
     return told;
 }
 
-TEST(a_flood_of_new_keys_is_denied_and_resets_nobody, 60)
+TEST(a_flood_of_new_keys_is_denied_and_resets_no_existing_key, 60)
 {
     struct flood told = flood_with(WEIR_FULL_DENY, flood_keys());
     ck_assert_int_eq(told.full, flood_keys() - (FLOOD_ROOM - VICTIMS));
     ck_assert_int_eq(told.full_allowed, 0);
 }
 
-TEST(a_flood_of_new_keys_is_allowed_if_so_chosen_and_resets_nobody, 60)
+TEST(with_on_full_allow_a_flood_of_new_keys_resets_no_existing_key, 60)
 {
     struct flood told = flood_with(WEIR_FULL_ALLOW, 3 * FLOOD_ROOM);
     ck_assert_int_eq(told.full_allowed, 2 * FLOOD_ROOM + VICTIMS);
 }
 
-TEST(a_flood_of_new_keys_shares_one_state_if_so_chosen_and_resets_nobody, 60)
+TEST(with_on_full_share_a_flood_of_new_keys_resets_no_existing_key, 60)
 {
     struct flood told = flood_with(WEIR_FULL_SHARE, 3 * FLOOD_ROOM);
     ck_assert_int_eq(told.full, 2 * FLOOD_ROOM + VICTIMS);
     ck_assert_int_eq(told.full_allowed, 10);
 }
 
-TEST(a_flood_that_goes_stale_makes_room_for_itself_and_resets_nobody, 60)
+TEST(a_flood_of_short_lived_keys_evicts_only_idle_keys, 60)
 {
     static struct victims victims;
     int64_t resident_before = resident_bytes(), keys = flood_keys();
@@ -321,7 +321,7 @@ static int tries_until_in(struct scene *scene, weir_limit *limit, int64_t number
     }
 }
 
-TEST(a_key_turned_away_gets_in_after_the_time_it_was_told, 30)
+TEST(a_key_refused_for_lack_of_room_is_admitted_after_its_retry_after, 30)
 {
     /* In a large table the inspected keys may not be the idle ones: that takes a few more waits. */
     static const struct {
@@ -345,7 +345,7 @@ TEST(a_key_turned_away_gets_in_after_the_time_it_was_told, 30)
     }
 }
 
-TEST(keys_as_good_as_new_make_room_and_no_sooner, 30)
+TEST(keys_are_evicted_once_they_are_idle_and_no_sooner, 30)
 {
     static const char *const policies[] = {
         "token_bucket limit=10 period=1m", "token_bucket limit=10 period=1m refill=interval",
@@ -375,7 +375,7 @@ TEST(keys_as_good_as_new_make_room_and_no_sooner, 30)
     }
 }
 
-TEST(one_key_as_good_as_new_among_live_ones_is_found, 30)
+TEST(a_full_table_finds_its_only_idle_key, 30)
 {
     enum { ROOM = 2000 };
     OPEN_SCENE(scene, OPTIONS(.max_keys = ROOM));
@@ -388,7 +388,7 @@ TEST(one_key_as_good_as_new_among_live_ones_is_found, 30)
     ck_assert_uint_eq(stats_of(scene.limiter).evictions, 1);
 }
 
-TEST(all_or_nothing_finds_room_for_all_or_adds_none, 30)
+TEST(a_group_adds_all_of_its_new_keys_or_none, 30)
 {
     for (enum weir_on_full on_full = WEIR_FULL_DENY; on_full <= WEIR_FULL_SHARE; on_full++) {
         OPEN_SCENE(scene, OPTIONS(.max_keys = 3, .on_full = on_full));
@@ -431,7 +431,7 @@ TEST(all_or_nothing_finds_room_for_all_or_adds_none, 30)
     }
 }
 
-TEST(all_or_nothing_replaces_as_many_idle_keys_as_it_has_new_ones, 30)
+TEST(a_group_evicts_as_many_idle_keys_as_it_adds_new_ones, 30)
 {
     enum { ROOM = 1000 };
     for (size_t n = 1; n <= WEIR_MAX_ALL; n = n < 8 ? n + 1 : n * 2) {
@@ -458,7 +458,7 @@ TEST(all_or_nothing_replaces_as_many_idle_keys_as_it_has_new_ones, 30)
 
 /* ---- Idle keys ---- */
 
-TEST(idle_keys_are_collected_while_others_come, 30)
+TEST(idle_keys_are_dropped_while_new_keys_arrive, 30)
 {
     enum { IDLE = 50000 };
     OPEN_SCENE(scene, NULL);
@@ -502,7 +502,7 @@ static void check_collected_by_batches(size_t size)
     ck_assert_int_le(stats_of(scene.limiter).keys, BUSY + IDLE / 100);
 }
 
-TEST(idle_keys_are_collected_while_none_come, 30)
+TEST(idle_keys_are_dropped_while_no_new_key_arrives, 30)
 {
     static const size_t sizes[] = { 1, 7, 32, 100 };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
@@ -529,7 +529,7 @@ static void check_collected_after_a_step_back(const char *policy)
     must(stats_of(scene.limiter).keys <= OTHERS + IDLE / 100, policy);
 }
 
-TEST(idle_keys_are_collected_after_a_clock_stepped_back, 30)
+TEST(idle_keys_are_dropped_after_the_clock_has_stepped_back, 30)
 {
     static const char *const policies[] = {
         "token_bucket limit=10 period=1s",
@@ -544,7 +544,7 @@ TEST(idle_keys_are_collected_after_a_clock_stepped_back, 30)
         check_collected_after_a_step_back(policies[i]);
 }
 
-TEST(idle_keys_are_collected_by_all_or_nothing_requests_too, 30)
+TEST(groups_drop_idle_keys_too, 30)
 {
     enum { IDLE = 20000 };
     OPEN_SCENE(scene, NULL);
@@ -567,7 +567,7 @@ TEST(idle_keys_are_collected_by_all_or_nothing_requests_too, 30)
     ck_assert_uint_ge(stats_of(scene.limiter).evictions, 2 * IDLE - IDLE / 50);
 }
 
-TEST(idle_keys_are_kept_until_their_room_is_asked_for_if_so_chosen, 30)
+TEST(with_keep_idle_idle_keys_stay_until_new_keys_need_their_room, 30)
 {
     enum { ROOM = 10000 };
     struct weir_options options = *OPTIONS(.max_keys = ROOM);
@@ -594,7 +594,7 @@ TEST(idle_keys_are_kept_until_their_room_is_asked_for_if_so_chosen, 30)
     ck_assert_uint_eq(stats_of(scene.limiter).evictions, ROOM / 2 - stats_of(scene.limiter).full);
 }
 
-TEST(a_clock_that_steps_back_within_the_slack_finds_idle_keys_uncollected, 30)
+TEST(idle_keys_are_not_dropped_before_the_slack_has_passed, 30)
 {
     OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1s");
@@ -696,7 +696,7 @@ static int64_t small_keys_that_fit(struct scene *scene, weir_limit *limit)
     return held;
 }
 
-TEST(small_keys_get_all_the_room_that_large_ones_had, 60)
+TEST(small_keys_can_use_all_the_room_that_large_keys_leave, 60)
 {
     static const size_t lens[] = { 40, 200, 500, 900, 5000, 65536 };
     struct weir_options options = WEIR_OPTIONS_INIT;
@@ -870,7 +870,7 @@ TEST(the_same_key_of_two_limits_is_two_keys, 30)
     ck_assert_int_eq(stats_of(scene.limiter).keys, 2000);
 }
 
-TEST(a_key_of_which_nothing_is_used_takes_no_room, 30)
+TEST(a_fresh_key_takes_no_memory, 30)
 {
     OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");

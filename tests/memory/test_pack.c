@@ -58,23 +58,23 @@ static void assert_others_find_room(const struct weir_options *options, size_t l
         must(!take(kept, -1 - i, other_len, 1).allowed, "what was taken is counted");
 }
 
-TEST(short_keys_lock_out_no_longer_ones, 60)
+TEST(long_keys_find_room_in_a_table_full_of_idle_short_keys, 60)
 {
     assert_others_find_room(OPTIONS(.max_keys = 100000, .max_bytes = 8 << 20), 16, 50, 100, 25000);
 }
 
-TEST(no_key_passes_uncounted_for_want_of_room_of_its_size, 60)
+TEST(with_on_full_allow_no_long_key_passes_uncounted_while_short_keys_are_idle, 60)
 {
     assert_others_find_room(OPTIONS(.max_keys = 100000, .max_bytes = 8 << 20, .on_full = WEIR_FULL_ALLOW), 16, 50, 100,
                             25000);
 }
 
-TEST(with_the_default_bytes_a_few_long_keys_lock_out_no_short_ones, 60)
+TEST(short_keys_find_room_in_a_table_of_a_few_idle_long_keys, 60)
 {
     assert_others_find_room(OPTIONS(.max_keys = 20000), 400, 90, 16, 15000);
 }
 
-TEST(short_keys_lock_out_none_that_are_too_large_for_a_page, 60)
+TEST(keys_too_large_for_a_page_find_room_in_a_table_of_idle_short_keys, 60)
 {
     assert_others_find_room(OPTIONS(.max_keys = 100000, .max_bytes = 8 << 20), 16, 50, 65536, 90);
     assert_others_find_room(OPTIONS(.max_keys = 100000, .max_bytes = 1 << 20), 16, 50, 65536, 8);

@@ -49,7 +49,7 @@ static struct rule *get(struct rules *rules, int number, uint64_t version)
     return get_by(rules, &request, &plan, version, NULL, 0);
 }
 
-TEST(rules_are_found_by_their_numbers_as_long_as_they_are_held, 10)
+TEST(rules_are_found_by_their_numbers_while_they_are_in_use, 10)
 {
     enum { HELD = 1000 };
     struct rules rules;
@@ -80,7 +80,7 @@ TEST(rules_are_found_by_their_numbers_as_long_as_they_are_held, 10)
     rules_destroy(&rules);
 }
 
-TEST(a_rule_that_nobody_holds_is_kept_until_there_are_too_many, 10)
+TEST(unused_rules_are_kept_until_there_are_too_many, 10)
 {
     enum { FORGOTTEN = RULES_IDLE / 2 + 1 };
     struct rules rules;
@@ -150,7 +150,7 @@ TEST(rules_differ_by_limit_override_plan_former_plan_and_spare_words, 10)
 
 /* ---- Forgetting ---- */
 
-TEST(forgetting_looks_at_no_rule_that_is_held, 30)
+TEST(dropping_unused_rules_visits_no_rule_in_use, 30)
 {
     enum { HELD = 60000, PASSING = 20000 };
     static struct rule *held[HELD];
@@ -184,7 +184,7 @@ static struct rule *get_if_room(struct rules *rules, int number, bool *is_spent)
     return rule_get(rules, &request, &plan, 2, NULL, 0, is_spent);
 }
 
-TEST(rules_stay_within_their_budget_and_take_the_place_of_idle_ones, 10)
+TEST(rules_stay_within_their_budget_and_replace_unused_ones, 10)
 {
     enum { BYTES = 200000 };
     static struct rule *held[BYTES / sizeof(struct rule)];
@@ -256,7 +256,7 @@ TEST(keys_of_many_limits_come_and_go_at_a_bounded_cost, 60)
     ck_assert_int_ge(stats_of(scene.limiter).bytes, (int64_t)rules->count * (int64_t)sizeof(struct rule));
 }
 
-TEST(limits_that_find_no_room_are_answered_by_on_full_and_get_in_later, 60)
+TEST(limits_without_room_are_answered_by_on_full_and_find_room_later, 60)
 {
     static weir_limit *limits[LIMITS];
     const int64_t most = INT64_C(1) << 20;

@@ -133,7 +133,7 @@ TEST(entries_of_all_sizes_keep_what_is_written_to_them, 30)
     bench_close(&bench);
 }
 
-TEST(the_budget_is_a_bound_that_is_never_passed, 30)
+TEST(the_slab_never_exceeds_its_budget, 30)
 {
     static struct bench bench;
     struct chance chance = chance_make(2);
@@ -192,7 +192,7 @@ TEST(freed_places_are_used_again, 30)
     bench_close(&bench);
 }
 
-TEST(regions_are_had_as_they_are_needed_and_no_entry_crosses_a_page, 30)
+TEST(regions_are_mapped_on_demand_and_no_entry_crosses_a_page, 30)
 {
     static struct bench bench;
     bench_open(&bench, INT64_C(1) << 30);

@@ -148,7 +148,7 @@ TEST(a_take_sees_no_key_of_a_length_that_no_word_holds, 10)
     ck_assert(!look_for_take(stand.table, rule, key, key_hash(stand.limit, key), NULL, &hint, &look));
 }
 
-TEST(a_take_is_for_greedy_buckets_alone, 10)
+TEST(the_fast_take_decides_greedy_buckets_only, 10)
 {
     static const char *const policies[] = { "token_bucket limit=10 period=365d refill=interval",
                                             "fixed_window limit=10 period=365d", "leaky_bucket limit=10 period=365d",
@@ -340,7 +340,7 @@ static int assert_filed_in_time(struct scene *scene)
     return count;
 }
 
-TEST(the_short_way_leads_where_the_long_one_does, 60)
+TEST(the_fast_take_decides_as_the_general_path, 60)
 {
     for (int run = 0; run < 8; run++) {
         struct chance chance = chance_make((uint64_t)run);
@@ -363,7 +363,7 @@ TEST(the_short_way_leads_where_the_long_one_does, 60)
 }
 
 /* Nothing is redefined here, so that the short way is never left for good. */
-TEST(a_batch_leads_where_the_long_way_does, 60)
+TEST(a_fast_batch_decides_as_the_general_path, 60)
 {
     static const char *const others[] = { "token_bucket limit=3 period=1s", "token_bucket limit=3 period=1s shadow" };
     for (int run = 0; run < 4; run++) {

@@ -280,7 +280,7 @@ TEST(a_limit_lowered_and_raised_all_the_while_gives_every_permit_once, 180)
     }
 }
 
-TEST(a_share_that_grows_meanwhile_gives_every_permit_once, 180)
+TEST(a_share_that_grows_under_load_gives_every_permit_once, 180)
 {
     for (int i = 0; i < REPEATS * KEY_COUNTS; i++) {
         CLOSED_BY(shop_close) struct shop shop;
@@ -321,7 +321,7 @@ static void *buy_so_often(void *argument)
 }
 
 /* With WEIR_TEST_FULL each thread asks a hundred million times. Keys have half the permits that threads ask for. */
-TEST(a_crowd_of_threads_takes_every_permit_of_few_keys_and_of_many_once, 60)
+TEST(many_threads_take_every_permit_of_few_and_many_keys_once, 60)
 {
     const int64_t calls = full_or(100000000, ROUNDS * 2) / KEY_COUNTS;
     struct customer customers[BUYERS];
@@ -379,7 +379,7 @@ static void *buy_baskets(void *argument)
     return NULL;
 }
 
-TEST(all_or_nothing_in_opposite_orders_neither_locks_up_nor_loses_a_permit, 60)
+TEST(groups_in_opposite_orders_neither_deadlock_nor_lose_permits, 60)
 {
     static const int64_t sizes[2] = { SIZE, SIZE * 7 / 10 };
     _Atomic int64_t admitted[2][BASKETS] = { { 0 } };
@@ -457,7 +457,7 @@ static void *take_and_give_back(void *argument)
     return NULL;
 }
 
-TEST(permits_taken_and_given_back_by_eight_threads_are_all_there_again, 30)
+TEST(permits_taken_and_refunded_by_eight_threads_are_all_available_again, 30)
 {
     struct buyer buyers[THREADS];
     SHOP(shop, 1000, unrefilled[0]);
@@ -718,7 +718,7 @@ TEST(closing_waits_for_an_acquire_that_has_not_begun_to_sleep, 60)
     ck_assert_int_eq(pthread_join(thread, NULL), 0);
 }
 
-TEST(closing_wakes_all_who_wait, 30)
+TEST(closing_wakes_every_waiting_thread, 30)
 {
     struct shop shop;
     struct crew threads;
@@ -768,7 +768,7 @@ static void *end_by_asking(void *limit)
     return NULL;
 }
 
-TEST(a_thread_has_its_stripe_until_it_has_died_and_no_longer, 60)
+TEST(a_thread_keeps_its_stripe_exactly_until_it_has_ended, 60)
 {
     enum { LAST_ONES = 100 };
     struct weir_stats stats = { .size = sizeof stats };
@@ -827,7 +827,7 @@ static void check_stripes_in_child(void)
 }
 
 /* Run 0: the forking thread has a stripe. Run 1: the other threads have them all. */
-TEST_EACH(the_child_of_a_process_that_uses_up_the_stripes_has_all_of_them, 2, 60)
+TEST_EACH(a_forked_child_has_all_stripes_even_if_its_parent_used_them_up, 2, 60)
 {
     struct crew crew;
     pthread_barrier_t barrier;
