@@ -602,7 +602,7 @@ static void mint_nothing(const char *const *texts, size_t count, bool trembles)
     }
 }
 
-TEST(a_clock_that_steps_back_mints_no_permit, 60)
+TEST(a_clock_step_back_admits_no_extra_permit, 60)
 {
     static const char *const greedy[] = { "token_bucket limit=10 period=1s burst=100" };
     static const char *const interval[] = { "token_bucket limit=1 period=100ms refill=interval burst=100" };
@@ -614,7 +614,7 @@ TEST(a_clock_that_steps_back_mints_no_permit, 60)
     }
 }
 
-TEST(a_redefinition_while_the_clock_is_held_mints_no_permit, 30)
+TEST(a_redefinition_while_the_clock_is_held_admits_no_extra_permit, 30)
 {
     static const char *const policies[] = { "token_bucket limit=10 period=1s burst=100",
                                             "leaky_bucket limit=10 period=1s capacity=100",

@@ -523,7 +523,7 @@ TEST_EACH(the_state_shared_by_keys_without_room_has_a_former_state_too, FORMS, 3
 
 /* ---- Shares, and late threads ---- */
 
-TEST(a_share_that_shrinks_and_grows_again_mints_nothing, 60)
+TEST(a_share_that_shrinks_and_grows_again_admits_no_extra_permit, 60)
 {
     static const struct share half = { .weight = 1, .total = 2, .rank = 1, .count = 2, .weights = NULL };
     static const struct share third = { .weight = 1, .total = 3, .rank = 2, .count = 3, .weights = NULL };

@@ -8,7 +8,7 @@
  *     a policy from Consul             test_consul_policies: a_policy_in_consul_is_in_force_while_it_is_there
  *     the last source of a limit goes  test_layers:
  *                                      a_limit_that_no_source_defines_keeps_its_last_policy_and_is_logged
- *     instances with two policies      test_policy_changes: an_instance_decides_by_the_policy_that_it_has
+ *     instances with two policies      test_policy_changes: each_instance_decides_by_its_current_policy
  *     a renewal                        contract: a_request_in_flight_that_renews_keeps_its_permit; test_reserve:
  *                                      a_renewal_that_does_not_reach_redis_is_an_error_and_keeps_the_reservation
  *     a share in local mode            test_follow:

@@ -52,7 +52,7 @@ static const char *file_write(const char *name, const char *text)
     return path;
 }
 
-TEST(redis_by_its_socket_bears_them, 300)
+TEST(redis_over_a_unix_socket_survives_failing_system_calls, 300)
 {
     CLOSED_BY(redis_server_stop) struct redis_server server;
     struct failing_sum sum;
@@ -65,7 +65,7 @@ TEST(redis_by_its_socket_bears_them, 300)
 /* ThreadSanitizer does not support threads in a forked child. A lock of AddressSanitizer's allocator that another
  * thread held at the fork stays locked. */
 #if !INSTRUMENTED
-TEST(a_child_of_a_fork_bears_them, 300)
+TEST(a_forked_child_survives_failing_system_calls, 300)
 {
     CLOSED_BY(redis_server_stop) struct redis_server server;
     struct failing_sum sum;
@@ -77,7 +77,7 @@ TEST(a_child_of_a_fork_bears_them, 300)
 }
 #endif
 
-TEST(redis_by_a_hosts_name_bears_them, 300)
+TEST(redis_by_host_name_survives_failing_system_calls, 300)
 {
     CLOSED_BY(redis_server_stop) struct redis_server server;
     struct failing_sum sum;
@@ -90,7 +90,7 @@ TEST(redis_by_a_hosts_name_bears_them, 300)
     failing_play_mode("Redis, TCP by name", &mode, &sum);
 }
 
-TEST(leases_bear_them, 300)
+TEST(leases_survive_failing_system_calls, 300)
 {
     CLOSED_BY(redis_server_stop) struct redis_server server;
     struct failing_sum sum;
@@ -104,7 +104,7 @@ TEST(leases_bear_them, 300)
     failing_play_mode("hybrid", &mode, &sum);
 }
 
-TEST(sentinels_bear_them, 300)
+TEST(following_sentinels_survives_failing_system_calls, 300)
 {
     static struct sentinels trio;
     static const char *const uses[] = { "sentinels", NULL };
@@ -119,7 +119,7 @@ TEST(sentinels_bear_them, 300)
     sentinels_stop(&trio);
 }
 
-TEST(a_cluster_bears_them, 300)
+TEST(a_redis_cluster_survives_failing_system_calls, 300)
 {
     static struct cluster cluster;
     struct failing_sum sum;
@@ -142,7 +142,7 @@ static const char *certificate(const char *name, const char *issuer, const char 
     return path;
 }
 
-TEST(tls_bears_them, 300)
+TEST(redis_over_tls_survives_failing_system_calls, 300)
 {
     CLOSED_BY(redis_server_stop) struct redis_server server;
     struct failing_sum sum;

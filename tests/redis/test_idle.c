@@ -130,7 +130,7 @@ static void assert_idle_since(const struct told *told, int64_t from_us)
     struct scripts name; \
     scripts_open(&(name))
 
-TEST(the_first_charge_sees_it_in_the_state_and_tells_the_others, 30)
+TEST(the_first_settling_charge_notes_the_keys_idle_time_for_other_instances, 30)
 {
     static const char *const policies[] = { "token_bucket limit=20 period=1s", "leaky_bucket limit=20 period=1s" };
     for (int i = 0; i < 2; i++) {
@@ -151,7 +151,7 @@ TEST(the_first_charge_sees_it_in_the_state_and_tells_the_others, 30)
     }
 }
 
-TEST(only_time_since_the_outage_began_counts, 30)
+TEST(only_idle_time_since_the_start_of_the_outage_counts, 30)
 {
     const struct weir_plan plan = plan_of("token_bucket limit=20 period=1s");
     SCRIPTS(scripts);
@@ -162,7 +162,7 @@ TEST(only_time_since_the_outage_began_counts, 30)
     scripts_close(&scripts);
 }
 
-TEST(a_key_in_use_was_not_idle_and_leaves_no_note, 30)
+TEST(a_key_that_was_never_idle_leaves_no_note, 30)
 {
     const struct weir_plan plan = plan_of("token_bucket limit=20 period=1s burst=2000");
     SCRIPTS(scripts);
@@ -191,7 +191,7 @@ TEST(a_missing_key_counts_as_idle_after_a_full_bucket_has_drained, 30)
     scripts_close(&scripts);
 }
 
-TEST(states_of_other_plans_and_foreign_values_tell_nothing, 30)
+TEST(states_of_other_plans_and_foreign_values_give_no_idle_time, 30)
 {
     const struct weir_plan plan = plan_of("token_bucket limit=20 period=1s"),
                            other = plan_of("token_bucket limit=30 period=1s");
@@ -206,7 +206,7 @@ TEST(states_of_other_plans_and_foreign_values_tell_nothing, 30)
     scripts_close(&scripts);
 }
 
-TEST(notes_that_cannot_be_ours_are_ignored, 30)
+TEST(invalid_notes_of_idle_time_are_ignored, 30)
 {
     const struct weir_plan plan = plan_of("token_bucket limit=20 period=1s burst=2000");
     SCRIPTS(scripts);
@@ -225,7 +225,7 @@ TEST(notes_that_cannot_be_ours_are_ignored, 30)
     scripts_close(&scripts);
 }
 
-TEST(the_longer_of_state_and_note_counts, 30)
+TEST(the_longer_idle_time_of_state_and_note_counts, 30)
 {
     const struct weir_plan plan = plan_of("token_bucket limit=20 period=1s");
     SCRIPTS(scripts);

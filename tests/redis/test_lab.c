@@ -98,7 +98,7 @@ static char process_state(pid_t pid)
     return state;
 }
 
-TEST(a_paused_server_answers_nothing_until_it_goes_on, 30)
+TEST(a_paused_server_answers_nothing_until_it_continues, 30)
 {
     struct redis_server server;
     struct asker asker;
@@ -246,7 +246,7 @@ static const struct {
     { FPROXY_DRIP, "drip", 1, 2, true, false },
 };
 
-TEST_EACH(a_proxy_does_each_fault_to_the_request_it_is_aimed_at, sizeof faults / sizeof faults[0], 60)
+TEST_EACH(a_proxy_applies_each_fault_to_its_target_request, sizeof faults / sizeof faults[0], 60)
 {
     const struct timeval soon = { .tv_usec = 50000 };
     CLOSED_BY(street_close) struct street street;
@@ -282,7 +282,7 @@ TEST(a_swapped_reply_comes_after_the_next_one, 30)
     ck_assert_str_eq(replies, ":2\r\n:1\r\n");
 }
 
-TEST(a_door_can_refuse_and_hold_and_open_again, 30)
+TEST(a_proxys_port_can_refuse_delay_and_accept_connections, 30)
 {
     CLOSED_BY(street_close) struct street street;
     struct asker other;
@@ -310,7 +310,7 @@ TEST(a_door_can_refuse_and_hold_and_open_again, 30)
     ck_assert_int_eq(asker_count(&street.asker, "INCR", "n", NULL), -1);
 }
 
-TEST(a_frozen_proxy_answers_once_it_thaws_and_a_slow_one_later, 30)
+TEST(a_frozen_proxy_answers_once_it_resumes_and_a_slow_one_after_its_delay, 30)
 {
     CLOSED_BY(street_close) struct street street;
     street_open(&street);
@@ -345,7 +345,7 @@ static bool answer_oddly(void *user, const struct fake_request *request, struct 
     return true;
 }
 
-TEST(a_fake_answers_as_redis_does_or_as_its_test_says, 30)
+TEST(a_fake_server_answers_as_redis_does_or_as_the_test_specifies, 30)
 {
     static const char script[] = "return 1";
     int asked_for = 0;

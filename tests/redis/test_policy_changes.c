@@ -206,7 +206,7 @@ static void change_under_load(const struct weir_options *options, int instances)
         free(load.admitted[asker]);
 }
 
-TEST(a_policy_that_changes_under_load_in_local_mode_hands_out_no_second_burst, 60)
+TEST(a_policy_change_under_load_in_local_mode_gives_no_second_burst, 60)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     options.now_us = unix_time_us;
@@ -228,17 +228,17 @@ static void change_under_load_on_redis(enum weir_mode mode, int instances)
     place_close(&place);
 }
 
-TEST(a_policy_that_changes_under_load_in_distributed_mode_hands_out_no_second_burst, 60)
+TEST(a_policy_change_under_load_in_distributed_mode_gives_no_second_burst, 60)
 {
     change_under_load_on_redis(WEIR_DISTRIBUTED, 1);
 }
 
-TEST(a_policy_that_changes_under_load_in_hybrid_mode_hands_out_no_second_burst, 60)
+TEST(a_policy_change_under_load_in_hybrid_mode_gives_no_second_burst, 60)
 {
     change_under_load_on_redis(WEIR_HYBRID, 1);
 }
 
-TEST(an_instance_decides_by_the_policy_that_it_has, 60)
+TEST(each_instance_decides_by_its_current_policy, 60)
 {
     struct place place;
     weir *limiters[2];
@@ -265,12 +265,12 @@ TEST(an_instance_decides_by_the_policy_that_it_has, 60)
 }
 
 /* For a while the instances run different policies. */
-TEST(two_instances_that_change_one_after_the_other_hand_out_no_second_burst, 60)
+TEST(policy_changes_in_two_instances_in_turn_give_no_second_burst, 60)
 {
     change_under_load_on_redis(WEIR_DISTRIBUTED, 2);
 }
 
-TEST(two_instances_with_leases_that_change_one_after_the_other_hand_out_no_second_burst, 60)
+TEST(policy_changes_in_two_leasing_instances_in_turn_give_no_second_burst, 60)
 {
     change_under_load_on_redis(WEIR_HYBRID, 2);
 }

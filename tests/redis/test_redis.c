@@ -99,7 +99,7 @@ static int64_t ask_at_once(weir_limit *limit)
     return allowed;
 }
 
-TEST(requests_that_wait_together_share_calls_and_admit_exactly_the_limit, 60)
+TEST(waiting_requests_share_script_calls_and_admit_exactly_the_limit, 60)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_scene(&scene, open_by_thread);
@@ -111,7 +111,7 @@ TEST(requests_that_wait_together_share_calls_and_admit_exactly_the_limit, 60)
     ck_assert_uint_eq(stats.store_connections, 1);
 }
 
-TEST(a_crowd_goes_by_the_thread_and_callers_by_themselves_when_it_is_gone, 60)
+TEST(many_callers_use_the_engines_thread_and_a_lone_caller_its_own_connection, 60)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_scene(&scene, open_redis);
@@ -190,7 +190,7 @@ static void wait_in_done(struct weir_op *op, int status)
     sem_post(&waiting->ran);
 }
 
-TEST(a_done_that_would_wait_for_itself_gets_an_error, 60)
+TEST(a_blocking_call_inside_done_gets_an_error, 60)
 {
     struct scene scene;
     struct waiting_done waiting = { .result = 1 };
@@ -241,7 +241,7 @@ TEST(submitted_requests_beyond_the_queue_are_refused_and_none_is_lost, 60)
     ck_assert_uint_eq(stats.errors, 1);
 }
 
-TEST(requests_that_do_not_fit_the_socket_do_not_pile_up, 60)
+TEST(requests_that_exceed_the_socket_buffer_do_not_accumulate, 60)
 {
     enum { OPS = 20000 };
     static struct weir_op ops[OPS];
@@ -338,7 +338,7 @@ TEST(a_server_is_found_by_its_name, 60)
         ck_assert(taken(limit, "a", 1).allowed == (i <= 3));
 }
 
-TEST(a_name_without_an_address_is_an_error_in_time, 60)
+TEST(a_host_name_without_an_address_is_an_error_within_the_timeout, 60)
 {
     struct scene scene;
     struct weir_options options = WEIR_OPTIONS_INIT;

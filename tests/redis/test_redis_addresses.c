@@ -90,7 +90,7 @@ static struct weir_options options_by_name(struct place *place)
 
 /* ---- What a caller sees ---- */
 
-TEST(an_address_that_refuses_is_passed_over_and_no_outage, 30)
+TEST(an_address_that_refuses_connections_is_skipped_without_an_outage, 30)
 {
     PLACE(place, false, NULL);
     int fd = refuse(&name.ports[0]);
@@ -106,7 +106,7 @@ TEST(an_address_that_refuses_is_passed_over_and_no_outage, 30)
     close(fd);
 }
 
-TEST(a_host_is_out_when_all_its_addresses_refuse_and_back_when_one_answers, 30)
+TEST(a_host_is_down_while_all_of_its_addresses_refuse_connections, 30)
 {
     struct weir_decision decision;
     PLACE(place, false, NULL);
@@ -127,7 +127,7 @@ TEST(a_host_is_out_when_all_its_addresses_refuse_and_back_when_one_answers, 30)
 
 /* ---- Names without an address ---- */
 
-TEST(a_name_that_is_not_found_is_an_outage_until_it_is, 30)
+TEST(a_host_name_that_cannot_be_resolved_is_an_outage_until_it_can, 30)
 {
     struct weir_decision decision;
     PLACE(place, false, NULL);
@@ -196,7 +196,7 @@ static void assert_decides(struct place *place, const char *beginning, const cha
     ck_assert_int_eq(taken(limit, "key", 1).source, WEIR_BY_REDIS);
 }
 
-TEST(a_sentinel_or_a_node_whose_name_is_not_found_is_passed_over, 30)
+TEST(a_sentinel_or_node_with_an_unresolvable_name_is_skipped, 30)
 {
     static const struct {
         const char *beginning, *end, *says[2]; /* when the name is not found, and when the lookup is late */
@@ -252,7 +252,7 @@ TEST(a_cluster_without_a_resolvable_name_is_logged, 30)
 }
 
 /* The first address refuses; the second accepts connections and stays silent. */
-TEST(a_sentinel_is_asked_at_each_of_its_addresses, 30)
+TEST(a_sentinel_is_tried_at_each_of_its_addresses, 30)
 {
     struct place place;
     char port[8];

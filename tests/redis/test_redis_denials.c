@@ -94,7 +94,7 @@ TEST(waiters_that_are_denied_together_share_a_read, 60)
 /* Changes by another instance to a key that this one remembers as denied. */
 enum elsewhere { REFUNDS, RESETS, RAISES, DELETES, ELSEWHERES };
 
-TEST(what_another_instance_does_shows_at_once, 60)
+TEST(changes_by_another_instance_take_effect_immediately, 60)
 {
     static const char *const policies[] = { "token_bucket limit=5 period=366d", "fixed_window limit=5 period=366d" };
     for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
@@ -126,7 +126,7 @@ TEST(what_another_instance_does_shows_at_once, 60)
 }
 
 /* The two plans of a rollout share a key, whose value is then no plain state: scripts decide, once each. */
-TEST(a_key_that_two_plans_share_is_left_to_its_scripts, 60)
+TEST(a_denied_key_shared_by_two_plans_is_decided_by_its_scripts, 60)
 {
     PLACE(place, false, NULL);
     struct weir_options options = place_options(&place, TIMEOUT_US);
@@ -142,7 +142,7 @@ TEST(a_key_that_two_plans_share_is_left_to_its_scripts, 60)
     }
 }
 
-TEST(a_foreign_value_is_told_of_instead_of_a_remembered_denial, 60)
+TEST(a_foreign_value_is_reported_instead_of_a_cached_denial, 60)
 {
     static const char *const values[] = { "", "1", "another program's", NULL };
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
@@ -163,7 +163,7 @@ TEST(a_foreign_value_is_told_of_instead_of_a_remembered_denial, 60)
     }
 }
 
-TEST(a_bucket_that_refills_is_admitted_when_its_denial_said, 60)
+TEST(a_denied_request_is_admitted_exactly_after_its_retry_after, 60)
 {
     PLACE(place, false, NULL);
     struct weir_options options = place_options(&place, TIMEOUT_US);

@@ -241,7 +241,7 @@ TEST(keys_with_equal_takes_share_an_item_and_returns_follow_them, 10)
     hangar_close();
 }
 
-TEST(requests_that_charge_ahead_are_items_of_their_own_and_share_the_place_of_their_key, 10)
+TEST(requests_that_lease_are_separate_items_in_their_keys_place, 10)
 {
     static const unsigned char items[][REDIS_ITEM_SIZE] = {
         ITEM(WEIR_TAKE + REDIS_MORE, 1, 1),            /* a plain take */
@@ -304,7 +304,7 @@ TEST(keys_of_a_limit_share_a_call_and_limits_do_not, 10)
     hangar_close();
 }
 
-TEST(a_call_has_fewer_keys_where_each_takes_the_server_longer, 10)
+TEST(a_call_carries_fewer_keys_if_each_costs_redis_more_time, 10)
 {
     static const struct {
         const char *policy;
@@ -361,7 +361,7 @@ TEST(a_full_flight_takes_all_of_a_group_or_none, 10)
     hangar_close();
 }
 
-TEST(a_script_that_was_not_loaded_is_sent_again_with_it_and_at_most_three_times, 10)
+TEST(a_missing_script_is_loaded_and_its_call_resent_at_most_three_times, 10)
 {
     hangar_open(16);
     weir_limit *bucket = scene_define_text(&hangar.scene, "bucket", "token_bucket limit=5 period=1s");
@@ -389,7 +389,7 @@ TEST(a_script_that_was_not_loaded_is_sent_again_with_it_and_at_most_three_times,
     hangar_close();
 }
 
-TEST(a_script_that_is_loaded_is_answered_by_its_digest_or_an_error, 10)
+TEST(script_load_is_answered_by_the_scripts_digest_or_an_error, 10)
 {
     static const char other[] = "0123456789012345678901234567890123456789";
     const char *sha1 = redis_scripts[REDIS_BUCKET_SINGLE].sha1;
@@ -419,7 +419,7 @@ TEST(a_script_that_is_loaded_is_answered_by_its_digest_or_an_error, 10)
     }
 }
 
-TEST(all_or_nothing_stays_one_call_when_it_is_sent_again, 10)
+TEST(a_group_stays_one_call_when_it_is_resent, 10)
 {
     struct answer reply;
     hangar_open(16);
@@ -496,7 +496,7 @@ TEST(an_error_ends_its_call_and_no_other, 10)
     }
 }
 
-TEST(an_error_is_told_with_its_command_and_limit_but_without_keys_and_secrets, 10)
+TEST(an_error_is_logged_with_its_command_and_limit_but_without_keys_or_secrets, 10)
 {
     static const struct {
         const char *text, *said;
@@ -598,7 +598,7 @@ static void assert_short(struct redis_reply *reply, char *bytes, enum redis_prog
 
 static const int64_t half = WEIR_SECOND * 2; /* half units of a permit: 5 in 5 s, of which a unit comes back each us */
 
-TEST(a_short_denial_says_what_the_state_says_or_does_not_fit, 10)
+TEST(a_short_denial_must_agree_with_its_state, 10)
 {
     static const char denies[] = "1790000000 0", admits[] = "1790000000+0";
     static const struct {
@@ -626,7 +626,7 @@ TEST(a_short_denial_says_what_the_state_says_or_does_not_fit, 10)
     }
 }
 
-TEST(a_short_denial_is_only_a_takes, 10)
+TEST(only_a_take_may_be_answered_by_a_short_denial, 10)
 {
     char bytes[256];
     hangar_open(16);
@@ -647,7 +647,7 @@ TEST(a_short_denial_is_only_a_takes, 10)
 }
 
 /* A request for 2 permits of 5 at 1,790,000,000 s. A return gives back what was charged up to 2 s before. */
-TEST(a_state_that_is_left_decides_as_the_one_that_was_met, 10)
+TEST(a_decision_from_the_new_state_equals_one_from_the_old_state, 10)
 {
     static const struct {
         uint8_t verb; /* enum weir_verb */
@@ -690,7 +690,7 @@ TEST(a_state_that_is_left_decides_as_the_one_that_was_met, 10)
     }
 }
 
-TEST(only_single_takes_and_settlements_by_the_servers_time_have_the_short_script, 10)
+TEST(only_single_takes_and_settlements_by_redis_time_use_the_short_script, 10)
 {
     hangar_open(16);
     weir_limit *bucket = scene_define_text(&hangar.scene, "bucket", "token_bucket limit=5 period=1s");
@@ -745,7 +745,7 @@ static struct weir_backend_request ask(weir_limit *limit, const char *key, int64
     return request;
 }
 
-TEST(a_charge_that_asks_has_a_call_to_itself_in_order_and_names_the_note, 10)
+TEST(a_settling_charge_is_a_separate_call_in_order_and_names_the_note, 10)
 {
     char bytes[64];
     hangar_open(16);
@@ -772,7 +772,7 @@ TEST(a_charge_that_asks_has_a_call_to_itself_in_order_and_names_the_note, 10)
     hangar_close();
 }
 
-TEST(a_charge_that_asks_by_another_script_is_told_nothing, 10)
+TEST(a_settling_charge_of_a_window_gets_no_idle_time, 10)
 {
     hangar_open(16);
     weir_limit *window = scene_define_text(&hangar.scene, "window", "fixed_window limit=5 period=1h");
@@ -786,7 +786,7 @@ TEST(a_charge_that_asks_by_another_script_is_told_nothing, 10)
     hangar_close();
 }
 
-TEST(an_answer_about_idle_time_that_is_too_short_does_not_fit, 10)
+TEST(an_answer_too_short_for_an_idle_time_does_not_fit, 10)
 {
     hangar_open(16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=1s");
@@ -837,7 +837,7 @@ TEST(an_answer_must_have_the_requested_time, 10)
     hangar_close();
 }
 
-TEST(a_replica_is_one_however_often_it_says_so, 10)
+TEST(repeated_readonly_errors_report_one_replica, 10)
 {
     const struct redis_reply replica = error_reply("READONLY You can't write against a read only replica.");
     hangar_open(16);
@@ -875,7 +875,7 @@ TEST(a_late_answer_ends_only_the_requests_that_have_expired, 10)
     hangar_close();
 }
 
-TEST(a_state_that_is_not_weirs_ends_its_key_alone_or_all_of_an_all_or_nothing, 10)
+TEST(a_foreign_value_fails_only_its_key_or_its_whole_group, 10)
 {
     struct answer reply;
     hangar_open(16);
@@ -903,7 +903,7 @@ TEST(a_state_that_is_not_weirs_ends_its_key_alone_or_all_of_an_all_or_nothing, 1
 
 /* ---- In a cluster ---- */
 
-TEST(in_a_cluster_each_key_has_a_call_of_its_own_that_its_requests_share, 10)
+TEST(in_a_cluster_each_key_has_a_separate_call_that_its_requests_share, 10)
 {
     hangar_open_in_cluster(16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=5 period=1h");
@@ -947,7 +947,7 @@ static void told_of(struct redis_flight_request *aboard, int status, const struc
         told->redirect = *redirect;
 }
 
-TEST(a_call_for_another_server_ends_with_where_to_ask_and_only_in_a_cluster, 10)
+TEST(a_redirect_gives_the_node_to_ask_and_only_in_a_cluster, 10)
 {
     static const struct {
         const char *text;
@@ -1000,7 +1000,7 @@ TEST(a_call_for_another_server_ends_with_where_to_ask_and_only_in_a_cluster, 10)
     }
 }
 
-TEST(an_asking_request_has_a_call_of_its_own_right_after_its_asking, 10)
+TEST(a_request_redirected_by_ask_has_a_separate_call_right_after_asking, 10)
 {
     hangar_open_in_cluster(16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=9 period=1h");
@@ -1052,7 +1052,7 @@ TEST(asking_is_answered_by_ok_or_an_error_and_its_call_follows, 10)
     }
 }
 
-TEST(asking_goes_along_when_a_script_has_to_be_loaded_and_tries_are_counted, 10)
+TEST(asking_is_resent_with_its_call_after_loading_a_script_and_tries_are_counted, 10)
 {
     const struct redis_reply loaded = digest_reply(REDIS_FIXED_WINDOW);
     const struct redis_reply all_loaded = digest_reply(REDIS_TRY_ALL);
@@ -1090,7 +1090,7 @@ static struct weir_backend_request verb(weir_limit *limit, const char *key, int6
     return backend_request(limit, weir_key_text(key), cost, WEIR_OWN_CLOCK, verb);
 }
 
-TEST(wait_names_three_quarters_of_the_time_that_is_left_and_never_none, 10)
+TEST(wait_lasts_three_quarters_of_the_remaining_time_and_at_least_a_millisecond, 10)
 {
     static const struct {
         int64_t left_us;
@@ -1156,7 +1156,7 @@ static void fly_mixed(void)
     ck_assert(!hangar.decisions[1].allowed && !hangar.decisions[2].allowed && hangar.decisions[5].ahead == 0);
 }
 
-TEST(changing_requests_end_when_replicas_have_them_and_others_immediately, 10)
+TEST(changing_requests_end_once_replicas_acknowledge_them_and_others_immediately, 10)
 {
     static const struct {
         enum redis_reply_kind kind;
@@ -1209,7 +1209,7 @@ TEST(a_connection_lost_before_waits_answer_fails_the_changing_requests, 10)
     hangar_close();
 }
 
-TEST(a_deadline_that_comes_before_the_replicas_ends_its_request_alone, 10)
+TEST(a_deadline_before_the_acknowledgement_ends_only_its_request, 10)
 {
     fly_mixed();
     ck_assert_int_eq(hangar.flight->deadline_us, 1000);
@@ -1260,7 +1260,7 @@ TEST(a_request_that_changes_nothing_waits_for_no_replica, 10)
     }
 }
 
-TEST(an_allowed_group_is_held_as_a_whole, 10)
+TEST(an_allowed_group_waits_for_replicas_as_a_whole, 10)
 {
     for (int64_t cost = 1; cost <= 6; cost += 5) { /* 5 is allowed by both keys, 6 is denied by the second */
         const bool allowed = cost == 1;
@@ -1284,7 +1284,7 @@ TEST(an_allowed_group_is_held_as_a_whole, 10)
     }
 }
 
-TEST(a_call_that_flies_again_waits_for_replicas_of_its_own, 10)
+TEST(a_resent_call_has_a_separate_wait_for_replicas, 10)
 {
     const struct redis_reply loaded = digest_reply(REDIS_BUCKET_SINGLE);
     hangar_open_durable(16);
@@ -1310,7 +1310,7 @@ TEST(a_call_that_flies_again_waits_for_replicas_of_its_own, 10)
     hangar_close();
 }
 
-TEST(a_server_is_nudged_by_an_empty_line_when_its_wait_should_be_over, 10)
+TEST(an_empty_line_is_sent_when_a_wait_is_overdue, 10)
 {
     CLOSED_BY(redis_bytes_free) struct redis_bytes out = { 0 };
     struct redis_wait wait = REDIS_NO_WAIT;
@@ -1330,7 +1330,7 @@ TEST(a_server_is_nudged_by_an_empty_line_when_its_wait_should_be_over, 10)
 }
 
 /* Found by fuzzing: a new connection's first empty reply had a NULL pointer, on which arithmetic is undefined. */
-TEST(an_empty_reply_is_a_text_of_no_bytes, 10)
+TEST(an_empty_reply_is_a_string_of_zero_bytes, 10)
 {
     static const char bytes[] = "$0\r\n\r\n";
     CLOSED_BY(redis_wire_free) struct redis_wire wire;

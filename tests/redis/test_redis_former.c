@@ -219,7 +219,7 @@ static void assert_left(const char *after, void (*what)(struct lowered *lowered)
 }
 #define ASSERT_LEFT(what, expected) assert_left(#what, what, expected)
 
-TEST(a_limit_that_goes_back_has_forgotten_nothing, 60)
+TEST(a_limit_that_returns_to_its_former_policy_has_forgotten_nothing, 60)
 {
     server_open();
     ASSERT_LEFT(nothing, 40);
@@ -230,7 +230,7 @@ TEST(a_limit_that_goes_back_has_forgotten_nothing, 60)
     redis_server_stop(&server);
 }
 
-TEST(a_denial_leaves_the_former_state_alone_and_a_refund_goes_to_both, 60)
+TEST(a_denial_leaves_the_former_state_unchanged_and_a_refund_changes_both, 60)
 {
     server_open();
     ASSERT_LEFT(be_denied, 40);
@@ -262,7 +262,7 @@ TEST(a_third_plan_charges_both_states_too, 60)
     redis_server_stop(&server);
 }
 
-TEST(of_three_plans_the_one_asked_least_recently_is_forgotten, 60)
+TEST(of_three_plans_the_least_recently_used_is_forgotten, 60)
 {
     struct scene scene;
     server_open();
@@ -370,7 +370,7 @@ static void pair_close(struct pair *pair)
     scene_close(&pair->scenes[1]);
 }
 
-TEST(instances_that_disagree_admit_all_that_is_below_both_limits, 60)
+TEST(instances_with_different_plans_admit_all_traffic_below_both_limits, 60)
 {
     static const char *const plans[][2] = {
         { "sliding_window limit=100 period=1s", "sliding_window limit=100 period=1s blocks=20" },
@@ -432,7 +432,7 @@ static void disagree(const char *const texts[2], struct chance *chance)
     pair_close(&pair);
 }
 
-TEST(each_plan_decides_as_if_it_had_decided_all_requests, 120)
+TEST(each_of_two_plans_decides_as_if_it_had_seen_all_requests, 120)
 {
     static const char *const texts[] = {
         "token_bucket limit=100 period=1s",    "token_bucket limit=120 period=1s burst=300 debt=7",

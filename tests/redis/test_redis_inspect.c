@@ -41,7 +41,7 @@ static void assert_policy(const struct weir_inspected_state *state, const char *
 
 /* ---- One key ---- */
 
-TEST(every_algorithms_state_is_shown_without_its_policy, 30)
+TEST(the_inspector_shows_every_algorithms_state_without_its_policy, 30)
 {
     /* As configured, and as shown. */
     static const char *const policies[][2] = {
@@ -97,7 +97,7 @@ TEST(a_key_of_two_policies_shows_both_states, 30)
     ck_assert_int_eq(found.state.used, 15);
 }
 
-TEST(a_reset_forgets_and_says_whether_there_was_anything, 30)
+TEST(an_inspectors_reset_says_whether_the_key_had_a_state, 30)
 {
     PLACE(place, false, NULL);
     const struct weir_options options = place_options(&place, PATIENT_US);
@@ -115,7 +115,7 @@ TEST(a_reset_forgets_and_says_whether_there_was_anything, 30)
     ck_assert_int_eq(inspected(inspector, "api", "key").found, WEIR_FOUND_NOTHING);
 }
 
-TEST(values_of_others_are_told_apart_and_left_alone, 30)
+TEST(the_inspector_reports_foreign_values_and_leaves_them_alone, 30)
 {
     static char large[9000];
     PLACE(place, false, NULL);
@@ -218,7 +218,7 @@ TEST(all_keys_are_listed_or_those_of_a_limit_or_a_pattern, 60)
     ck_assert_int_eq(found.state.used, 3);
 }
 
-TEST(a_walk_ends_when_the_server_has_looked_at_enough_keys, 60)
+TEST(listing_keys_stops_once_redis_has_scanned_enough, 60)
 {
     enum { MANY = 2000, FEW = 300 };
     bool is_all = true;
@@ -249,7 +249,7 @@ TEST(a_walk_ends_when_the_server_has_looked_at_enough_keys, 60)
 
 /* ---- What goes wrong ---- */
 
-TEST(wrong_use_is_refused_in_words, 30)
+TEST(bad_arguments_of_the_inspector_are_refused_with_a_message, 30)
 {
     PLACE(place, false, NULL);
     INSPECTOR(inspector, &place);
@@ -276,7 +276,7 @@ TEST(wrong_use_is_refused_in_words, 30)
     weir_inspect_close(NULL);
 }
 
-TEST(a_server_that_is_not_there_or_does_not_answer_is_an_error_in_words, 60)
+TEST(the_inspector_reports_an_absent_or_silent_server_with_a_message, 60)
 {
     PLACE(place, false, NULL);
     INSPECTOR(inspector, &place);
@@ -327,7 +327,7 @@ static int inspect_everything(struct place *place)
     return error;
 }
 
-TEST(the_operators_rights_are_needed_and_enough, 60)
+TEST(the_operators_rights_are_necessary_and_sufficient, 60)
 {
     static const char *const uses[] = { "db", NULL };
     struct redis_user all, fewer;

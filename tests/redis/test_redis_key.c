@@ -49,7 +49,7 @@ TEST(names_are_prefix_limit_and_the_key_in_braces, 30)
     assert_name_is(weir_key("\0\0\xff", 3), "weir:api:{\0\0\xff}", 14);
 }
 
-TEST(each_byte_but_percent_and_braces_stands_as_it_is, 30)
+TEST(every_byte_except_percent_and_braces_is_written_unchanged, 30)
 {
     for (int byte = 0; byte < 256; byte++) {
         const char key = (char)byte;
@@ -67,7 +67,7 @@ TEST(each_byte_but_percent_and_braces_stands_as_it_is, 30)
 
 /* FIPS 180-2's known answer for a million 'a' exceeds the longest key, so this one is of 513 'x', by coreutils:
  *     head -c 513 /dev/zero | tr '\0' x | sha256sum */
-TEST(a_long_key_ends_in_its_sha_256, 30)
+TEST(a_long_key_is_shortened_to_end_in_its_sha_256, 30)
 {
     char *key = run_of(513);
     char expected[REDIS_KEY_MAX];
@@ -122,7 +122,7 @@ TEST(each_byte_of_a_long_key_counts, 30)
 }
 
 /* A short key whose bytes equal a long key's written form must get a different name. */
-TEST(the_mark_of_a_digest_comes_from_no_key, 30)
+TEST(no_short_key_is_written_like_a_shortened_one, 30)
 {
     static char other[REDIS_KEY_MAX];
     char *key = run_of(513);
@@ -228,7 +228,7 @@ TEST(the_hash_tag_is_exactly_the_written_key, 60)
 
 /* Values from redis-cli CLUSTER KEYSLOT "weir:api:{...}" on Redis 7.0.15 in cluster mode. 123456789 gives the check
  * value of its CRC, 0x31C3. */
-TEST(slots_are_those_that_the_server_says, 30)
+TEST(computed_slots_equal_those_of_the_server, 30)
 {
     static const struct {
         const char *key;
@@ -269,7 +269,7 @@ static unsigned slot_of_name(const char *text, size_t len)
     return crc % 16384;
 }
 
-TEST(slots_are_those_of_the_written_names, 60)
+TEST(slots_are_computed_from_the_written_names, 60)
 {
     static const char *const limits[] = { "api", "login.v2", "-" };
     static char key[2048];

@@ -103,7 +103,7 @@ TEST(real_answers_are_read, 30)
 #define RANGE(first, last, host, port) "*3\r\n:" first "\r\n:" last "\r\n*2\r\n" host ":" port "\r\n"
 #define H "$1\r\nh\r\n"
 
-TEST(holes_one_slot_ranges_and_a_node_of_many_ranges_are_read, 30)
+TEST(maps_with_gaps_and_ranges_of_one_slot_are_read, 30)
 {
     static const struct {
         const char *bytes, *expected;
@@ -129,7 +129,7 @@ TEST(holes_one_slot_ranges_and_a_node_of_many_ranges_are_read, 30)
 #define NO_NODE "a node's host or port is invalid"
 #define GOOD RANGE("0", "9", H, "1")
 
-TEST(an_answer_in_which_anything_is_amiss_is_refused, 30)
+TEST(a_malformed_map_is_refused, 30)
 {
     static const struct {
         const char *bytes, *why;
@@ -374,7 +374,7 @@ TEST(redirections_say_kind_slot_and_node, 30)
     }
 }
 
-TEST(an_error_that_does_not_say_where_to_is_no_redirection, 30)
+TEST(an_error_without_a_target_is_no_redirect, 30)
 {
     static const char *const texts[] = {
         "MOVED",

@@ -64,7 +64,7 @@ static void assert_not_by_redis(int failure, int status, const struct weir_decis
                       failure, status, decision->source);
 }
 
-TEST_EACH(a_full_server_keeps_each_state_whole_and_is_used_again_when_it_has_room, sizeof failures / sizeof *failures,
+TEST_EACH(a_full_server_keeps_every_state_intact_and_is_used_again_once_it_has_room, sizeof failures / sizeof *failures,
           60)
 {
     weir_limit *limits[KIND_COUNT];
@@ -155,7 +155,7 @@ static void *ask_in_a_crowd(void *argument)
     return NULL;
 }
 
-TEST(denials_are_redis_own_beside_charges_without_room_but_for_those_in_the_same_call, 60)
+TEST(on_a_full_server_denials_come_from_redis_except_in_a_call_with_a_charge, 60)
 {
     struct crew crew;
     char before[128], after[128];
@@ -358,7 +358,7 @@ static void fill(struct place *place, const char *policy)
     memory_most(place, policy, 0);
 }
 
-TEST_EACH(each_eviction_forgives_one_limit_at_most, sizeof regimes / sizeof *regimes, 60)
+TEST_EACH(each_eviction_by_redis_admits_at_most_one_extra_limit, sizeof regimes / sizeof *regimes, 60)
 {
     static struct pressure pressure;
     static struct tally tally;
@@ -426,7 +426,7 @@ static void *lease(void *argument)
     return NULL;
 }
 
-TEST_EACH(leased_permits_are_bounded_in_the_same_way, sizeof regimes / sizeof *regimes - 1, 60)
+TEST_EACH(in_hybrid_mode_each_eviction_by_redis_admits_at_most_one_extra_limit, sizeof regimes / sizeof *regimes - 1, 60)
 {
     static struct pressure pressure;
     static struct tally tally;

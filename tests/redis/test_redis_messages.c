@@ -335,7 +335,7 @@ static const struct happening {
     { "redis cannot be used: the server...: use a rediss:// URL", asks_a_tls_port_without_tls, true },
     { "redis cannot be used: TLS: self-signed certificate in certificate chain", trusts_another_authority, true },
     { "redis cannot be used: TLS: IP address mismatch", is_shown_another_host, true },
-    /* test_redis_sentinel_replies: a_server_is_used_only_if_its_role_is_a_primarys */
+    /* test_redis_sentinel_replies: a_server_is_used_only_if_its_role_is_primary */
     { "redis cannot be used: the server that a sentinel named is not a primary", NULL, false },
     { "redis cannot be used: no sentinel names the primary; the last one: it does not know the service",
       asks_for_another_service, false },
@@ -352,7 +352,7 @@ static const struct happening {
 
 enum { HAPPENINGS = sizeof happenings / sizeof *happenings };
 
-TEST(the_table_lists_each_message_that_is_tested_and_no_other, 10)
+TEST(the_documented_table_lists_exactly_the_tested_messages, 10)
 {
     static char messages[MESSAGE_ROWS_MOST][MESSAGE_MOST];
     ck_assert_int_eq(page_read(messages), HAPPENINGS);
@@ -382,7 +382,7 @@ static void happening_ends(void)
         rmdir(folder);
 }
 
-TEST_EACH(a_failure_is_told_by_weir_ping_and_in_the_log, HAPPENINGS, 120)
+TEST_EACH(weir_ping_and_the_log_report_each_failure, HAPPENINGS, 120)
 {
     const struct happening *this = &happenings[_i];
     char message[512] = "", key[] = "key";

@@ -104,7 +104,7 @@ static int by_size(const void *left, const void *right)
 
 static const char *const silences[] = { "a stopped server", "a dead link", "lost requests" };
 
-TEST_EACH(a_silent_server_costs_three_timeouts_and_then_hardly_anything, 3, 30)
+TEST_EACH(a_silent_server_delays_only_three_calls_by_their_timeout, 3, 30)
 {
     enum { CALLS = 20000 };
     static int64_t took_us[CALLS];
@@ -163,7 +163,7 @@ static void *call_all_the_while(void *argument)
 }
 
 /* With --full: five minutes, with a thousand calls per second. */
-TEST(timeouts_of_fifty_threads_do_not_pile_up_nor_take_memory, 30)
+TEST(timeouts_of_fifty_threads_neither_accumulate_nor_use_memory, 30)
 {
     enum { CALLERS = 50 };
     struct crew crew;
@@ -216,7 +216,7 @@ static void *call_for_nothing(void *argument)
     return NULL;
 }
 
-TEST(pauses_grow_to_their_longest_and_begin_anew, 30)
+TEST(pauses_between_retries_grow_to_a_maximum_and_restart, 30)
 {
     enum { PAUSES = 10000 };
     struct redis_pauses pauses, others;
@@ -286,7 +286,7 @@ TEST(pauses_between_connections_grow_and_differ, 30)
     asker_close(&place.asker);
 }
 
-TEST(a_door_that_refuses_or_is_silent_is_tried_until_it_opens, 30)
+TEST(a_refusing_or_silent_server_is_retried_until_it_answers, 30)
 {
     static const enum fproxy_door doors[] = { FPROXY_REFUSE, FPROXY_HOLD };
     PLACE(place, true, NULL);
@@ -356,7 +356,7 @@ static void *take_and_compare(void *argument)
 }
 
 /* With --full: a hundred times as many calls. */
-TEST_EACH(an_answer_to_another_question_is_never_taken, sizeof confusions / sizeof confusions[0], 30)
+TEST_EACH(an_answer_to_another_request_is_never_accepted, sizeof confusions / sizeof confusions[0], 30)
 {
     enum { CALLERS = 12 };
     const int times = (int)full_or(100, 1);
@@ -390,7 +390,7 @@ TEST_EACH(an_answer_to_another_question_is_never_taken, sizeof confusions / size
 
 /* ---- Three outcomes ---- */
 
-TEST(an_outage_is_never_told_as_a_denial_by_redis, 30)
+TEST(a_decision_in_an_outage_never_names_redis_as_its_source, 30)
 {
     static const struct {
         enum weir_on_failure on_failure;
@@ -446,7 +446,7 @@ TEST(an_outage_is_never_told_as_a_denial_by_redis, 30)
     place_close(&place);
 }
 
-TEST_EACH(an_outage_admits_at_the_rate_whatever_the_period, 3, 60)
+TEST_EACH(an_outage_admits_at_the_rate_for_every_period, 3, 60)
 {
     static const char *const policies[] = { "fixed_window limit=1000000 period=1d",
                                             "sliding_window limit=1000000 period=1d",
@@ -476,7 +476,7 @@ TEST_EACH(an_outage_admits_at_the_rate_whatever_the_period, 3, 60)
     asker_close(&place.asker);
 }
 
-TEST(an_outage_goes_on_with_the_permits_that_were_left_on_a_window_of_a_day, 60)
+TEST(in_an_outage_a_window_of_a_day_continues_with_its_remaining_permits, 60)
 {
     enum { TAKEN = 200 };
     struct place place;

@@ -60,7 +60,7 @@ static void *walk_all_the_while(void *argument)
     return NULL;
 }
 
-TEST_EACH(a_fork_with_calls_in_flight_leaves_both_sides_their_own_answers, CHILD_ALLOCATES, 60)
+TEST_EACH(after_a_fork_with_calls_in_flight_parent_and_child_get_their_own_answers, CHILD_ALLOCATES, 60)
 {
     enum { WALKERS = 12, CHILDREN = 6 };
     struct crew crew = { .n = WALKERS };
@@ -124,7 +124,7 @@ static weir_limit *open_with_lane(struct place *place, weir **limiter)
     return limit;
 }
 
-TEST(a_child_that_takes_nothing_leaves_its_parents_connections_alone, 30)
+TEST(a_forked_child_that_decides_nothing_leaves_its_parents_connections_open, 30)
 {
     CLOSED_BY(place_close) struct place place;
     weir *limiter;
@@ -176,7 +176,7 @@ static int close_all_and_take(weir_limit *limit, weir *limiter)
     return inode_of(files[0]) == first && inode_of(files[FILES - 1]) == last ? 0 : 4;
 }
 
-TEST_EACH(a_child_that_closed_all_descriptors_keeps_its_later_ones, CHILD_HAS_THREADS, 30)
+TEST_EACH(a_forked_child_that_closed_all_descriptors_keeps_those_opened_later, CHILD_HAS_THREADS, 30)
 {
     CLOSED_BY(place_close) struct place place;
     weir *limiter;
@@ -204,7 +204,7 @@ static void *fall_back_all_the_while(void *argument)
 }
 
 /* Without a server all decisions are made in memory, under locks that the child must not find held. */
-TEST_EACH(a_fork_in_an_outage_leaves_the_child_a_fallback_that_works, CHILD_ALLOCATES, 60)
+TEST_EACH(a_child_forked_in_an_outage_has_a_working_fallback, CHILD_ALLOCATES, 60)
 {
     enum { THREADS = 2, CHILDREN = 40 };
     struct weir_options options = WEIR_OPTIONS_INIT;
@@ -382,7 +382,7 @@ static void dispatch_all(weir *limiter, const struct tally *tally, int64_t n)
     ck_assert_int_eq(poll(&ready, 1, 0), 0);
 }
 
-TEST(a_loop_of_the_callers_completes_every_request_also_in_an_outage, 30)
+TEST(a_callers_event_loop_completes_every_request_even_in_an_outage, 30)
 {
     enum { OPS = 1000 };
     static struct weir_op ops[OPS];
@@ -437,7 +437,7 @@ static int64_t left_in_redis(weir_limit *limit)
     return left;
 }
 
-TEST(closing_gives_back_what_was_leased_and_not_used, 60)
+TEST(closing_gives_unused_leased_permits_back, 60)
 {
     enum { USES = 20, LIMIT = 1000 };
     PLACE(place, false, NULL);

@@ -70,7 +70,7 @@ static struct fproxy_counts counts_at_rest(struct place *place)
 
 /* One caller takes one permit per call: each script call that reaches the server is one charge, and nothing else is.
  * With --full: ten thousand losses in all. */
-TEST_EACH(a_lost_reply_never_makes_a_second_debit, sizeof losses / sizeof losses[0], 30)
+TEST_EACH(a_lost_reply_never_causes_a_second_charge, sizeof losses / sizeof losses[0], 30)
 {
     const int64_t most = full_or(1250, INSTRUMENTED ? 50 : 100);
     PLACE(place, true, NULL);
@@ -100,7 +100,7 @@ TEST_EACH(a_lost_reply_never_makes_a_second_debit, sizeof losses / sizeof losses
     ck_assert_int_le(taken, errand.calls);
 }
 
-TEST(a_crowd_that_loses_replies_is_debited_once_at_most_for_each_call, 30)
+TEST(sixteen_threads_that_lose_replies_are_charged_at_most_once_per_call, 30)
 {
     PLACE(place, true, NULL);
     struct weir_options options = place_options(&place, INSTRUMENTED ? WEIR_SECOND / 2 : 50000);
@@ -301,7 +301,7 @@ static void *buy_all(void *argument)
     return NULL;
 }
 
-TEST(threads_that_take_in_every_way_take_every_permit_once, 60)
+TEST(threads_that_mix_all_kinds_of_takes_take_every_permit_once, 60)
 {
     struct crew crew;
     static struct market market;

@@ -223,7 +223,7 @@ TEST(a_key_that_was_denied_is_read_and_gets_the_decision_of_its_script, 10)
     }
 }
 
-TEST(a_key_without_a_state_is_denied_what_exceeds_its_size, 10)
+TEST(a_read_of_a_fresh_key_denies_a_cost_above_its_size, 10)
 {
     const struct redis_reply nil = { .kind = REDIS_REPLY_IS_NIL, .text = "" };
     desk_open();
@@ -261,7 +261,7 @@ TEST(takes_of_one_key_share_a_read, 10)
 
 /* ---- Left to the script ---- */
 
-TEST(only_takes_that_are_foreseen_to_be_denied_read, 10)
+TEST(only_takes_that_will_probably_be_denied_use_a_read, 10)
 {
     enum { CHEAPER, OTHER_KEY, PEEK, LEASE, WITH_A_REFUND, TWO_KEYS, CALLERS_TIME, ASKING, ALL, OFF, PAST, KINDS };
     for (int kind = 0; kind < KINDS; kind++) {
@@ -345,7 +345,7 @@ TEST(a_state_that_admits_a_take_goes_to_its_script, 10)
     desk_close();
 }
 
-TEST(a_take_that_is_admitted_has_all_takes_of_its_key_decided_by_the_script, 10)
+TEST(after_a_read_that_admits_the_script_decides_all_takes_of_the_key, 10)
 {
     struct value value;
     desk_open_by((struct redis_flight_rules){ .replicas = 1 });
@@ -366,7 +366,7 @@ TEST(a_take_that_is_admitted_has_all_takes_of_its_key_decided_by_the_script, 10)
 }
 
 /* None of these values tells what the script would do, so the key is left to its script for a while. */
-TEST(a_value_that_is_no_plain_state_goes_to_the_script, 10)
+TEST(a_read_of_anything_but_a_plain_state_is_followed_by_the_script, 10)
 {
     static const char *const errors[] = {
         "WRONGTYPE Operation against a key holding the wrong kind of value",
@@ -399,7 +399,7 @@ TEST(a_value_that_is_no_plain_state_goes_to_the_script, 10)
     }
 }
 
-TEST(a_server_that_refuses_to_be_read_is_not_asked_again, 10)
+TEST(a_server_that_refuses_reads_gets_no_more_of_them, 10)
 {
     static const char *const errors[] = { "NOPERM this user has no permissions to run the 'get' command",
                                           "ERR unknown command 'TIME'" };
@@ -424,7 +424,7 @@ TEST(a_server_that_refuses_to_be_read_is_not_asked_again, 10)
     }
 }
 
-TEST(a_busy_server_is_asked_again, 10)
+TEST(a_read_is_tried_again_after_a_busy_answer, 10)
 {
     const struct redis_reply busy = reply_of(REDIS_REPLY_IS_ERROR, "BUSY Redis is busy running a script");
     const struct redis_reply nil = { .kind = REDIS_REPLY_IS_NIL, .text = "" };
@@ -477,7 +477,7 @@ TEST(a_reply_of_another_kind_does_not_fit, 10)
     }
 }
 
-TEST(a_read_is_no_try_of_a_script, 10)
+TEST(a_read_does_not_count_as_a_try_of_the_script, 10)
 {
     const struct redis_reply now = reply_of(REDIS_REPLY_IS_LIST, "1790000000 0");
     const struct redis_reply not_loaded = reply_of(REDIS_REPLY_IS_ERROR, "NOSCRIPT No matching script.");
@@ -521,7 +521,7 @@ static void add_two_reads(void)
     ck_assert(!is_written("EVALSHA"));
 }
 
-TEST(each_call_that_reads_has_its_time, 10)
+TEST(each_read_has_the_server_time_of_its_call, 10)
 {
     const struct redis_reply later = reply_of(REDIS_REPLY_IS_LIST, "1790000001 0");
     struct value value;
@@ -550,7 +550,7 @@ TEST(a_read_without_a_decision_fails_with_its_connection, 10)
     desk_close();
 }
 
-TEST(a_read_lands_beside_calls_that_are_held_or_not_loaded, 10)
+TEST(a_read_ends_while_other_calls_wait_for_replicas_or_scripts, 10)
 {
     const struct redis_reply not_loaded = reply_of(REDIS_REPLY_IS_ERROR, "NOSCRIPT No matching script.");
     const struct redis_reply loaded = { .kind = REDIS_REPLY_IS_STRING,
@@ -586,7 +586,7 @@ TEST(a_read_lands_beside_calls_that_are_held_or_not_loaded, 10)
     desk_close();
 }
 
-TEST(a_denial_that_was_read_waits_for_no_replica, 10)
+TEST(a_denial_by_a_read_waits_for_no_replica, 10)
 {
     struct value value;
     desk_open_by((struct redis_flight_rules){ .replicas = 2 });
@@ -618,7 +618,7 @@ TEST(a_take_that_expires_while_it_reads_is_not_sent_again, 10)
 
 /* ---- What is remembered ---- */
 
-TEST(denials_are_remembered_by_cost_until_they_end, 10)
+TEST(denials_are_cached_by_cost_until_they_end, 10)
 {
     desk_open();
     struct redis_denials *denials = desk.denials;

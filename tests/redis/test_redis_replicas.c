@@ -86,7 +86,7 @@ static void *take_sixty(void *argument)
     return NULL;
 }
 
-TEST(acknowledged_charges_admit_exactly_the_limit_for_one_caller_and_for_many, 60)
+TEST(with_acknowledged_charges_one_or_many_callers_admit_exactly_the_limit, 60)
 {
     CLOSED_BY(replicated_stop) struct replicated both;
     both_open(&both);
@@ -117,7 +117,7 @@ static void submitted_done(struct weir_op *op, int status)
     atomic_store(told, status == WEIR_OK ? 1 : 2);
 }
 
-TEST(every_verb_is_acknowledged_and_works_as_without_replicas, 30)
+TEST(every_verb_works_the_same_with_acknowledgements, 30)
 {
     CLOSED_BY(replicated_stop) struct replicated both;
     both_open(&both);
@@ -193,7 +193,7 @@ static void *take_three(void *argument)
 
 /* Requests queued behind another's WAIT once had too little time left for their own, and hardly any was admitted.
  * Even if the machine stalls, one round of the three is admitted. */
-TEST(a_crowd_shares_its_waits_and_is_admitted_by_a_replica_nearly_half_its_timeout_away, 60)
+TEST(many_callers_share_waits_for_a_replica_half_a_timeout_away, 60)
 {
     enum { TAKERS = 24, LAG_US = 900000, CALLS = 3 * TAKERS };
     CLOSED_BY(replicated_stop) struct replicated both;
@@ -281,7 +281,7 @@ static void assert_not_admitted(weir *limiter, weir_limit *limit, const struct r
     printf("replica %s: the longest call took %" PRId64 " of %d us\n", what, longest_us, TIMEOUT_US);
 }
 
-TEST(unacknowledged_charges_are_not_admitted_and_the_gate_stays_open, 60)
+TEST(unacknowledged_charges_are_not_admitted_and_redis_stays_in_use, 60)
 {
     CLOSED_BY(replicated_stop) struct replicated both;
     both_open(&both);
@@ -358,7 +358,7 @@ TEST(a_denied_caller_waits_for_no_replica_and_keeps_its_connection, 60)
     }
 }
 
-TEST(the_policy_for_failures_answers_where_no_replica_does, 60)
+TEST(without_an_acknowledgement_on_failure_decides, 60)
 {
     CLOSED_BY(replicated_stop) struct replicated both;
     both_open(&both);
@@ -389,7 +389,7 @@ TEST(the_policy_for_failures_answers_where_no_replica_does, 60)
     let_replica_go(&both);
 }
 
-TEST(a_crowd_is_not_admitted_either_and_no_call_exceeds_its_timeout, 60)
+TEST(without_acknowledgements_no_caller_is_admitted_or_exceeds_its_timeout, 60)
 {
     CLOSED_BY(replicated_stop) struct replicated both;
     both_open(&both);
@@ -449,7 +449,7 @@ TEST(redis_and_the_fallback_stay_within_the_limit_together_as_replicas_come_and_
     recover(load.limit, "key");
 }
 
-TEST(a_user_without_the_right_to_wait_admits_nothing_and_the_log_says_why, 30)
+TEST(a_redis_user_without_the_right_to_wait_admits_nothing_and_is_logged, 30)
 {
     CLOSED_BY(replicated_stop) struct replicated both;
     both_open(&both);
@@ -495,7 +495,7 @@ TEST(a_user_without_the_right_to_wait_admits_nothing_and_the_log_says_why, 30)
 }
 
 /* Before Redis 7.0 scripts write all the same; docs/redis.md says so. */
-TEST(a_primary_that_wants_good_replicas_itself_charges_nothing_without_them, 30)
+TEST(a_primary_with_min_replicas_to_write_charges_nothing_without_replicas, 30)
 {
     static const char *const lonely[] = { "--min-replicas-to-write", "1", "--min-replicas-max-lag", "10", NULL };
     PLACE(place, false, lonely);
@@ -531,7 +531,7 @@ static bool mute_answer(void *user, const struct fake_request *request, struct f
     return true;
 }
 
-TEST(a_wait_that_is_never_answered_costs_its_timeout_and_not_the_gate, 60)
+TEST(an_unanswered_wait_costs_its_timeout_but_not_the_connection, 60)
 {
     struct mute mute = { .waits = 0 };
     CLOSED_BY(place_close) struct place place;
@@ -569,7 +569,7 @@ TEST(a_wait_that_is_never_answered_costs_its_timeout_and_not_the_gate, 60)
 
 /* ---- Hybrid ---- */
 
-TEST(a_lease_that_no_replica_acknowledges_is_not_spent, 60)
+TEST(an_unacknowledged_lease_is_never_spent, 60)
 {
     CLOSED_BY(replicated_stop) struct replicated both;
     both_open(&both);
@@ -660,7 +660,7 @@ static int64_t admitted_over_failover(enum weir_mode mode, int64_t lag_us, int64
     return load.allowed + after;
 }
 
-TEST(no_permit_that_was_admitted_is_missing_in_a_replica_that_takes_over, 120)
+TEST(a_promoted_replica_has_every_acknowledged_charge, 120)
 {
     static const struct {
         enum weir_mode mode;
@@ -705,7 +705,7 @@ TEST(without_acknowledgements_a_failover_admits_again_what_was_not_replicated, 6
 
 /* A primary is cut off together with callers that still reach it, while its replica has taken its place. No replica
  * has its charges from then on, so it must not admit where a replica is required. */
-TEST(a_primary_that_is_cut_off_with_some_of_its_callers_admits_nothing_twice, 60)
+TEST(a_primary_isolated_with_some_callers_admits_nothing_twice, 60)
 {
     static const struct {
         enum weir_mode mode;
@@ -790,7 +790,7 @@ static void side_close(struct side *side)
 
 /* The primary notices a missing replica by its silence: after MAX_LAG_S, rounded to whole seconds at both ends, and
  * one second until its next check. Before Redis 7.0 its scripts write all the same. */
-TEST(a_primary_that_wants_good_replicas_admits_for_their_lag_and_two_seconds_after_a_silent_split, 60)
+TEST(an_isolated_primary_with_min_replicas_to_write_admits_for_their_lag_and_two_seconds, 60)
 {
     enum { MAX_LAG_S = 1 };
     const int64_t busy_s = full_or(2, 30); /* slack for a busy machine */

@@ -153,7 +153,7 @@ static const struct says lies[] = {
     SAYS("+OK, I am coming\r\n", SAYS_SLOWLY),
 };
 
-TEST(no_lie_becomes_a_decision_holds_a_call_or_takes_memory, 60)
+TEST(no_wrong_reply_becomes_a_decision_blocks_a_call_or_uses_memory, 60)
 {
     struct liar liar;
     int64_t longest_us = 0;

@@ -83,7 +83,7 @@ static void ask_until_all_is_well(const struct served *served)
 
 /* ---- A server's user ---- */
 
-TEST(the_rights_that_are_documented_suffice_for_all_verbs_in_both_modes, 60)
+TEST(the_documented_redis_rights_suffice_for_all_verbs_in_both_modes, 60)
 {
     static const enum weir_mode modes[] = { WEIR_DISTRIBUTED, WEIR_HYBRID };
     PLACE(place, false, NULL);
@@ -126,7 +126,7 @@ static void assert_each_is_needed(struct place *place, const char *const *uses, 
     ck_assert_int_ge(tried, 8);
 }
 
-TEST(each_right_is_needed_and_the_log_says_that_one_is_missing, 120)
+TEST(each_documented_right_is_necessary_and_a_missing_one_is_logged, 120)
 {
     static const char *const uses[] = { "db", NULL };
     char url[192];
@@ -155,7 +155,7 @@ TEST(a_missing_right_is_logged_while_the_fallback_decides, 60)
     weir_close(served.limiter);
 }
 
-TEST(the_user_may_do_nothing_else, 30)
+TEST(the_documented_redis_user_may_run_no_other_command, 30)
 {
     static const char *const refused[][5] = {
         { "EVAL", "return 1", "0" },
@@ -202,7 +202,7 @@ TEST(the_user_may_do_nothing_else, 30)
     place_close(&place);
 }
 
-TEST(no_script_of_the_users_own_gets_further, 30)
+TEST(a_script_of_the_redis_user_can_do_no_more_than_the_user, 30)
 {
     static const char *const scripts[] = { "return redis.call('GET', 'other:key')", "return redis.call('FLUSHALL')",
                                            "return redis.call('PUBLISH', 'channel', 'x')",
@@ -226,7 +226,7 @@ TEST(no_script_of_the_users_own_gets_further, 30)
     place_close(&place);
 }
 
-TEST(another_prefix_takes_the_place_of_weirs_in_the_rights, 60)
+TEST(the_documented_rights_work_with_another_key_prefix, 60)
 {
     struct redis_user shop;
     PLACE(place, false, NULL);
@@ -260,7 +260,7 @@ static int connections_of(struct asker *asker, const char *user)
     return count;
 }
 
-TEST(a_default_user_without_a_password_needs_ping_for_callers_own_connections, 60)
+TEST(a_default_user_without_a_password_needs_ping_for_callers_connections, 60)
 {
     struct redis_user stripped;
     static char name[] = "default", ping[] = "+ping";
@@ -365,7 +365,7 @@ TEST(a_server_that_a_sentinel_names_needs_role, 60)
     weir_close(served.limiter);
 }
 
-TEST(behind_a_sentinel_with_users_both_users_have_enough_rights, 60)
+TEST(behind_a_sentinel_the_documented_rights_of_both_users_suffice, 60)
 {
     struct place place;
     struct sentinels guarded;
@@ -383,7 +383,7 @@ TEST(behind_a_sentinel_with_users_both_users_have_enough_rights, 60)
     sentinels_stop(&guarded);
 }
 
-TEST(each_right_at_a_sentinel_is_needed, 120)
+TEST(each_documented_right_at_a_sentinel_is_necessary, 120)
 {
     struct redis_user all, fewer;
     int tried = 0;

@@ -139,7 +139,7 @@ TEST(the_primary_that_sentinels_name_admits_exactly_the_limit, 60)
         weir_close(limiters[i]);
 }
 
-TEST(an_inspector_asks_the_primary_that_sentinels_name, 60)
+TEST(the_inspector_asks_the_primary_that_sentinels_name, 60)
 {
     CLOSED_BY(place_close) struct place place;
     weir_inspector *inspector;
@@ -159,7 +159,7 @@ TEST(an_inspector_asks_the_primary_that_sentinels_name, 60)
     ck_assert_msg(strstr(weir_last_message(), "does not know the service"), "%s", weir_last_message());
 }
 
-TEST(a_db_of_the_url_is_the_primarys, 30)
+TEST(the_db_of_a_sentinel_url_is_selected_on_the_primary, 30)
 {
     CLOSED_BY(place_close) struct place place;
     char url[600];
@@ -173,7 +173,7 @@ TEST(a_db_of_the_url_is_the_primarys, 30)
 }
 
 #if !defined(__SANITIZE_THREAD__) /* ThreadSanitizer does not support threads in a forked child */
-TEST(a_child_of_a_fork_asks_the_sentinels_for_itself, 30)
+TEST(a_forked_child_asks_the_sentinels_itself, 30)
 {
     CLOSED_BY(place_close) struct place place;
     struct weir_options options = trio_options(&place, &common, common.servers[0].login, 20 * WEIR_SECOND);
@@ -320,7 +320,7 @@ static void say_if_told(const struct sentinels *trio, int server)
         puts("this machine is slow: the former primary knows already that it is none");
 }
 
-TEST(a_primary_that_is_killed_is_left_for_the_next_and_not_used_when_it_comes_back, 120)
+TEST(a_killed_primary_is_replaced_and_not_used_when_it_returns, 120)
 {
     CLOSED_BY(place_close) struct place place;
     CLOSED_BY(sentinels_stop) struct sentinels trio;
@@ -349,7 +349,7 @@ static void stop_it(struct sentinels *trio, int primary)
     redis_server_pause(&trio->servers[primary]);
 }
 
-TEST(a_primary_that_stood_still_finds_its_callers_gone, 120)
+TEST(a_primary_that_was_stopped_finds_its_callers_gone, 120)
 {
     CLOSED_BY(place_close) struct place place;
     CLOSED_BY(sentinels_stop) struct sentinels trio;
@@ -369,7 +369,7 @@ TEST(a_primary_that_stood_still_finds_its_callers_gone, 120)
     ck_assert_int_eq(script_calls(&trio, 0), calls);
 }
 
-TEST(a_primary_that_becomes_a_replica_is_left_despite_open_connections, 60)
+TEST(a_primary_demoted_to_a_replica_is_no_longer_used_despite_open_connections, 60)
 {
     CLOSED_BY(place_close) struct place place;
     CLOSED_BY(sentinels_stop) struct sentinels trio;
@@ -441,19 +441,19 @@ static void assert_passed_over(int port, const char *says)
     ck_assert_msg(place_logged(&place, says), "%s", place.log);
 }
 
-TEST(a_sentinel_that_is_down_is_passed_over, 30)
+TEST(a_sentinel_that_is_down_is_skipped, 30)
 {
     assert_passed_over(daemon_port_closed(), "sentinel 1 of 4 cannot be used: cannot connect: Connection refused");
 }
 
-TEST(a_sentinel_that_says_nothing_is_passed_over, 30)
+TEST(a_silent_sentinel_is_skipped, 30)
 {
     int port, fd = silent_port(&port);
     assert_passed_over(port, "sentinel 1 of 4 cannot be used: no answer in time");
     close(fd);
 }
 
-TEST(a_sentinel_that_does_not_know_the_service_is_passed_over, 30)
+TEST(a_sentinel_that_does_not_know_the_service_is_skipped, 30)
 {
     static char nobody[] = "*-1\r\n";
     struct fake_redis *fake = fake_redis_start_port(name_it, nobody);
@@ -461,7 +461,7 @@ TEST(a_sentinel_that_does_not_know_the_service_is_passed_over, 30)
     fake_redis_stop(fake);
 }
 
-TEST(a_sentinel_that_names_a_replica_is_caught_by_its_role, 30)
+TEST(a_replica_named_by_a_sentinel_is_refused_by_its_role, 30)
 {
     int replica = (primary_of(&common) + 1) % SENTINELS_MOST;
     char names[64], port[8];
@@ -474,7 +474,7 @@ TEST(a_sentinel_that_names_a_replica_is_caught_by_its_role, 30)
     fake_redis_stop(liar);
 }
 
-TEST(a_service_that_no_sentinel_knows_is_an_outage_that_the_log_explains, 60)
+TEST(a_service_unknown_to_all_sentinels_is_an_outage_and_logged, 60)
 {
     CLOSED_BY(place_close) struct place place;
     char url[600];
@@ -495,7 +495,7 @@ TEST(a_service_that_no_sentinel_knows_is_an_outage_that_the_log_explains, 60)
                   place.log);
 }
 
-TEST(without_sentinels_decisions_go_on_until_the_primary_is_lost_and_resume_with_them, 120)
+TEST(without_sentinels_decisions_continue_until_the_primary_is_lost, 120)
 {
     CLOSED_BY(place_close) struct place place;
     CLOSED_BY(sentinels_stop) struct sentinels trio;
@@ -530,7 +530,7 @@ TEST(without_sentinels_decisions_go_on_until_the_primary_is_lost_and_resume_with
 
 /* ---- Secrets ---- */
 
-TEST(sentinels_and_servers_have_passwords_of_their_own_and_neither_is_logged, 120)
+TEST(sentinels_and_servers_have_separate_passwords_and_neither_is_logged, 120)
 {
     static const struct {
         const char *user_info, *sentinel_password, *says; /* says: NULL: accepted */

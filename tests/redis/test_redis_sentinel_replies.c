@@ -154,7 +154,7 @@ TEST(a_wrong_answer_about_the_primary_is_refused, 60)
     }
 }
 
-TEST(a_server_is_used_only_if_its_role_is_a_primarys, 60)
+TEST(a_server_is_used_only_if_its_role_is_primary, 60)
 {
     static const struct {
         const char *role, *says; /* says: NULL: it is used */
@@ -227,7 +227,7 @@ TEST(a_callers_connection_to_a_new_replica_gets_no_request, 60)
 
 /* ---- News ---- */
 
-TEST(news_of_this_service_is_followed_and_no_other, 60)
+TEST(sentinel_events_about_other_services_are_ignored, 60)
 {
     static const struct {
         const char *channel, *text; /* PORT stands for the other server's port */
@@ -288,7 +288,7 @@ TEST(news_of_this_service_is_followed_and_no_other, 60)
     }
 }
 
-TEST(a_sentinel_that_refuses_or_falls_silent_is_left_without_an_error, 120)
+TEST(a_sentinel_that_refuses_or_falls_silent_is_replaced_without_an_error, 120)
 {
     static const struct {
         const char *subscribed, *pong, *says;
@@ -329,7 +329,7 @@ TEST(a_sentinel_that_refuses_or_falls_silent_is_left_without_an_error, 120)
     }
 }
 
-TEST(questions_about_an_unusable_primary_have_pauses, 30)
+TEST(sentinel_queries_about_an_unusable_primary_have_pauses, 30)
 {
     CLOSED_BY(place_close) struct place place;
     static struct speaker sentinel;

@@ -117,7 +117,7 @@ TEST(scripts_flushed_under_load_are_never_missed_by_a_caller, 30)
     ck_assert_int_eq(place_log_lines(&place), 0);
 }
 
-TEST(a_server_started_again_is_used_again_without_an_error_more, 60)
+TEST(after_a_restart_the_server_is_used_without_another_error, 60)
 {
     struct crew crew;
     struct load load = { .limit = NULL };
@@ -140,7 +140,7 @@ TEST(a_server_started_again_is_used_again_without_an_error_more, 60)
     asker_close(&place.asker);
 }
 
-TEST(each_loss_of_all_data_adds_a_burst_at_most, 30)
+TEST(each_loss_of_all_data_admits_at_most_one_extra_burst, 30)
 {
     enum { LOSSES = 20 };
     struct crew crew;
@@ -204,7 +204,7 @@ static const char *const passing[] = {
     "-NOREPLICAS Not enough good replicas to write.\r\n",
 };
 
-TEST_EACH(a_passing_failure_is_one_and_passes_by_itself, sizeof passing / sizeof passing[0], 30)
+TEST_EACH(a_transient_redis_error_is_one_outage_that_ends_by_itself, sizeof passing / sizeof passing[0], 30)
 {
     CLOSED_BY(place_close) struct place place;
     struct oracle oracle = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -243,7 +243,7 @@ static void begin_to_ask(struct place *place, const char *request)
     ck_assert_int_eq(write(place->asker.fd, request, strlen(request)), (ssize_t)strlen(request));
 }
 
-TEST(a_server_busy_with_a_script_is_out_while_it_runs, 30)
+TEST(a_server_busy_with_a_script_is_an_outage_until_the_script_ends, 30)
 {
     static const char *const config[] = { "--lua-time-limit", "20", NULL };
     CLOSED_BY(asker_close) struct asker other;
@@ -278,7 +278,7 @@ TEST(a_server_busy_with_a_script_is_out_while_it_runs, 30)
 /* NULL pauses all clients; WRITE, since Redis 6.2, those that write, which includes every script that may. */
 static const char *const paused[] = { NULL, "WRITE" };
 
-TEST_EACH(a_server_whose_clients_are_paused_is_out_for_that_time, sizeof paused / sizeof paused[0], 30)
+TEST_EACH(client_pause_is_an_outage_until_the_pause_ends, sizeof paused / sizeof paused[0], 30)
 {
     PLACE(place, false, NULL);
     struct weir_options options = place_options(&place, 20000);
@@ -384,7 +384,7 @@ static void assert_let_in(struct place *place, const char *url, const char *file
     ck_assert_int_eq(decision.source, WEIR_BY_REDIS);
 }
 
-TEST(a_password_opens_a_server_and_a_wrong_one_is_logged_without_it, 30)
+TEST(a_correct_password_is_accepted_and_a_wrong_one_is_never_logged, 30)
 {
     static const char *const config[] = { "--requirepass", "op:en/sesame", NULL };
     char url[256], file[128], tcp_url[64], unix_url[128];
@@ -509,7 +509,7 @@ static void use_password(struct chance *chance, bool rehearses)
 
 /* Instrumentation keeps copies of freed memory. The dynamic loader saves vector registers on the stack when a function
  * of a library is called for the first time, and a password may be in them; so all functions are called once before. */
-TEST_EACH(a_password_of_a_file_is_kept_once_and_wiped_when_the_limiter_is_closed, INSTRUMENTED ? 0 : 1, 60)
+TEST_EACH(a_password_from_a_file_is_kept_once_and_wiped_on_close, INSTRUMENTED ? 0 : 1, 60)
 {
     struct chance chance = chance_make((uint64_t)wire_now_us());
     use_password(&chance, true);

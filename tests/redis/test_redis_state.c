@@ -67,7 +67,7 @@ static bool same_rate(const struct weir_plan *a, const struct weir_plan *b)
     return a->limit == b->limit && a->period_us == b->period_us && a->blocks == b->blocks && a->align == b->align;
 }
 
-TEST(any_state_is_read_by_its_stamp_alone_with_a_policy_that_would_have_made_it, 60)
+TEST(a_state_is_readable_from_its_stamp_alone_and_gives_an_equivalent_policy, 60)
 {
     struct chance chance = chance_make(7);
     const struct message none = { NULL, 0 };
@@ -101,7 +101,7 @@ TEST(any_state_is_read_by_its_stamp_alone_with_a_policy_that_would_have_made_it,
     }
 }
 
-TEST(values_by_chance_are_foreign_or_within_their_policy, 60)
+TEST(random_values_are_foreign_or_within_the_range_of_their_policy, 60)
 {
     struct chance chance = chance_make(8);
     int64_t ours = 0;
@@ -128,7 +128,7 @@ TEST(values_by_chance_are_foreign_or_within_their_policy, 60)
     must(ours > steps_or(1000000) / 10000, "hardly any bytes were a state: the test says little");
 }
 
-TEST(a_name_is_read_back_and_no_other_is_taken_for_one, 60)
+TEST(a_key_name_is_read_back_and_no_other_name_is_accepted, 60)
 {
     struct chance chance = chance_make(9);
     for (int64_t step = 0; step < steps_or(100000); step++) {
@@ -197,7 +197,7 @@ TEST(a_stamp_is_the_plan_field_by_field, 10)
                                                                   "07000000");
 }
 
-TEST(stamps_are_equal_only_if_plans_are, 30)
+TEST(stamps_are_equal_only_if_their_plans_are_equal, 30)
 {
     struct chance chance = chance_make(1);
     for (int64_t step = 0; step < 20000; step++) {
@@ -313,7 +313,7 @@ static void assert_packed(const char *items, size_t same, size_t returns, const 
     ck_assert_uint_eq(len, at);
 }
 
-TEST(equal_items_of_the_first_keys_are_one_and_returns_are_counted, 10)
+TEST(equal_items_of_the_leading_keys_are_merged_and_refunds_counted, 10)
 {
     assert_packed("T1", 1, 0, "T1");
     assert_packed("T1T1T1", 3, 0, "T1");
@@ -371,7 +371,7 @@ static void assert_no_take(const char *policy)
     "010000"                   \
     "14000000"
 
-TEST(the_argument_of_a_take_is_the_doubled_plan_and_what_follows_from_it, 10)
+TEST(the_argument_of_a_take_is_the_doubled_plan_and_derived_numbers, 10)
 {
     assert_take("token_bucket limit=10 period=1s burst=20", 3, "54" HALVES_OF_TEN_A_SECOND, 600000);
     assert_take("leaky_bucket limit=10 period=1s capacity=20", 20, "4c" HALVES_OF_TEN_A_SECOND, 4000000);
@@ -399,7 +399,7 @@ TEST(the_argument_of_a_settlement_has_its_permits_and_their_time, 10)
     ck_assert_uint_eq(redis_settle_write(&window, 1, 1, "echo", argument), 0);
 }
 
-TEST(no_number_of_a_take_is_inexact, 30)
+TEST(every_number_in_the_argument_of_a_take_is_exact, 30)
 {
     struct chance chance = chance_make(10);
     int64_t large = 0;
@@ -449,7 +449,7 @@ TEST(a_short_denial_ends_with_the_time_in_decimals, 10)
     }
 }
 
-TEST(a_state_that_a_request_has_left_is_one_that_fits_the_plan, 10)
+TEST(a_state_after_a_request_must_fit_the_plan, 10)
 {
     static const struct {
         int64_t halves, tick;
@@ -468,7 +468,7 @@ TEST(a_state_that_a_request_has_left_is_one_that_fits_the_plan, 10)
     }
 }
 
-TEST(the_longer_answer_to_a_take_is_not_taken_for_a_short_denial, 10)
+TEST(a_full_answer_to_a_take_is_never_mistaken_for_a_short_denial, 10)
 {
     unsigned char bytes[REDIS_HEAD_SIZE + REDIS_BUCKET_STATE_SIZE];
     memset(bytes, '1', sizeof bytes);
@@ -498,7 +498,7 @@ static void state_by_chance(struct chance *chance, const struct weir_plan *plan,
     }
 }
 
-TEST(a_state_is_read_back_as_it_was, 60)
+TEST(a_written_state_is_read_back_unchanged, 60)
 {
     struct chance chance = chance_make(2);
     for (int64_t step = 0; step < steps_or(200000); step++) {
@@ -526,7 +526,7 @@ TEST(a_state_is_read_back_as_it_was, 60)
     }
 }
 
-TEST(no_state_and_a_foreign_one_are_one_byte, 10)
+TEST(a_missing_and_a_foreign_state_are_one_byte_each, 10)
 {
     const struct weir_plan plan = plan_of("token_bucket limit=5 period=1s");
     static const unsigned char bytes[] = { 0, 1, 2 };
@@ -592,7 +592,7 @@ TEST(an_impossible_use_of_a_bucket_is_refused, 10)
 }
 
 /* A script may deny by such a state before it looks closer. */
-TEST(an_impossible_use_of_a_bucket_with_room_is_foreign, 10)
+TEST(an_impossible_use_in_a_bucket_written_with_room_is_foreign, 10)
 {
     static const struct {
         int64_t used_halves, tick;

@@ -46,7 +46,7 @@ static void await_done(int count)
 
 static const enum weir_mode modes[] = { WEIR_DISTRIBUTED, WEIR_HYBRID };
 
-TEST_EACH(no_submitted_verb_waits_for_a_server_that_is_stopped, 2, 120)
+TEST_EACH(weir_submit_never_waits_for_a_stopped_server, 2, 120)
 {
     static struct submitted all[ROUNDS][VERBS];
     PLACE(place, false, NULL);
@@ -96,7 +96,7 @@ static void *crowd(void *user)
     return NULL;
 }
 
-TEST(submitted_requests_and_those_of_threads_are_counted_together, 120)
+TEST(submitted_and_blocking_requests_share_one_limit, 120)
 {
     static struct submitted all[WINDOW];
     PLACE(place, false, NULL);
@@ -127,7 +127,7 @@ TEST(submitted_requests_and_those_of_threads_are_counted_together, 120)
     ck_assert_int_eq(allowed + atomic_load(&crowd_allowed), permits);
 }
 
-TEST_EACH(acquires_wait_for_permits_in_redis_in_one_line, 2, 120)
+TEST_EACH(submitted_acquires_wait_for_permits_in_redis_and_are_all_admitted, 2, 120)
 {
     enum { ACQUIRES = 12 };
     static struct submitted all[ACQUIRES];
@@ -153,7 +153,7 @@ TEST_EACH(acquires_wait_for_permits_in_redis_in_one_line, 2, 120)
     ck_assert_uint_eq(stats_of(limiter).allowed, ACQUIRES + 1);
 }
 
-TEST(a_limiter_on_a_stopped_server_ends_what_was_submitted, 120)
+TEST(closing_ends_requests_submitted_to_a_stopped_server, 120)
 {
     static struct submitted all[VERBS];
     PLACE(place, false, NULL);

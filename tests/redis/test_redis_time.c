@@ -102,7 +102,7 @@ static const struct {
 };
 
 /* True time advances while the clock falls behind it by random amounts, again and again. */
-TEST_EACH(a_clock_that_steps_back_mints_no_permit, sizeof stepping / sizeof stepping[0], 30)
+TEST_EACH(a_clock_step_back_admits_no_extra_permit, sizeof stepping / sizeof stepping[0], 30)
 {
     enum { CALLS = 4000 };
     static struct admit admits[CALLS];
@@ -180,7 +180,7 @@ TEST_EACH(a_clock_that_steps_back_denies_no_key_longer_than_the_slack, sizeof st
     clocked_close(&clocked);
 }
 
-TEST_EACH(a_leap_ahead_and_back_is_one_burst_more_at_most, sizeof stepping / sizeof stepping[0], 30)
+TEST_EACH(a_clock_leap_ahead_and_back_admits_at_most_one_extra_burst, sizeof stepping / sizeof stepping[0], 30)
 {
     static struct clocked clocked;
     clocked_open(&clocked);

@@ -127,7 +127,7 @@ TEST(a_server_with_a_trusted_certificate_is_used, 30)
     place_close(&secured.place);
 }
 
-TEST(a_certificate_that_is_not_the_servers_is_refused_and_the_log_says_why, 60)
+TEST(a_certificate_that_does_not_match_the_server_is_refused_and_logged, 60)
 {
     const struct {
         const char *certificate, *host, *authority, *words;
@@ -216,7 +216,7 @@ TEST(an_insecure_connection_needs_an_option_and_is_logged, 30)
     place_close(&secured.place);
 }
 
-TEST(a_server_that_asks_for_a_certificate_gets_this_clients, 30)
+TEST(a_server_that_requires_a_client_certificate_gets_the_configured_one, 30)
 {
     struct secured secured;
     secured_open(&secured, "good", true, "localhost");
@@ -231,7 +231,7 @@ TEST(a_server_that_asks_for_a_certificate_gets_this_clients, 30)
     place_close(&secured.place);
 }
 
-TEST(an_unchecked_certificate_is_not_given_as_the_reason_of_something_else, 30)
+TEST(an_unverified_certificate_is_not_blamed_for_another_failure, 30)
 {
     struct secured secured;
     secured_open(&secured, "expired", true, "localhost");
@@ -247,7 +247,7 @@ TEST(an_unchecked_certificate_is_not_given_as_the_reason_of_something_else, 30)
 
 /* ---- Options ---- */
 
-TEST(files_that_do_not_do_are_refused_by_name, 30)
+TEST(unusable_certificate_and_key_files_are_refused_by_name, 30)
 {
     const char *pem = file_of("client", "pem"), *key = file_of("client", "key"), *other = file_of("good", "key");
     const struct {
@@ -304,7 +304,7 @@ TEST(a_key_with_a_passphrase_is_refused_without_a_prompt, 10)
 
 /* ---- Servers that do not complete a handshake ---- */
 
-TEST(a_server_without_tls_is_an_error_in_time, 30)
+TEST(a_server_without_tls_is_an_error_within_the_timeout, 30)
 {
     char url[128];
     PLACE(place, false, NULL);
@@ -316,7 +316,7 @@ TEST(a_server_without_tls_is_an_error_in_time, 30)
     ck_assert_msg(status == WEIR_EIO || status == WEIR_ETIME, "%d", status);
 }
 
-TEST(a_server_that_says_nothing_is_an_error_in_time, 30)
+TEST(a_silent_server_is_an_error_within_the_timeout, 30)
 {
     struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t len = sizeof address;
@@ -416,7 +416,7 @@ static void *ask_often(void *user)
     return NULL;
 }
 
-TEST(many_threads_share_it_and_nothing_is_lost, 60)
+TEST(many_threads_share_a_tls_connection_without_losing_a_request, 60)
 {
     struct secured secured;
     struct crew crew;
@@ -434,7 +434,7 @@ TEST(many_threads_share_it_and_nothing_is_lost, 60)
     place_close(&secured.place);
 }
 
-TEST(connections_that_are_cut_are_made_again, 60)
+TEST(tls_connections_that_are_cut_are_reopened, 60)
 {
     struct secured secured;
     secured_open(&secured, "good", false, "localhost");
@@ -473,7 +473,7 @@ static int submit_and_wait(weir *limiter, struct submitted *submitted)
     return atomic_load(&submitted->status);
 }
 
-TEST(an_answer_that_comes_in_one_segment_with_the_end_is_an_answer, 60)
+TEST(an_answer_in_the_same_segment_as_the_end_of_the_connection_is_used, 60)
 {
     enum { TIMES = 10 };
     char url[128];
@@ -509,7 +509,7 @@ TEST(an_answer_that_comes_in_one_segment_with_the_end_is_an_answer, 60)
 }
 
 #if !defined(__SANITIZE_THREAD__) /* ThreadSanitizer does not support threads in a forked child */
-TEST(a_child_of_a_fork_has_a_session_of_its_own, 60)
+TEST(a_forked_child_has_a_separate_tls_session, 60)
 {
     struct secured secured;
     secured_open(&secured, "good", false, "localhost");
@@ -549,7 +549,7 @@ static const struct contract_backend over_tls = { "redis over TLS", CONTRACT_ALL
 
 /* ---- The stack ---- */
 
-TEST(openssl_takes_little_of_the_callers_stack, 60)
+TEST(openssl_uses_little_of_the_callers_stack, 60)
 {
     static struct stack_ask ask;
     struct secured secured;

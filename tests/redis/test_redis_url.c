@@ -297,7 +297,7 @@ TEST(a_bad_url_is_refused_by_its_part_and_never_quoted, 30)
     }
 }
 
-TEST(the_longest_parts_are_taken, 30)
+TEST(a_url_with_parts_of_the_greatest_length_is_accepted, 30)
 {
     struct redis_target target;
     clear_environment();
@@ -313,7 +313,7 @@ TEST(the_longest_parts_are_taken, 30)
     redis_target_free(&target);
 }
 
-TEST(freeing_leaves_zeroes_and_takes_them, 30)
+TEST(freeing_a_redis_target_zeroes_it_and_may_be_repeated, 30)
 {
     struct redis_target target;
     clear_environment();
@@ -409,7 +409,7 @@ static void write_file(const char *bytes, size_t len)
     close(fd);
 }
 
-TEST(the_password_is_the_urls_or_the_files_or_the_environments, 30)
+TEST(the_password_comes_from_the_url_then_the_file_then_the_environment, 30)
 {
     static const struct {
         const char *url;
@@ -441,7 +441,7 @@ TEST(the_password_is_the_urls_or_the_files_or_the_environments, 30)
     remove_folder();
 }
 
-TEST(the_first_line_of_the_file_counts_without_its_end, 30)
+TEST(the_password_is_the_files_first_line_without_its_line_end, 30)
 {
     static const struct {
         const char *bytes;
@@ -504,7 +504,7 @@ TEST(a_file_that_cannot_be_read_is_an_error_that_names_it, 30)
     remove_folder();
 }
 
-TEST(a_password_of_the_environment_that_is_too_long_is_refused, 30)
+TEST(a_password_in_the_environment_that_is_too_long_is_refused, 30)
 {
     CLOSED_BY(redis_target_free) struct redis_target target;
     setenv("WEIR_REDIS_PASSWORD", FIVE_HUNDRED TEN "123", 1);
@@ -517,7 +517,7 @@ TEST(a_password_of_the_environment_that_is_too_long_is_refused, 30)
 
 /* ---- The sentinels' password ---- */
 
-TEST(the_sentinels_have_a_user_and_a_password_of_their_own, 30)
+TEST(the_user_and_password_for_sentinels_are_separate, 30)
 {
     static const struct {
         const char *url, *user;
@@ -555,7 +555,7 @@ TEST(the_sentinels_have_a_user_and_a_password_of_their_own, 30)
     remove_folder();
 }
 
-TEST(a_bad_sentinel_password_is_refused_by_its_options_name, 30)
+TEST(a_bad_sentinel_password_is_refused_by_the_name_of_its_option, 30)
 {
     static const struct {
         const char *url, *user, *file, *environment;

@@ -125,7 +125,7 @@ TEST(replies_are_separated_however_they_are_cut, 30)
         assert_heard(rows[i].bytes, false, rows[i].expected);
 }
 
-TEST(elements_of_a_list_are_shown_with_their_place, 30)
+TEST(elements_of_a_list_reply_are_reported_with_their_place, 30)
 {
     static const struct {
         const char *bytes, *expected;
@@ -161,7 +161,7 @@ TEST(elements_of_a_list_are_shown_with_their_place, 30)
 }
 
 /* RESP3, which weir never requests; hiredis 0.14 does not support it. */
-TEST(doubles_and_truths_are_something_else, 30)
+TEST(doubles_and_booleans_are_replies_of_an_unknown_kind, 30)
 {
     const bool is_known = HIREDIS_MAJOR >= 1;
     assert_heard(",1.5\r\n#t\r\n", false, is_known ? "other; other; " : "broken");
@@ -169,7 +169,7 @@ TEST(doubles_and_truths_are_something_else, 30)
     assert_heard("*2\r\n:1\r\n_\r\n", true, is_known ? "0=1 1=nil list; " : "0=1 broken");
 }
 
-TEST(lists_are_shown_from_when_they_are_expected_to_when_they_are_not, 30)
+TEST(list_elements_are_reported_only_while_a_list_is_expected, 30)
 {
     CLOSED_BY(redis_wire_free) struct redis_wire wire;
     struct redis_reply reply;
@@ -263,7 +263,7 @@ static size_t feed_until_broken(struct redis_wire *wire, const char *bytes, size
     return fed;
 }
 
-TEST(an_endless_reply_breaks_at_its_bound, 60)
+TEST(an_endless_reply_breaks_the_reader_at_a_bound, 60)
 {
     static char numbers[4 * 4096];
     CLOSED_BY(redis_wire_free) struct redis_wire wire;
@@ -288,7 +288,7 @@ TEST(an_endless_reply_breaks_at_its_bound, 60)
     ck_assert_uint_eq(wire.text.room, 0);
 }
 
-TEST(a_list_longer_than_any_other_reply_is_read, 60)
+TEST(a_list_longer_than_the_bound_on_other_replies_is_read, 60)
 {
     CLOSED_BY(redis_wire_free) struct redis_wire wire;
     struct redis_reply reply;
@@ -312,7 +312,7 @@ TEST(a_list_longer_than_any_other_reply_is_read, 60)
     ck_assert_uint_eq(count, 3 * 16384 * 32);
 }
 
-TEST(an_error_is_known_by_its_first_word, 30)
+TEST(an_error_is_identified_by_its_first_word, 30)
 {
     static const struct {
         const char *text, *word;
@@ -411,7 +411,7 @@ TEST(an_error_is_repeated_without_the_password_of_its_connection, 10)
     }
 }
 
-TEST(a_password_of_capitals_is_no_code, 10)
+TEST(a_password_in_capitals_is_not_taken_for_an_error_code, 10)
 {
     const struct redis_reply reply = {
         .kind = REDIS_REPLY_IS_ERROR, .text = "SWORDFISH", .len = 9, .secret = "SWORDFISH"
@@ -421,7 +421,7 @@ TEST(a_password_of_capitals_is_no_code, 10)
     ck_assert_str_eq(word, "ERR");
 }
 
-TEST(a_reply_names_the_password_that_its_connection_sent, 10)
+TEST(a_reply_refers_to_the_password_that_its_connection_sent, 10)
 {
     struct redis_wire wire = { 0 };
     struct redis_reply reply;

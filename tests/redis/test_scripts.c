@@ -34,7 +34,7 @@ static bool is_bucket(enum redis_script_id script)
 
 /* When Lua converts a number to text it keeps 14 digits, but a time in microseconds has 16. So scripts convert only
  * by struct.pack and by the '%d' of PSETEX; table.concat and ".." get values that already are text. */
-TEST(no_script_makes_text_of_a_number_or_asks_the_time_twice, 10)
+TEST(no_script_converts_a_number_to_text_or_reads_the_time_twice, 10)
 {
     for (int i = 0; i < REDIS_SCRIPT_COUNT; i++) {
         const char *text = redis_scripts[i].text;
@@ -102,7 +102,7 @@ static redisReply *decide(struct scripts *scripts, const struct weir_plan *plan,
     return reply_next(scripts);
 }
 
-TEST(a_key_lives_until_it_is_fresh_and_the_slack_longer, 30)
+TEST(a_key_expires_when_it_is_fresh_plus_the_slack, 30)
 {
     CLOSED_BY(scripts_close) struct scripts scripts;
     struct weir_plan plan = { .algorithm = WEIR_FIXED_WINDOW, .limit = 5, .period_us = 100 * WEIR_SECOND, .size = 5 };
@@ -130,7 +130,7 @@ static int64_t life_ms(struct scripts *scripts, const char *key)
     return life;
 }
 
-TEST(a_key_lives_until_its_former_state_is_fresh_as_well, 30)
+TEST(a_key_expires_only_once_its_former_state_is_fresh_too, 30)
 {
     CLOSED_BY(scripts_close) struct scripts scripts;
     const struct weir_plan slow = { .algorithm = WEIR_FIXED_WINDOW, .period_us = WEIR_DAY, .size = 50 };
@@ -346,7 +346,7 @@ static void assert_stamp(struct scripts *scripts, const unsigned char *stamp)
     freeReplyObject(stored);
 }
 
-TEST(a_group_leaves_a_bucket_its_room_if_a_take_has_given_it, 30)
+TEST(a_group_keeps_the_room_that_a_take_added_to_a_buckets_state, 30)
 {
     static struct scripts scripts;
     const struct weir_plan plan = { .algorithm = WEIR_TOKEN_BUCKET, .p = 1, .q = 100000, .tick_us = 1, .size = 10 };
@@ -370,7 +370,7 @@ TEST(a_group_leaves_a_bucket_its_room_if_a_take_has_given_it, 30)
     scripts_close(&scripts);
 }
 
-TEST(a_lease_that_hangs_on_a_take_is_nothing_without_one, 30)
+TEST(a_lease_that_depends_on_a_take_grants_nothing_without_one, 30)
 {
     static struct scripts scripts;
     struct chance chance = chance_make(7);
@@ -391,7 +391,7 @@ TEST(a_lease_that_hangs_on_a_take_is_nothing_without_one, 30)
     scripts_close(&scripts);
 }
 
-TEST(words_of_any_sort_are_refused_or_answered, 60.0 + (double)steps_or(1000000) / 5000)
+TEST(scripts_answer_or_refuse_random_arguments, 60.0 + (double)steps_or(1000000) / 5000)
 {
     static struct call call;
     static struct scripts scripts;
@@ -499,7 +499,7 @@ static const unsigned char *answer_about_key1(const struct weir_plan *plan, cons
     return about;
 }
 
-TEST(bytes_that_are_no_state_are_reported_and_left_alone, 60.0 + (double)steps_or(1000000) / 5000)
+TEST(foreign_bytes_are_reported_and_left_unchanged, 60.0 + (double)steps_or(1000000) / 5000)
 {
     static struct scripts scripts;
     static unsigned char bytes[FOREIGN_MAX];
@@ -577,7 +577,7 @@ static bool is_ours(struct scripts *scripts, const struct weir_plan *plan, const
     return ours;
 }
 
-TEST(a_former_state_is_whole_or_the_key_is_not_ours, 60)
+TEST(a_damaged_former_state_makes_the_value_foreign, 60)
 {
     static struct scripts scripts;
     static unsigned char bytes[FOREIGN_MAX];
@@ -733,7 +733,7 @@ static double try_all_us(struct scripts *scripts, int n, bool redefined)
     return script_us(scripts);
 }
 
-TEST(the_worst_scripts_are_measured, 60)
+TEST(the_slowest_script_calls_are_timed, 60)
 {
     static struct scripts scripts;
     scripts_open(&scripts);

@@ -718,7 +718,7 @@ static void forget_expired(struct walk *walk, const struct turn *turn, const red
     }
 }
 
-TEST(without_a_time_they_decide_by_the_servers, 60.0 + (double)requests_asked() / 5000)
+TEST(without_a_given_time_scripts_decide_by_redis_time, 60.0 + (double)requests_asked() / 5000)
 {
     static struct walk walk;
     walk_open(&walk, 2);
