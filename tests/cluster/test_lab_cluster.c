@@ -37,7 +37,7 @@ static const char *asked(struct cluster *cluster, int node, const char *command,
     return reply;
 }
 
-TEST(a_cluster_is_whole_from_the_start, 60)
+TEST(a_new_cluster_serves_every_slot_from_the_start, 60)
 {
     char url[128], expected[128];
     ck_assert_int_eq(common.n, 6);
@@ -64,7 +64,7 @@ TEST(slots_are_those_that_the_nodes_compute, 60)
         ck_assert_int_eq(cluster_key_slot(keys[i]), cluster_count(&common, 0, "CLUSTER", "KEYSLOT", keys[i]));
 }
 
-TEST(a_slot_moves_with_its_keys_and_is_here_and_there_in_between, 60)
+TEST(a_slot_migrates_with_its_keys_and_is_on_both_nodes_in_between, 60)
 {
     unsigned slot = cluster_key_slot("{tag}"), other = (slot + 1) % CLUSTER_SLOTS;
     int from = cluster_owner(&common, slot), to = (from + 1) % 3;
@@ -107,7 +107,7 @@ TEST(a_replica_replaces_its_primary_on_request, 60)
     ck_assert_msg(strstr(common.error, "node 3: -ERR"), "%s", common.error);
 }
 
-TEST(a_primary_that_is_killed_or_stands_still_is_replaced_and_comes_back_as_a_replica, 120)
+TEST(a_killed_or_stopped_primary_is_replaced_and_returns_as_a_replica, 120)
 {
     CLOSED_BY(cluster_stop) struct cluster cluster;
     const struct cluster_wish wish = { .partial = true };

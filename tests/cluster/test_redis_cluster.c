@@ -99,7 +99,7 @@ static void take_of_all(weir *limiter, weir_limit *limit, int64_t remaining)
     }
 }
 
-TEST(a_hundred_thousand_keys_are_each_one_key_and_lie_on_all_primaries, 60)
+TEST(a_hundred_thousand_keys_are_stored_once_each_over_all_primaries, 60)
 {
     CLOSED_BY(place_close) struct place place;
     int64_t before[3], asks = map_asks(&common), began_us = wire_now_us();
@@ -159,7 +159,7 @@ static struct weir_decision tried_all(weir *limiter, const struct weir_request *
     return decision;
 }
 
-TEST(limits_over_one_key_are_one_call, 60)
+TEST(a_group_over_one_hash_tag_is_one_call, 60)
 {
     CLOSED_BY(place_close) struct place place;
     struct weir_options options = cluster_options(&place, &common, PATIENT_US);
@@ -190,7 +190,7 @@ static void keys_apart(int first, char keys[3][LOAD_KEY_SIZE])
         key_of(&common, (first + i) % 3, 0, keys[i]);
 }
 
-TEST(limits_over_keys_of_several_primaries_are_all_charged_or_none, 60)
+TEST(a_group_over_several_primaries_is_charged_completely_or_not_at_all, 60)
 {
     CLOSED_BY(place_close) struct place place;
     struct weir_options options = cluster_options(&place, &common, PATIENT_US);
@@ -233,7 +233,7 @@ static void *take_of_group(void *argument)
     return NULL;
 }
 
-TEST(simultaneous_groups_over_several_primaries_add_up, 60)
+TEST(concurrent_groups_over_several_primaries_charge_exactly, 60)
 {
     CLOSED_BY(place_close) struct place place;
     struct crew crew;
@@ -287,7 +287,7 @@ TEST_EACH(keys_of_several_primaries_are_charged_in_the_order_given, 3, 60)
 }
 
 /* One of three primaries is paused: the fallback decides its keys, and Redis decides all others. */
-TEST_EACH(of_a_batch_the_keys_of_a_primary_that_stands_still_fall_back_alone, 3, 60)
+TEST_EACH(in_a_batch_only_keys_of_the_stopped_primary_use_the_fallback, 3, 60)
 {
     enum { N = 30 };
     CLOSED_BY(place_close) struct place place;

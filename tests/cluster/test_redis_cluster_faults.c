@@ -192,12 +192,12 @@ static void assert_only_its_keys_fall_back(int hit, const char *what, void (*end
     trouble_close(trouble);
 }
 
-TEST(of_a_primary_that_is_killed_only_its_keys_fall_back_until_its_replica_is_promoted, 120)
+TEST(a_killed_primarys_keys_alone_use_the_fallback_until_its_replica_is_promoted, 120)
 {
     assert_only_its_keys_fall_back(0, "kill -9 of a primary", cluster_kill);
 }
 
-TEST(of_a_primary_that_stands_still_only_its_keys_fall_back_until_its_replica_is_promoted, 120)
+TEST(a_stopped_primarys_keys_alone_use_the_fallback_until_its_replica_is_promoted, 120)
 {
     assert_only_its_keys_fall_back(1, "a primary that stands still", cluster_pause);
 }
@@ -225,7 +225,7 @@ static void give_back(struct cluster *cluster, int node)
 }
 #endif
 
-TEST(without_a_majority_all_falls_back_and_returns_with_it, 120)
+TEST(without_a_majority_of_primaries_all_keys_use_the_fallback, 120)
 {
     CLOSED_BY(cluster_stop) struct cluster cluster;
     struct timed timed;
@@ -284,7 +284,7 @@ static void assert_used_with_seeds(const char *url)
     }
 }
 
-TEST(any_node_is_a_seed_and_one_that_is_down_is_passed_over, 60)
+TEST(any_node_can_be_a_seed_and_one_that_is_down_is_skipped, 60)
 {
     char url[256];
     for (int i = 0; i < common.n; i++) { /* replicas as well */
@@ -295,7 +295,7 @@ TEST(any_node_is_a_seed_and_one_that_is_down_is_passed_over, 60)
     assert_used_with_seeds(url);
 }
 
-TEST(a_seed_that_is_no_cluster_is_named_in_the_log, 60)
+TEST(a_seed_outside_any_cluster_is_logged, 60)
 {
     CLOSED_BY(redis_server_stop) struct redis_server alone;
     struct place place;

@@ -163,7 +163,7 @@ TEST(leases_of_a_primary_that_is_killed_stay_within_their_bound, 120)
 /* ---- The child of a fork ---- */
 
 #if !defined(__SANITIZE_THREAD__) /* ThreadSanitizer does not support threads in a forked child */
-TEST(a_child_of_a_fork_has_a_map_and_connections_of_its_own, 60)
+TEST(a_forked_child_has_a_separate_map_and_connections, 60)
 {
     CLOSED_BY(place_close) struct place place;
     char keys[3][LOAD_KEY_SIZE];
@@ -215,7 +215,7 @@ static void wait_in_done(struct weir_op *op, int status)
     sem_post(&waiting->ran);
 }
 
-TEST(a_done_on_any_primarys_thread_may_wait_for_no_primary_of_its_limiter, 60)
+TEST(a_blocking_call_inside_done_is_refused_on_every_primarys_thread, 60)
 {
     CLOSED_BY(place_close) struct place place;
     char keys[3][LOAD_KEY_SIZE];

@@ -30,7 +30,7 @@ static int count_key(void *user, const struct weir_inspected *key)
     return WEIR_OK;
 }
 
-TEST(keys_of_all_nodes_are_found_and_forgotten, 60)
+TEST(the_inspector_finds_and_resets_keys_of_all_nodes, 60)
 {
     enum { KEYS = 30 };
     struct place place;
@@ -66,7 +66,7 @@ TEST(keys_of_all_nodes_are_found_and_forgotten, 60)
     place_close(&place);
 }
 
-TEST(a_key_is_found_before_while_and_after_its_slot_moves, 60)
+TEST(the_inspector_finds_a_key_before_during_and_after_its_slots_migration, 60)
 {
     struct place place;
     char key[LOAD_KEY_SIZE];

@@ -30,7 +30,7 @@ static void *take_of_three(void *argument)
     return NULL;
 }
 
-TEST(a_primary_that_is_flushed_admits_a_limit_more_each_time_and_the_others_none, 60)
+TEST(each_flush_of_a_primary_admits_one_extra_limit_on_that_primary_only, 60)
 {
     enum { TIMES = 4 };
     CLOSED_BY(place_close) struct place place;
@@ -115,7 +115,7 @@ static void take_over(struct cluster *cluster, int owner)
     cluster_good(cluster, cluster_fail_over(cluster, cluster_replica(cluster, owner), CLUSTER_FAILOVER_TAKEOVER));
 }
 
-TEST(a_charge_that_a_replica_has_is_not_forgotten_when_it_takes_over, 120)
+TEST(a_promoted_replica_has_every_charge_that_it_acknowledged, 120)
 {
     assert_nothing_is_forgotten(&common, 0, "FORCE with one replica's word", force);
     assert_nothing_is_forgotten(&common, 2, "TAKEOVER with one replica's word", take_over);
@@ -146,7 +146,7 @@ static void lose_and_try_groups(struct cluster *cluster, int lost)
     }
 }
 
-TEST(a_charge_that_a_replica_has_is_not_forgotten_and_a_groups_given_back_when_a_primary_is_killed, 120)
+TEST(no_acknowledged_charge_or_group_refund_is_lost_when_a_primary_is_killed, 120)
 {
     CLOSED_BY(cluster_stop) struct cluster cluster;
     const struct cluster_wish wish = { .partial = true, .uses = uses };

@@ -11,7 +11,7 @@
 #define TEN "1234567890"
 #define FIFTY TEN TEN TEN TEN TEN
 
-TEST(a_wrong_map_is_refused_and_the_log_says_why, 120)
+TEST(a_wrong_map_is_refused_and_the_reason_logged, 120)
 {
     static const struct {
         const char *map, *says;
@@ -96,7 +96,7 @@ TEST(a_map_entry_without_an_address_means_the_answering_node, 30)
     }
 }
 
-TEST(unserved_slots_are_their_own_outage_and_are_requested_at_a_pace, 30)
+TEST(unserved_slots_are_a_separate_outage_and_the_map_is_requested_at_a_limited_rate, 30)
 {
     CLOSED_BY(place_close) struct place place;
     static struct speaker node;
@@ -123,7 +123,7 @@ TEST(unserved_slots_are_their_own_outage_and_are_requested_at_a_pace, 30)
 
 /* ---- Its end ---- */
 
-TEST(a_limiter_can_be_closed_at_any_moment_of_its_search, 60)
+TEST(a_limiter_can_be_closed_at_any_moment_while_it_looks_for_the_map, 60)
 {
     static const char *const maps[] = { "", "*0\r\n", ("*1\r\n*3\r\n" ALL) };
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)

@@ -101,7 +101,7 @@ static int64_t refunds(const struct speaker *node, int64_t peeks)
 
 /* ---- Charges of groups ---- */
 
-TEST(a_group_with_a_silent_node_is_refunded_by_the_others, 30)
+TEST(a_group_with_a_silent_node_is_refunded_at_the_other_nodes, 30)
 {
     static struct pair pair;
     start_nodes(&pair, NULL, "");
@@ -153,7 +153,7 @@ TEST(a_group_that_runs_out_of_time_is_refunded_as_a_whole, 30)
 
 /* ---- How often the map is asked for ---- */
 
-TEST(the_map_is_requested_ever_more_rarely_for_an_unneeded_dead_node, 60)
+TEST(a_dead_node_without_requests_causes_fewer_and_fewer_map_requests, 60)
 {
     static struct pair pair;
     start_nodes(&pair, NULL, NULL);
@@ -210,7 +210,7 @@ TEST(a_redirect_to_an_unknown_host_requests_the_map, 120)
 
 /* ---- Nodes without slots ---- */
 
-TEST(a_node_without_slots_is_kept_for_as_long_as_redirections_lead_to_it, 60)
+TEST(a_node_without_slots_is_kept_while_redirects_lead_to_it, 60)
 {
     static struct pair pair;
     start_nodes(&pair, "-ASK 12182 127.0.0.1:PORT", NULL);
@@ -241,7 +241,7 @@ TEST(a_node_without_slots_is_kept_for_as_long_as_redirections_lead_to_it, 60)
 }
 
 /* The node is cut off from the others and still has the old map. */
-TEST(a_node_that_lost_its_slots_is_not_asked_for_the_map_and_closed, 90)
+TEST(a_node_that_lost_its_slots_is_closed_and_not_asked_for_the_map, 90)
 {
     static struct pair pair;
     /* the second answer is a redirect to the node itself */
@@ -290,7 +290,7 @@ static int times_logged(struct place *place, const char *text)
     return times;
 }
 
-TEST(slots_without_a_node_are_a_line_in_the_log_and_one_when_they_have_one, 60)
+TEST(slots_without_a_node_are_logged_and_so_is_their_return, 60)
 {
     static const char *const maps[] = {
         "*2\r\n*3\r\n:0\r\n:9999\r\n*3\r\n" HOST ":%d\r\n" ID "*3\r\n:10000\r\n:16383\r\n*3\r\n$1\r\n?\r\n:7000\r\n" ID,
@@ -320,7 +320,7 @@ TEST(slots_without_a_node_are_a_line_in_the_log_and_one_when_they_have_one, 60)
     }
 }
 
-TEST(a_node_for_which_there_is_no_descriptor_is_a_line_in_the_log_and_is_used_once_there_is, 60)
+TEST(a_node_without_a_free_descriptor_is_logged_and_used_once_there_is_one, 60)
 {
     static struct pair pair;
     start_nodes(&pair, "-MOVED 12182 127.0.0.1:PORT", NULL);

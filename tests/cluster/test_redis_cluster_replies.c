@@ -37,7 +37,7 @@ static int tried(enum way way, weir *limiter, weir_limit *limit)
     return atomic_load(&status);
 }
 
-TEST(redirects_that_lead_nowhere_end_the_call_after_a_few, 120)
+TEST(a_call_fails_after_a_few_redirects_that_lead_nowhere, 120)
 {
     static const struct {
         const char *decides, *asking;
@@ -175,7 +175,7 @@ TEST_EACH(redirects_to_ever_new_nodes_cause_no_storm_of_threads_or_requests, 2, 
 }
 
 /* Each node claims that the other one serves all slots. */
-TEST(two_nodes_that_redirect_to_each_other_end_the_call_without_a_storm, 60)
+TEST(two_nodes_that_redirect_to_each_other_fail_the_call_without_a_request_storm, 60)
 {
     CLOSED_BY(place_close) struct place place;
     static struct speaker nodes[2];
@@ -219,7 +219,7 @@ static void tell_once(struct weir_op *op, int status)
     atomic_fetch_add(&told->times, 1);
 }
 
-TEST(a_limiter_that_is_closed_while_requests_are_sent_back_and_forth_tells_each_once, 60)
+TEST(closing_during_redirect_loops_completes_each_request_once, 60)
 {
     enum { OPS = 64, TIMES = 100 };
     static struct told told[OPS];

@@ -49,7 +49,7 @@ static void await_log(struct place *place, weir_limit *limit, const char *key, c
 
 static const char *const uses[] = { "in a cluster", "redis_replicas", NULL };
 
-TEST(each_right_in_a_cluster_is_needed_and_the_log_says_that_one_is_missing, 60)
+TEST(each_documented_right_in_a_cluster_is_necessary_and_a_missing_one_is_logged, 60)
 {
     static const struct {
         const char *without; /* NULL: no right is missing */
@@ -84,7 +84,7 @@ TEST(each_right_in_a_cluster_is_needed_and_the_log_says_that_one_is_missing, 60)
     }
 }
 
-TEST(the_user_may_ask_a_cluster_for_its_slots_alone, 30)
+TEST(the_documented_redis_user_may_ask_a_cluster_only_for_its_slots, 30)
 {
     static const char *const refused[][6] = {
         { "CLUSTER", "NODES" },

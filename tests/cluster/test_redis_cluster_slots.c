@@ -39,7 +39,7 @@ static void slot_moves(unsigned slot, int from, int to)
     cluster_good(&common, cluster_slot_end(&common, slot, from, to));
 }
 
-TEST(no_caller_notices_slots_that_move_under_load, 120)
+TEST(no_caller_notices_slots_that_migrate_under_load, 120)
 {
     static struct load loads[WAYS] = {
         { .way = LOAD_TRY }, { .way = LOAD_BATCH }, { .way = LOAD_SUBMIT }, { .way = LOAD_TRY, .in_a_row = 4 }
@@ -146,7 +146,7 @@ static void assert_takes_count(struct half *half, int64_t *taken_so_far)
         }
 }
 
-TEST_EACH(keys_of_a_slot_in_mid_migration_are_found_and_new_ones_made_at_the_target, 3, 60)
+TEST_EACH(keys_of_a_migrating_slot_are_found_and_new_ones_created_at_the_target, 3, 60)
 {
     CLOSED_BY(half_close) struct half half;
     int64_t taken_so_far[3] = { 1, 1, 0 };
@@ -209,7 +209,7 @@ static struct weir_decision both_taken(const struct half *half)
 }
 
 /* Which key has migrated is random, so each takes a turn as the one that denies. */
-TEST_EACH(limits_over_a_key_in_mid_migration_are_all_charged_or_none, 3, 60)
+TEST_EACH(a_group_over_a_migrating_key_is_charged_completely_or_not_at_all, 3, 60)
 {
     CLOSED_BY(half_close) struct half half;
     half_open(&half, _i, PATIENT_US);
@@ -235,7 +235,7 @@ TEST_EACH(limits_over_a_key_in_mid_migration_are_all_charged_or_none, 3, 60)
     ck_assert_uint_eq(stats_of(half.limiter).errors, 0);
 }
 
-TEST_EACH(limits_over_a_key_that_has_migrated_are_all_charged_there, 3, 60)
+TEST_EACH(a_group_over_a_migrated_key_is_charged_at_the_new_node, 3, 60)
 {
     CLOSED_BY(half_close) struct half half;
     half_open(&half, _i, PATIENT_US);

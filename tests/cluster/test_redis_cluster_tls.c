@@ -62,7 +62,7 @@ static struct weir_options secured_options(struct place *place, const char *user
     return options;
 }
 
-TEST(all_primaries_are_reached_by_tls_and_redirections_lead_to_them, 60)
+TEST(all_primaries_and_redirect_targets_are_reached_by_tls, 60)
 {
     CLOSED_BY(place_close) struct place place;
     char key[LOAD_KEY_SIZE];

@@ -48,7 +48,7 @@ TEST(instances_have_an_id_and_a_weight, 30)
     }
 }
 
-TEST(empty_list_is_a_list, 30)
+TEST(an_empty_list_of_instances_is_valid, 30)
 {
     CLOSED_BY(consul_peers_free) struct consul_peers peers;
     must_succeed(consul_peers_read("[]", 2, NULL, &peers, (struct message){ NULL, 0 }));
@@ -116,7 +116,7 @@ TEST(every_field_of_an_instance_is_checked, 30)
 }
 
 /* A strange health-check output must not keep the other instances from being read. */
-TEST(fields_that_weir_does_not_read_may_be_anything, 30)
+TEST(fields_that_weir_does_not_read_may_hold_any_value, 30)
 {
     static const char *const odd[] = {
         "\"Output\":\"a\\u0000b\"",
@@ -148,7 +148,7 @@ TEST(fields_that_weir_does_not_read_may_be_anything, 30)
     }
 }
 
-TEST(long_id_is_cut_in_a_sentence, 30)
+TEST(a_long_id_is_shortened_in_an_error, 30)
 {
     char body[4096];
     snprintf(body, sizeof body, "[{\"Service\":{\"ID\":\"%03000d\",\"Weights\":1}}]", 7);
@@ -223,7 +223,7 @@ TEST(policies_have_names_patterns_and_values, 30)
     }
 }
 
-TEST(key_that_ends_in_a_slash_is_a_folder_only_if_it_holds_nothing, 30)
+TEST(a_consul_key_that_ends_in_a_slash_is_a_folder_only_if_its_value_is_empty, 30)
 {
     static const char body[] = "[" KEY("weir/", NONSENSE) "," KEY("weir/api/10/", BUCKET) "," KEY(
         "weir/api/11/", "null") "," KEY("weir/api/12/", "\"\"") "]";
@@ -237,7 +237,7 @@ TEST(key_that_ends_in_a_slash_is_a_folder_only_if_it_holds_nothing, 30)
     ck_assert_ptr_null(policies.entries[1].error);
 }
 
-TEST(value_that_is_no_policy_is_an_entry_with_an_error, 30)
+TEST(a_value_that_is_not_a_policy_yields_an_entry_with_an_error, 30)
 {
     static const struct {
         const char *body, *error;
@@ -264,7 +264,7 @@ TEST(value_that_is_no_policy_is_an_entry_with_an_error, 30)
     }
 }
 
-TEST(answer_that_consul_would_not_give_is_refused_as_a_whole, 30)
+TEST(an_impossible_answer_from_consul_is_refused_as_a_whole, 30)
 {
     static const char *const bad[][2] = {
         { "[7]", "entry 1 of the answer has no text Key" },
@@ -287,7 +287,7 @@ TEST(answer_that_consul_would_not_give_is_refused_as_a_whole, 30)
 }
 
 /* Decode every length and every byte value; the encoder here is written independently from RFC 4648. */
-TEST(base64_is_read_as_it_is_written, 60)
+TEST(base64_is_decoded_to_the_encoded_text, 60)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     struct chance chance = chance_make(1);
@@ -350,7 +350,7 @@ static bool read_without(int64_t number, bool stubborn, const char *body, bool o
     "[" KEY("weir/", "null") "," KEY("weir/api", BUCKET) "," KEY("weir/a/10.*", NONSENSE) "," KEY("weir/a\\u0000", \
                                                                                                   "7") "]"
 
-TEST(an_answer_for_which_there_is_no_memory_is_not_taken, 30)
+TEST(an_answer_without_memory_for_it_is_dropped, 30)
 {
     static const struct {
         const char *body;

@@ -53,12 +53,12 @@ static const struct {
     { FAKE_NOISE, "HTTP/0.9" },
 };
 
-TEST_EACH(bad_connection_is_a_failure_and_survived, sizeof bad_ways / sizeof bad_ways[0], 60)
+TEST_EACH(a_bad_connection_is_a_failure_that_weir_recovers_from, sizeof bad_ways / sizeof bad_ways[0], 60)
 {
     assert_survives(bad_ways[_i].way, ONLY_A, strlen(ONLY_A), bad_ways[_i].sentence);
 }
 
-TEST(huge_answer_is_cut_off_while_it_comes, 60)
+TEST(a_huge_answer_is_cut_off_while_it_arrives, 60)
 {
     size_t len = 64 << 20;
     char *huge = malloc(len);
@@ -83,7 +83,7 @@ TEST(answer_of_a_megabyte_is_read, 60)
     free(large);
 }
 
-TEST_EACH(answer_that_is_not_understood_is_a_failure_and_survived, 6, 60)
+TEST_EACH(a_malformed_answer_is_a_failure_that_weir_recovers_from, 6, 60)
 {
     static const char *const bad[][2] = {
         { "", "ends before its JSON does" },
@@ -96,7 +96,7 @@ TEST_EACH(answer_that_is_not_understood_is_a_failure_and_survived, 6, 60)
     assert_survives(FAKE_CHUNKED, bad[_i][0], strlen(bad[_i][0]), bad[_i][1]);
 }
 
-TEST_EACH(status_other_than_200_is_a_failure_and_survived, 8, 60)
+TEST_EACH(a_status_other_than_200_is_a_failure_that_weir_recovers_from, 8, 60)
 {
     static const int statuses[] = { 204, 301, 400, 403, 404, 429, 500, 503 };
     char sentence[64];
@@ -112,7 +112,7 @@ TEST_EACH(status_other_than_200_is_a_failure_and_survived, 8, 60)
     stage_end(&stage);
 }
 
-TEST(pauses_of_policies_grow_after_failures, 60)
+TEST(pauses_between_policy_queries_grow_after_failures, 60)
 {
     struct fake_asked asked[4];
     stage_set(&stage, FAKE_ON_TCP);
@@ -131,7 +131,7 @@ TEST(pauses_of_policies_grow_after_failures, 60)
 
 /* Other instances drop a member after their hold-down, so a joined instance must not stop looking for longer than
  * that. */
-TEST(pauses_of_instances_are_a_second_to_one_and_a_half_however_often_it_fails, 60)
+TEST(pauses_between_instance_queries_stay_at_1_to_1_5_s_after_failures, 60)
 {
     struct consul_pace pace;
     int64_t now_us = 0;
@@ -150,7 +150,7 @@ TEST(pauses_of_instances_are_a_second_to_one_and_a_half_however_often_it_fails, 
     }
 }
 
-TEST(list_of_instances_is_urgent, 60)
+TEST(the_instance_list_is_retried_without_growing_pauses, 60)
 {
     enum { FAILURES = 8 }; /* growing pauses would make the last one 20 s and more */
     struct fake_asked first, last;
@@ -164,7 +164,7 @@ TEST(list_of_instances_is_urgent, 60)
     stage_end(&stage);
 }
 
-TEST(connection_that_died_in_silence_is_noticed_while_a_query_waits, 60)
+TEST(a_silently_dead_connection_is_noticed_while_a_query_waits, 60)
 {
     stage_set(&stage, FAKE_ON_TCP);
     stage_start(&stage);
@@ -175,7 +175,7 @@ TEST(connection_that_died_in_silence_is_noticed_while_a_query_waits, 60)
     stage_end(&stage);
 }
 
-TEST(query_that_is_held_too_long_is_given_up_after_its_wait, 60)
+TEST(a_query_held_longer_than_its_wait_is_abandoned, 60)
 {
     struct fake_asked asked;
     stage_set(&stage, FAKE_ON_TCP);

@@ -33,7 +33,7 @@ static struct fake_asked asked_at(const char *target, int i)
     return asked;
 }
 
-TEST(registration_says_who_this_is_and_what_it_weighs, 60)
+TEST(registration_sends_the_id_service_and_weight, 60)
 {
     stage_set_join();
     stage_start(&stage);
@@ -47,7 +47,7 @@ TEST(registration_says_who_this_is_and_what_it_weighs, 60)
     ck_assert_int_eq(told_count(PEERS, "failed"), 0);
 }
 
-TEST(registration_says_where_the_service_is_if_asked_to, 60)
+TEST(registration_sends_the_configured_address_and_port, 60)
 {
     stage_set_join();
     stage.peers.ttl_us = WEIR_HOUR;
@@ -79,7 +79,7 @@ TEST(ids_and_services_may_have_any_bytes, 60)
     stage_end(&stage);
 }
 
-TEST(options_that_consul_cannot_take_in_are_refused_when_it_joins, 60)
+TEST(options_that_consul_cannot_represent_are_refused_with_peers_join, 60)
 {
     static const struct {
         struct weir_peers peers;
@@ -111,7 +111,7 @@ TEST(options_that_consul_cannot_take_in_are_refused_when_it_joins, 60)
     }
 }
 
-TEST_EACH(ids_with_dots_and_slashes_that_stay_join, 3, 60)
+TEST_EACH(instances_join_with_ids_of_dots_and_slashes, 3, 60)
 {
     static const char *const good[][2] = { { "a/b/", "a%2Fb%2F" }, { "...", "..." }, { "a/.b", "a%2F.b" } };
     char deregister[64];
@@ -125,7 +125,7 @@ TEST_EACH(ids_with_dots_and_slashes_that_stay_join, 3, 60)
     stage_end(&stage);
 }
 
-TEST(list_is_asked_for_after_the_registration, 60)
+TEST(the_instance_list_is_requested_after_the_registration, 60)
 {
     stage_set_join();
     stage_start(&stage);
@@ -134,7 +134,7 @@ TEST(list_is_asked_for_after_the_registration, 60)
     stage_end(&stage);
 }
 
-TEST(list_is_asked_for_even_if_the_registration_fails, 60)
+TEST(the_instance_list_is_requested_even_if_the_registration_fails, 60)
 {
     stage_set_join();
     fake_consul_page(stage.fake, REGISTER, 403, 0, "Permission denied");
@@ -150,7 +150,7 @@ TEST(list_is_asked_for_even_if_the_registration_fails, 60)
 
 /* Behind a connection that only renewals used for a while there may be another agent than the one that gave the
  * index. */
-TEST(index_is_used_on_the_connection_only_on_which_it_came, 60)
+TEST(an_index_is_used_only_on_the_connection_that_delivered_it, 60)
 {
     stage_set_join();
     fake_consul_way(stage.fake, HEALTH, FAKE_AND_CLOSE, -1);
@@ -162,7 +162,7 @@ TEST(index_is_used_on_the_connection_only_on_which_it_came, 60)
     ck_assert_int_eq(told_count(PEERS, "failed"), 0);
 }
 
-TEST(check_is_renewed_again_and_again, 60)
+TEST(the_health_check_is_renewed_repeatedly, 60)
 {
     stage_set_join();
     stage_start(&stage);
@@ -174,7 +174,7 @@ TEST(check_is_renewed_again_and_again, 60)
 }
 
 /* Newer agents answer 404, version 1.8 answers 500. */
-TEST_EACH(instance_registers_again_when_the_agent_has_forgotten_it, 2, 60)
+TEST_EACH(an_instance_registers_again_when_the_agent_has_forgotten_it, 2, 60)
 {
     static const int statuses[] = { 404, 500 };
     stage_set_join();
@@ -190,7 +190,7 @@ TEST_EACH(instance_registers_again_when_the_agent_has_forgotten_it, 2, 60)
     stage_end(&stage);
 }
 
-TEST(instance_registers_at_a_pace_with_an_agent_that_always_forgets, 60)
+TEST(an_agent_that_always_forgets_gets_registrations_at_a_limited_rate, 60)
 {
     stage_set_join();
     fake_consul_page(stage.fake, RENEW, 404, 0, "");
@@ -201,7 +201,7 @@ TEST(instance_registers_at_a_pace_with_an_agent_that_always_forgets, 60)
     stage_end(&stage);
 }
 
-TEST(instance_registers_again_when_the_list_lacks_it, 60)
+TEST(an_instance_registers_again_when_the_list_lacks_it, 60)
 {
     stage_set_join();
     stage.peers.ttl_us = WEIR_HOUR;
@@ -214,7 +214,7 @@ TEST(instance_registers_again_when_the_list_lacks_it, 60)
     stage_end(&stage);
 }
 
-TEST(instance_registers_again_when_the_agent_returns, 60)
+TEST(an_instance_registers_again_when_the_agent_returns, 60)
 {
     stage_set_join();
     stage_start(&stage);
@@ -228,7 +228,7 @@ TEST(instance_registers_again_when_the_agent_returns, 60)
     stage_end(&stage);
 }
 
-TEST(end_deregisters_this_instance, 60)
+TEST(closing_deregisters_the_instance, 60)
 {
     stage_set_join();
     stage_start(&stage);
@@ -240,7 +240,7 @@ TEST(end_deregisters_this_instance, 60)
 }
 
 /* The agent may have accepted a registration whose answer never arrived. */
-TEST(end_deregisters_even_if_the_registration_was_not_answered, 60)
+TEST(closing_deregisters_even_if_the_registration_was_not_answered, 60)
 {
     stage_set_join();
     fake_consul_way(stage.fake, REGISTER, FAKE_HANGS, -1);
@@ -251,7 +251,7 @@ TEST(end_deregisters_even_if_the_registration_was_not_answered, 60)
     stage_end(&stage);
 }
 
-TEST(end_waits_a_second_and_no_more_for_an_agent_that_hangs, 60)
+TEST(closing_waits_at_most_a_second_for_an_agent_that_hangs, 60)
 {
     stage_set_join();
     stage.consul.timeout_us = WEIR_MINUTE;
@@ -267,7 +267,7 @@ TEST(end_waits_a_second_and_no_more_for_an_agent_that_hangs, 60)
     stage_end(&stage);
 }
 
-TEST(end_waits_for_nothing_else, 60)
+TEST(closing_does_not_wait_for_a_pending_query, 60)
 {
     stage_set(&stage, FAKE_ON_TCP);
     stage_start(&stage);
@@ -284,7 +284,7 @@ static void told_of_fork(struct forks_watcher *watcher, enum forks_moment moment
     (void)moment;
 }
 
-TEST(child_of_a_fork_leaves_the_parents_connection_alone, 60)
+TEST(a_forked_child_leaves_its_parents_connection_to_consul_alone, 60)
 {
     struct forks_watcher watcher = { .told = told_of_fork };
     forks_watch(&watcher);
@@ -308,7 +308,7 @@ TEST(child_of_a_fork_leaves_the_parents_connection_alone, 60)
     ck_assert_int_eq(told_count(PEERS, "failed"), 0);
 }
 
-TEST(child_of_a_fork_that_closes_keeps_no_token, 60)
+TEST(a_forked_child_that_closes_wipes_the_token, 60)
 {
     struct forks_watcher watcher = { .told = told_of_fork };
     forks_watch(&watcher);

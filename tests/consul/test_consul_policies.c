@@ -40,7 +40,7 @@ TEST(a_policy_in_consul_is_in_force_while_it_is_there, 90)
     consul_server_stop(&server);
 }
 
-TEST(policies_are_there_when_a_limiter_is_ready_and_go_with_the_agent_that_forgot_them_only_if_it_says_so, 90)
+TEST(a_ready_limiter_has_consuls_policies_until_an_agent_says_that_they_are_gone, 90)
 {
     struct instance a;
     agent_start(CONSUL_SERVER_OPEN);
@@ -70,7 +70,7 @@ static int64_t limit_of_key(const struct instance *instance, const char *key)
     return peeked(instance->limit, key, 1).limit;
 }
 
-TEST(some_keys_have_a_limit_of_their_own_in_consul, 90)
+TEST(overrides_for_some_keys_can_be_defined_in_consul, 90)
 {
     struct instance a;
     agent_start(CONSUL_SERVER_OPEN);

@@ -10,7 +10,7 @@
 
 /* ---- The agent itself, as the tests rely on it ---- */
 
-TEST(an_agent_tells_of_services_and_forgets_them_when_it_starts_again, 90)
+TEST(a_consul_agent_lists_services_and_forgets_them_on_restart, 90)
 {
     int64_t before = 0, after = 0;
     agent_start(CONSUL_SERVER_OPEN);
@@ -59,7 +59,7 @@ TEST(instances_that_join_share_by_their_weights_until_they_leave, 90)
     consul_server_stop(&server);
 }
 
-TEST(weights_are_those_that_consul_has, 90)
+TEST(instance_weights_are_those_in_consul, 90)
 {
     struct instance a;
     agent_start(CONSUL_SERVER_OPEN);
@@ -96,7 +96,7 @@ static pid_t process_joins(void)
         pause();
 }
 
-TEST(an_instance_that_was_killed_is_gone_when_its_ttl_has_passed, 90)
+TEST(a_killed_instance_loses_its_share_after_its_ttl, 90)
 {
     struct instance a;
     agent_start(CONSUL_SERVER_OPEN);
@@ -114,7 +114,7 @@ TEST(an_instance_that_was_killed_is_gone_when_its_ttl_has_passed, 90)
     consul_server_stop(&server);
 }
 
-TEST(an_agent_that_starts_again_is_joined_again_and_followed_on, 90)
+TEST(instances_rejoin_and_follow_an_agent_that_restarts, 90)
 {
     struct instance a, b;
     agent_start(CONSUL_SERVER_OPEN);
@@ -154,7 +154,7 @@ TEST(an_agent_that_starts_again_is_joined_again_and_followed_on, 90)
 #define LEAST_RULES \
     "service \\\"api\\\" { policy = \\\"write\\\" } " READ_NODES "key_prefix \\\"weir/\\\" { policy = \\\"read\\\" }"
 
-TEST(the_least_rules_suffice_to_join_and_follow, 90)
+TEST(the_documented_consul_rules_suffice_to_join_and_follow, 90)
 {
     struct instance a;
     char token[40];
@@ -198,7 +198,7 @@ TEST(a_token_without_read_rights_never_means_an_empty_list, 90)
     consul_server_stop(&server);
 }
 
-TEST(a_token_that_loses_its_rights_leaves_the_share, 90)
+TEST(a_token_that_loses_its_rights_leaves_the_share_unchanged, 90)
 {
     struct instance a;
     struct consul_answer answer;

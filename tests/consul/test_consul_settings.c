@@ -86,7 +86,7 @@ TEST(invalid_address_is_refused_and_never_quoted, 60)
     }
 }
 
-TEST(address_comes_from_the_environment_if_no_option_has_it, 60)
+TEST(the_consul_address_comes_from_the_environment_without_the_option, 60)
 {
     stage_set(&stage, FAKE_ON_TCP);
     setenv("CONSUL_HTTP_ADDR", stage.consul.address, 1);
@@ -103,7 +103,7 @@ TEST(address_comes_from_the_environment_if_no_option_has_it, 60)
     fake_consul_stop(stage.fake);
 }
 
-TEST(agent_on_a_unix_socket_is_followed_as_well, 60)
+TEST(an_agent_on_a_unix_socket_can_be_followed, 60)
 {
     stage_set(&stage, FAKE_ON_UNIX);
     stage_start(&stage);
@@ -144,7 +144,7 @@ static void assert_token_goes(void)
     stage_end(&stage);
 }
 
-TEST(token_from_an_option_goes_in_a_header_and_nowhere_else, 60)
+TEST(a_token_from_an_option_appears_in_a_header_only, 60)
 {
     stage_set(&stage, FAKE_ON_TCP);
     stage.consul.token = MARKER;
@@ -152,7 +152,7 @@ TEST(token_from_an_option_goes_in_a_header_and_nowhere_else, 60)
     assert_token_goes();
 }
 
-TEST(token_is_the_first_line_of_a_file, 60)
+TEST(the_token_can_be_the_first_line_of_a_file, 60)
 {
     struct folder folder;
     folder_make(&folder);
@@ -163,7 +163,7 @@ TEST(token_is_the_first_line_of_a_file, 60)
     folder_remove(&folder);
 }
 
-TEST(token_is_in_the_environment, 60)
+TEST(the_token_can_come_from_the_environment, 60)
 {
     stage_set(&stage, FAKE_ON_TCP);
     setenv("CONSUL_HTTP_TOKEN", MARKER, 1);
@@ -171,7 +171,7 @@ TEST(token_is_in_the_environment, 60)
     assert_token_goes();
 }
 
-TEST(token_is_in_a_file_that_the_environment_names, 60)
+TEST(the_token_can_come_from_a_file_that_the_environment_names, 60)
 {
     struct folder folder;
     folder_make(&folder);
@@ -182,7 +182,7 @@ TEST(token_is_in_a_file_that_the_environment_names, 60)
     folder_remove(&folder);
 }
 
-TEST(no_token_is_sent_without_one, 60)
+TEST(without_a_configured_token_none_is_sent, 60)
 {
     struct fake_asked asked;
     stage_set(&stage, FAKE_ON_TCP);
@@ -251,7 +251,7 @@ TEST(prefix_of_policies_does_not_begin_with_a_slash, 60)
 
 /* ---- Queries ---- */
 
-TEST(datacenter_and_query_go_with_every_request_escaped, 60)
+TEST(datacenter_and_query_are_sent_escaped_with_every_request, 60)
 {
     struct fake_asked asked;
     stage_set(&stage, FAKE_ON_TCP);
@@ -285,7 +285,7 @@ TEST(proxy_of_the_environment_is_not_used, 60)
     stage_end(&stage);
 }
 
-TEST(limiter_that_does_not_follow_consul_does_not_wake_libcurl, 60)
+TEST(a_limiter_that_does_not_follow_consul_does_not_initialise_libcurl, 60)
 {
     struct weir_options plain = WEIR_OPTIONS_INIT;
     struct weir_decision decision;
@@ -306,7 +306,7 @@ TEST(limiter_that_does_not_follow_consul_does_not_wake_libcurl, 60)
 /* ---- Pauses ---- */
 
 /* Each pause is random, between its least value and twice that, or one and a half times that if urgent. */
-TEST(pauses_after_failures_double_up_to_the_longest_and_begin_anew_with_an_answer, 10)
+TEST(pauses_after_failures_double_up_to_a_maximum_and_restart_after_an_answer, 10)
 {
     struct consul_pace pace, urgent;
     consul_pace_init(&pace, false);

@@ -88,7 +88,7 @@ static struct told tls_follow(const struct tls_server *server, const char *ca, c
     return told;
 }
 
-TEST(agent_with_a_certificate_of_our_ca_is_believed, 60)
+TEST(an_agent_with_a_certificate_of_the_configured_ca_is_accepted, 60)
 {
     CLOSED_BY(tls_stop) struct tls_server server;
     tls_start(&server, "-no_tls1_1", false);
@@ -98,7 +98,7 @@ TEST(agent_with_a_certificate_of_our_ca_is_believed, 60)
 }
 
 /* libcurl also uses the system's CA folder unless it is disabled. */
-TEST(ca_that_is_named_is_the_only_one, 60)
+TEST(the_configured_ca_is_the_only_trusted_one, 60)
 {
     CLOSED_BY(tls_stop) struct tls_server server;
     tls_start(&server, "-no_tls1_1", false);
@@ -109,7 +109,7 @@ TEST(ca_that_is_named_is_the_only_one, 60)
 }
 
 /* OpenSSL asks for the password on the terminal or, without one, on stdin: here a pipe that never delivers anything. */
-TEST(key_with_a_password_fails_without_a_prompt, 60)
+TEST(a_client_key_with_a_password_fails_without_a_prompt, 60)
 {
     CLOSED_BY(tls_stop) struct tls_server server;
     int silent[2], terminal = open("/dev/tty", O_RDWR | O_CLOEXEC);
@@ -127,7 +127,7 @@ TEST(key_with_a_password_fails_without_a_prompt, 60)
     close(silent[1]);
 }
 
-TEST(agent_with_a_certificate_for_another_host_is_not_believed, 60)
+TEST(an_agent_with_a_certificate_for_another_host_is_refused, 60)
 {
     CLOSED_BY(tls_stop) struct tls_server server;
     tls_start(&server, "-no_tls1_1", false);
@@ -137,7 +137,7 @@ TEST(agent_with_a_certificate_for_another_host_is_not_believed, 60)
     ck_assert_ptr_nonnull(strstr(tls_follow(&server, "ca.pem", NULL).text, "subject name"));
 }
 
-TEST(agent_that_asks_for_a_certificate_gets_this_clients, 60)
+TEST(an_agent_that_requires_a_client_certificate_gets_the_configured_one, 60)
 {
     CLOSED_BY(tls_stop) struct tls_server server;
     tls_start(&server, "-no_tls1_3", true);
@@ -145,7 +145,7 @@ TEST(agent_that_asks_for_a_certificate_gets_this_clients, 60)
     ck_assert_ptr_nonnull(strstr(tls_follow(&server, "ca.pem", NULL).text, "failed: Consul at 127.0.0.1:"));
 }
 
-TEST(agent_with_nothing_newer_than_tls_1_1_is_refused, 60)
+TEST(an_agent_limited_to_tls_1_1_is_refused, 60)
 {
     CLOSED_BY(tls_stop) struct tls_server server;
     tls_start(&server, "-tls1_1", false);

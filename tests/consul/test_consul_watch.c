@@ -26,7 +26,7 @@ TEST(instances_are_reported_with_their_weights, 60)
     ck_assert_int_eq(stage.log_lines, 0);
 }
 
-TEST(query_with_an_index_waits_until_there_is_a_change, 60)
+TEST(a_query_with_an_index_waits_for_a_change, 60)
 {
     struct fake_asked asked;
     stage_set(&stage, FAKE_ON_TCP);
@@ -48,7 +48,7 @@ TEST(query_with_an_index_waits_until_there_is_a_change, 60)
     ck_assert_int_eq(told_count(PEERS, "failed"), 0);
 }
 
-TEST(change_is_reported_when_the_agent_tells_it_and_not_at_a_poll, 60)
+TEST(a_change_is_reported_as_soon_as_the_agent_answers, 60)
 {
     stage_set(&stage, FAKE_ON_TCP);
     stage_start(&stage);
@@ -85,7 +85,7 @@ TEST(unchanged_list_without_this_instance_is_reported_again, 60)
     stage_end(&stage);
 }
 
-TEST(weights_come_from_a_meta_field_if_it_is_named, 60)
+TEST(weights_come_from_the_meta_field_named_by_weight_meta, 60)
 {
     stage_set(&stage, FAKE_ON_TCP);
     stage.peers.weight_meta = "w";
@@ -99,7 +99,7 @@ TEST(weights_come_from_a_meta_field_if_it_is_named, 60)
     stage_end(&stage);
 }
 
-TEST(polling_asks_every_so_often_and_never_with_an_index, 60)
+TEST(polling_queries_at_the_poll_interval_and_never_with_an_index, 60)
 {
     stage_set(&stage, FAKE_ON_TCP);
     stage.peers.poll_us = WEIR_SECOND / 10;
@@ -151,7 +151,7 @@ static void assert_does_not_spin(enum fake_way way, uint64_t index, const char *
     stage_end(&stage);
 }
 
-TEST(agent_that_never_waits_is_queried_at_a_pace, 60)
+TEST(an_agent_that_never_waits_is_queried_at_a_limited_rate, 60)
 {
     assert_does_not_spin(FAKE_AT_ONCE, 10, "10");
 }
@@ -171,12 +171,12 @@ TEST(answers_with_a_malformed_index_are_accepted, 60)
     assert_does_not_spin(FAKE_BAD_INDEX, 10, NULL);
 }
 
-TEST(agent_that_closes_every_connection_is_asked_without_index, 60)
+TEST(an_agent_that_closes_every_connection_is_queried_without_an_index, 60)
 {
     assert_does_not_spin(FAKE_AND_CLOSE, 10, NULL);
 }
 
-TEST(index_that_always_grows_is_asked_for_ten_times_a_second_at_most, 60)
+TEST(an_ever_growing_index_causes_at_most_ten_queries_a_second, 60)
 {
     stage_set(&stage, FAKE_ON_TCP);
     stage_start(&stage);
@@ -193,7 +193,7 @@ TEST(index_that_always_grows_is_asked_for_ten_times_a_second_at_most, 60)
 
 /* libcurl reconnects by itself and repeats the query when a connection is gone. A restarted agent counts from a lower
  * index, so with the old index it would not report any change. */
-TEST(agent_that_starts_again_is_asked_without_the_old_index, 60)
+TEST(an_agent_that_restarts_is_queried_without_the_old_index, 60)
 {
     struct fake_asked asked;
     stage_set(&stage, FAKE_ON_TCP);
@@ -208,7 +208,7 @@ TEST(agent_that_starts_again_is_asked_without_the_old_index, 60)
     stage_end(&stage);
 }
 
-TEST(agent_that_is_away_is_asked_again_until_it_is_back, 60)
+TEST(an_unreachable_agent_is_queried_again_until_it_returns, 60)
 {
     stage_set(&stage, FAKE_ON_TCP);
     stage_start(&stage);
@@ -252,7 +252,7 @@ static long long timer_s(void)
 }
 
 /* poll()'s timeout stops while the system sleeps; a CLOCK_BOOTTIME timer wakes the thread. */
-TEST(query_that_is_held_has_its_end_on_a_clock_that_goes_on_in_sleep, 60)
+TEST(the_timeout_of_a_held_query_includes_system_sleep, 60)
 {
     stage_set(&stage, FAKE_ON_TCP);
     stage_start(&stage);
@@ -323,7 +323,7 @@ TEST(policies_lost_for_lack_of_memory_are_requested_again, 60)
     stage_end(&stage);
 }
 
-TEST(policies_that_cannot_be_read_are_a_failure, 60)
+TEST(policies_without_permission_to_read_them_are_a_failure, 60)
 {
     stage_set_policies();
     fake_consul_page(stage.fake, KV, 403, 5, "Permission denied");

@@ -91,7 +91,7 @@ static void ck_assert_has(const char *text, const char *part)
 
 /* ---- Answers ---- */
 
-TEST(stats_tell_what_each_limit_has_answered, 30)
+TEST(the_stats_command_reports_each_limits_decisions, 30)
 {
     CONTROL_SCENE(scene, .max_keys = 10);
     weir_limit *api = scene_define_text(&scene, "api", "fixed_window limit=2 period=1h");
@@ -106,7 +106,7 @@ TEST(stats_tell_what_each_limit_has_answered, 30)
     ck_assert_str_eq(text + strlen(text) - 5, "\nend\n");
 }
 
-TEST(keys_are_looked_at_and_cleared, 30)
+TEST(the_control_socket_can_peek_at_and_reset_keys, 30)
 {
     CONTROL_SCENE(scene, .max_keys = 10);
     weir_limit *api = scene_define_text(&scene, "api", "fixed_window limit=2 period=1h");
@@ -121,7 +121,7 @@ TEST(keys_are_looked_at_and_cleared, 30)
     ck_assert_has(ask("peek api other\n"), "state limit=2 used=0 remaining=2 ");
 }
 
-TEST(top_tells_the_keys_that_are_denied_most, 30)
+TEST(the_top_command_lists_the_most_denied_keys, 30)
 {
     CONTROL_SCENE(scene, .top_keys = 5, .top_keys_in_clear = true);
     weir_limit *api = scene_define_text(&scene, "api", "fixed_window limit=1 period=1h");
@@ -144,7 +144,7 @@ static void write_policies(const char *path, const char *text)
     ck_assert_int_eq(fclose(file), 0);
 }
 
-TEST(reload_puts_the_policy_file_into_force_or_says_why_not, 30)
+TEST(the_reload_command_applies_the_policy_file_or_reports_its_fault, 30)
 {
     char path[96];
     struct weir_policy policy;
@@ -166,7 +166,7 @@ TEST(reload_puts_the_policy_file_into_force_or_says_why_not, 30)
     folder_remove(&scene);
 }
 
-TEST(requests_that_make_no_sense_get_a_sentence, 30)
+TEST(invalid_requests_get_an_error_message, 30)
 {
     static const struct {
         const char *request, *answer;
@@ -217,7 +217,7 @@ TEST(socket_of_a_dead_process_is_replaced_and_one_in_use_is_not, 30)
     ck_assert_has(ask("stats\n"), "limiter ");
 }
 
-TEST(path_that_is_too_long_or_empty_is_refused, 30)
+TEST(a_socket_path_that_is_too_long_or_empty_is_refused, 30)
 {
     char path[200];
     weir *limiter;
@@ -230,7 +230,7 @@ TEST(path_that_is_too_long_or_empty_is_refused, 30)
 
 /* ---- Clients that mean no good ---- */
 
-TEST(long_answer_reaches_a_slow_reader_whole, 60)
+TEST(a_slow_reader_receives_a_long_answer_completely, 60)
 {
     enum { LIMITS = 3000 };
     char name[32];
@@ -251,7 +251,7 @@ TEST(long_answer_reaches_a_slow_reader_whole, 60)
     ck_assert_str_eq(answer + len - 5, "\nend\n");
 }
 
-TEST(garbage_ends_its_own_connection_and_no_other, 60)
+TEST(garbage_closes_its_own_connection_and_no_other, 60)
 {
     static char garbage[4 * CONTROL_LINE_MAX];
     struct chance chance = chance_make(1);
@@ -275,7 +275,7 @@ TEST(garbage_ends_its_own_connection_and_no_other, 60)
     ck_assert_has(ask("stats\n"), "limiter ");
 }
 
-TEST(hundred_that_say_nothing_keep_nobody_out, 60)
+TEST(a_hundred_silent_clients_keep_no_other_client_out, 60)
 {
     int fds[MANY];
     CONTROL_SCENE(scene, .max_keys = 10);
@@ -296,7 +296,7 @@ TEST(hundred_that_say_nothing_keep_nobody_out, 60)
 
 /* The two locks that the answers take are held here, so the control socket's thread can get no further, and this thread
  * would stop for ever if a decision took one of them. */
-TEST(decisions_take_no_lock_that_clients_can_keep_busy, 60)
+TEST(decisions_take_no_lock_that_control_clients_can_hold, 60)
 {
     CONTROL_SCENE(scene, .top_keys = WEIR_MAX_TOP_KEYS);
     weir_limit *api = scene_define_text(&scene, "api", "token_bucket limit=1000 period=1h");
@@ -319,7 +319,7 @@ TEST(decisions_take_no_lock_that_clients_can_keep_busy, 60)
 
 /* Only a denial that is counted for `top` may wait, for one reading of at most WEIR_MAX_TOP_KEYS counts, and many
  * clients share a reading. */
-TEST(many_who_ask_for_top_keys_share_a_reading, 60)
+TEST(clients_that_request_top_keys_together_share_one_reading, 60)
 {
     uint64_t before = 0;
     int readings = 0;
@@ -355,7 +355,7 @@ static void *decide(void *argument)
     return NULL;
 }
 
-TEST(threads_decide_while_clients_ask, 60)
+TEST(threads_decide_while_control_clients_send_requests, 60)
 {
     CONTROL_SCENE(scene, .top_keys = 20);
     weir_limit *api = scene_define_text(&scene, "api", "fixed_window limit=20 period=1h");

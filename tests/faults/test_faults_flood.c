@@ -10,7 +10,7 @@
 
 /* Every key is new and idle a second later. At first there is room, then none, then the room of idle keys. The process
  * may exceed max_bytes only by the limiter's fixed size. */
-TEST(a_flood_of_keys_takes_no_more_memory_than_it_may, 60)
+TEST(a_flood_of_keys_stays_within_max_bytes, 60)
 {
     static const int64_t most = INT64_C(32) << 20, besides = INT64_C(1) << 20;
     int64_t before = resident_bytes(), peak = 0, refused = 0;

@@ -9,7 +9,7 @@
 
 enum { CLIENTS = 10000, MOMENTS = 100 };
 
-TEST(windows_of_their_own_spread_those_who_come_back, 30)
+TEST(separate_windows_per_key_spread_returning_clients, 30)
 {
     static int64_t first_us[CLIENTS];
     static int back[MOMENTS];
@@ -57,7 +57,7 @@ static int admitted_now(struct period *period)
     return period->n - period->first;
 }
 
-TEST(no_period_sees_more_than_twice_the_limit_of_a_fixed_window, 30)
+TEST(a_fixed_window_admits_at_most_twice_its_limit_in_any_period, 30)
 {
     enum { LIMIT = 50, WINDOWS = 400 };
     static const char *const policies[] = { "fixed_window limit=50 period=1s",

@@ -177,13 +177,13 @@ static int cut_again_and_again(int late)
     return again;
 }
 
-TEST(instances_that_are_cut_off_again_and_again_add_their_share_of_one_outage, 120)
+TEST(instances_cut_off_repeatedly_add_their_share_of_a_single_outage, 120)
 {
     cut_again_and_again(PROCESSES / 2);
 }
 
 /* Each cut admits about 15; a rule that does not see the key idle admits next to nothing from the second cut on. */
-TEST(outages_of_all_instances_admit_permits_again_and_again, 120)
+TEST(repeated_outages_of_all_instances_admit_permits_each_time, 120)
 {
     ck_assert_int_ge(cut_again_and_again(PROCESSES), (CUTS - 1) * PROCESSES);
 }

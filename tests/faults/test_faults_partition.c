@@ -64,7 +64,7 @@ static void place_open_there(struct place *place, struct parted *parted, char *u
     snprintf(url, size, "redis://%s" PARTED_THERE ":%d", place->server.login, place->server.port);
 }
 
-TEST_EACH(a_silent_partition_holds_nobody_and_charges_nobody_twice, sizeof ways / sizeof ways[0], 60)
+TEST_EACH(a_silent_partition_blocks_no_caller_and_charges_none_twice, sizeof ways / sizeof ways[0], 60)
 {
     struct place place;
     struct parted parted;

@@ -63,7 +63,7 @@ static void assert_same_bytes(redisReply *one, redisReply *other, size_t head, s
     freeReplyObject(other);
 }
 
-TEST(the_servers_time_is_read_whatever_its_microseconds_look_like, 60)
+TEST(scripts_read_redis_time_with_any_number_of_microsecond_digits, 60)
 {
     static const char *const microseconds[] = { "0",    "1",    "9",     "10",    "99",     "100",   "999",
                                                 "1000", "9999", "10000", "99999", "100000", "999999" };

@@ -113,7 +113,7 @@ static int most_within(const int64_t *times_us, int n, int64_t stretch_us)
     return most;
 }
 
-TEST(two_hundred_processes_come_back_to_a_server_one_by_one, 120)
+TEST(two_hundred_processes_reconnect_to_a_server_spread_over_time, 120)
 {
     static int64_t times_us[TIMES_MOST];
     static pid_t pids[PROCESSES];

@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-TEST(one_instance_that_leases_decides_as_the_store_alone_would, 60)
+TEST(one_leasing_instance_decides_as_redis_alone_would, 60)
 {
     enum { KEYS = 4, STEPS_LEAST = 100000 }; /* with fewer steps nothing is denied */
     static const char *const policies[] = { "fixed_window limit=400 period=80ms", "fixed_window limit=37 period=50ms",

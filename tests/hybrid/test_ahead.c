@@ -116,7 +116,7 @@ static void core_take(void *user, int64_t cost, struct weir_decision *out)
         twin->changed = true;
 }
 
-TEST(to_charge_ahead_is_a_take_and_a_second_one_of_what_fits, 60)
+TEST(charging_in_advance_equals_a_take_plus_a_second_take_of_what_fits, 60)
 {
     struct chance chance = chance_make(1);
     struct tally tally = { 0 };
@@ -183,7 +183,7 @@ TEST(a_request_that_is_granted_nothing_still_moves_the_state_when_the_clock_does
 
 /* Lease from a key, and let its twin know only of the permits that are used. After the rest has gone back, the key must
  * never hold less than its twin: otherwise more could be used than the limit allows. */
-TEST(what_is_given_back_leaves_no_less_than_was_used, 60)
+TEST(giving_leased_permits_back_leaves_at_least_the_used_ones_charged, 60)
 {
     struct chance chance = chance_make(7);
     int64_t returned = 0;
@@ -299,7 +299,7 @@ static void pair_step(struct pair *pair, struct chance *chance, struct tally *ta
     must(stats.keys % 2 == 0, "both keys are there, or none");
 }
 
-TEST(memory_charges_ahead_for_keys_that_are_there_missing_cold_and_under_another_plan, 60)
+TEST(memory_charges_existing_fresh_cold_and_replanned_keys_in_advance, 60)
 {
     struct chance chance = chance_make(2);
     struct tally tally = { 0 };
@@ -320,7 +320,7 @@ TEST(memory_charges_ahead_for_keys_that_are_there_missing_cold_and_under_another
     must_have_come_to_each(&tally, steps / 100);
 }
 
-TEST(a_key_granted_nothing_takes_no_room_and_one_that_finds_none_is_granted_nothing, 10)
+TEST(a_key_granted_nothing_takes_no_room_and_one_without_room_gets_no_permits, 10)
 {
     const struct weir_options options = { .size = sizeof options, .max_keys = 1 };
     OPEN_SCENE(scene, &options);

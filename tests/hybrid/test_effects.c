@@ -173,7 +173,7 @@ static int64_t spend(const struct instance *instance)
 
 /* ---- A reset, and a refund ---- */
 
-TEST(in_local_mode_a_reset_or_refund_is_for_this_instance_alone, 10)
+TEST(in_local_mode_a_reset_or_refund_affects_this_instance_only, 10)
 {
     PAIR(pair, WEIR_LOCAL, TEN);
     ck_assert(take(&pair->a, 10).allowed && take(&pair->b, 10).allowed);
@@ -184,7 +184,7 @@ TEST(in_local_mode_a_reset_or_refund_is_for_this_instance_alone, 10)
     ck_assert_int_eq(peek(&pair->b).remaining, 0);
 }
 
-TEST(in_distributed_mode_a_reset_or_refund_is_for_all_at_once, 10)
+TEST(in_distributed_mode_a_reset_or_refund_affects_all_instances_immediately, 10)
 {
     PAIR(pair, WEIR_DISTRIBUTED, TEN);
     ck_assert(take(&pair->a, 10).allowed);
@@ -197,7 +197,7 @@ TEST(in_distributed_mode_a_reset_or_refund_is_for_all_at_once, 10)
     ck_assert_int_eq(peek(&pair->b).remaining, 10);
 }
 
-TEST(a_reset_drops_the_lease_here_and_leaves_those_of_others_to_the_end_of_their_lives, 10)
+TEST(a_reset_drops_this_instances_lease_while_those_of_peers_last_their_lives, 10)
 {
     for (int spends = 0; spends < 2; spends++) {
         PAIR(pair, WEIR_HYBRID, WIDE);
@@ -230,7 +230,7 @@ TEST(a_refund_leaves_all_leases, 10)
     ck_assert_int_eq(peeked(pair->b.limit, "key", 50000).remaining, left + 2);
 }
 
-TEST(a_denial_ends_here_with_a_reset_or_refund_and_elsewhere_within_two_seconds, 10)
+TEST(a_reset_or_refund_ends_a_denial_here_and_at_peers_within_two_seconds, 10)
 {
     for (int refunds = 0; refunds < 2; refunds++) {
         PAIR(pair, WEIR_HYBRID, TEN);
@@ -268,7 +268,7 @@ TEST(a_reset_or_refund_in_an_outage_is_an_error_and_changes_nothing, 10)
     }
 }
 
-TEST(a_reset_that_fails_still_drops_the_lease_here, 10)
+TEST(a_reset_that_fails_still_drops_this_instances_lease, 10)
 {
     PAIR(pair, WEIR_HYBRID, WIDE);
     lease(&pair->a);
@@ -278,7 +278,7 @@ TEST(a_reset_that_fails_still_drops_the_lease_here, 10)
     ck_assert_int_eq(take(&pair->a, 1).source, WEIR_BY_FALLBACK);
 }
 
-TEST(a_reset_elsewhere_leaves_what_this_instance_owes, 10)
+TEST(a_reset_by_a_peer_leaves_the_permits_that_this_instance_owes, 10)
 {
     PAIR(pair, WEIR_DISTRIBUTED, "token_bucket limit=10 period=10s");
     cable_set(&pair->a.cable, CABLE_CUT);
@@ -305,7 +305,7 @@ static const struct change {
 };
 enum { CHANGES = sizeof changes / sizeof changes[0] };
 
-TEST(a_policy_is_in_force_here_at_the_next_decision_and_what_is_used_stays_used, 10)
+TEST(a_new_policy_applies_to_the_next_decision_and_used_permits_stay_used, 10)
 {
     for (int mode = WEIR_LOCAL; mode <= WEIR_HYBRID; mode++) {
         PAIR(pair, (enum weir_mode)mode, WIDE);
@@ -323,7 +323,7 @@ TEST(a_policy_is_in_force_here_at_the_next_decision_and_what_is_used_stays_used,
     }
 }
 
-TEST(a_policy_drops_the_lease_here_and_leaves_those_of_others_under_the_one_they_have, 10)
+TEST(a_new_policy_drops_this_instances_lease_and_leaves_those_of_peers, 10)
 {
     for (int i = 0; i < CHANGES; i++) {
         PAIR(pair, WEIR_HYBRID, WIDE);
@@ -347,7 +347,7 @@ TEST(a_policy_drops_the_lease_here_and_leaves_those_of_others_under_the_one_they
     }
 }
 
-TEST(a_denial_ends_with_the_policy_that_it_came_from, 10)
+TEST(a_cached_denial_ends_when_its_policy_changes, 10)
 {
     PAIR(pair, WEIR_HYBRID, TEN);
     ck_assert(take(&pair->a, 10).allowed);
@@ -359,7 +359,7 @@ TEST(a_denial_ends_with_the_policy_that_it_came_from, 10)
     ck_assert(take(&pair->b, 1).allowed);
 }
 
-TEST(a_policy_that_changes_in_an_outage_makes_every_key_of_this_instance_begin_cold_again, 10)
+TEST(a_policy_change_in_an_outage_makes_every_key_of_the_instance_cold_again, 10)
 {
     for (int ends = 0; ends < 2; ends++) {
         PAIR(pair, WEIR_DISTRIBUTED, "token_bucket limit=10 period=10s");
@@ -396,7 +396,7 @@ static int64_t lease_most(struct pair *pair)
 }
 
 /* A lease call takes what is left divided by twice the number of instances, at most. */
-TEST(a_share_changes_no_decision_of_the_shared_store_and_sizes_the_next_lease, 10)
+TEST(a_share_change_leaves_decisions_of_redis_alone_and_sizes_the_next_lease, 10)
 {
     struct weir_limit_info info = { .size = sizeof info };
     PAIR(pair, WEIR_HYBRID, "fixed_window limit=20000 period=1h");
@@ -414,7 +414,7 @@ TEST(a_share_changes_no_decision_of_the_shared_store_and_sizes_the_next_lease, 1
     ck_assert_int_gt(most, left / 20);
 }
 
-TEST(in_an_outage_a_share_makes_every_key_begin_cold_again, 10)
+TEST(a_share_change_in_an_outage_makes_every_key_cold_again, 10)
 {
     PAIR(pair, WEIR_DISTRIBUTED, "token_bucket limit=20 period=20s");
     cable_set(&pair->a.cable, CABLE_CUT);
@@ -436,7 +436,7 @@ static void reopen_a(struct pair *pair, const char *policy)
     instance_open(pair, &pair->a, policy);
 }
 
-TEST(closing_forgets_all_in_local_mode_and_nothing_in_the_shared_store, 10)
+TEST(closing_forgets_all_keys_in_local_mode_and_none_in_redis, 10)
 {
     for (int mode = WEIR_LOCAL; mode <= WEIR_HYBRID; mode++) {
         PAIR(pair, (enum weir_mode)mode, TEN);
@@ -459,7 +459,7 @@ TEST(a_lease_of_a_limiter_that_closes_stays_charged, 10)
     ck_assert_int_eq(peek(&pair->b).remaining, 100000);
 }
 
-TEST(what_a_limiter_owes_when_it_closes_in_an_outage_is_never_charged, 10)
+TEST(permits_owed_by_a_limiter_that_closes_in_an_outage_are_never_charged, 10)
 {
     PAIR(pair, WEIR_DISTRIBUTED, "token_bucket limit=10 period=10s");
     cable_set(&pair->a.cable, CABLE_CUT);

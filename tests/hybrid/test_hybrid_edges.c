@@ -8,7 +8,7 @@
 
 /* ---- The bound ---- */
 
-TEST(what_a_request_lacks_is_asked_for_only_if_a_lease_may_be_as_large, 10)
+TEST(a_request_above_the_largest_lease_goes_to_redis_as_a_whole, 10)
 {
     CLOSED_BY(stage_close) struct stage stage;
     struct asked asked;
@@ -28,7 +28,7 @@ TEST(what_a_request_lacks_is_asked_for_only_if_a_lease_may_be_as_large, 10)
     ck_assert_int_le(by_lease + spent + drained, 1000 + over_max);
 }
 
-TEST(what_was_lacking_and_is_not_needed_any_more_is_no_larger_a_lease, 10)
+TEST(missing_permits_that_are_no_longer_needed_do_not_enlarge_the_lease, 10)
 {
     CLOSED_BY(stage_close) struct stage stage;
     struct asked asked;
@@ -54,7 +54,7 @@ TEST(what_was_lacking_and_is_not_needed_any_more_is_no_larger_a_lease, 10)
     ck_assert_int_le(by_lease + stage_drain(&stage, "a"), 1000 + info.over_max); /* at one moment */
 }
 
-TEST(a_request_and_what_is_leased_behind_it_are_within_the_bound_together, 10)
+TEST(a_request_and_the_lease_granted_with_it_stay_within_the_bound_together, 10)
 {
     struct asked asked;
     STAGE(stage, "token_bucket limit=5000 period=1s burst=100");
@@ -130,7 +130,7 @@ static int64_t spent_after_group(bool resets, uint64_t *leased_meanwhile)
     return spent;
 }
 
-TEST(what_a_denied_group_gives_back_makes_no_lease_larger_than_the_most, 10)
+TEST(permits_returned_by_a_denied_group_never_exceed_the_largest_lease, 10)
 {
     uint64_t leased;
     const int64_t spent = spent_after_group(false, &leased);
@@ -138,7 +138,7 @@ TEST(what_a_denied_group_gives_back_makes_no_lease_larger_than_the_most, 10)
     ck_assert_msg(spent > 0 && spent <= 100, "%d by leases of 100 at most", (int)spent);
 }
 
-TEST(what_a_denied_group_gives_back_is_lost_after_a_reset, 10)
+TEST(permits_returned_by_a_denied_group_are_lost_after_a_reset, 10)
 {
     uint64_t leased;
     const int64_t spent = spent_after_group(true, &leased);
@@ -161,7 +161,7 @@ static int decide_crowded(struct weir_backend *backend, const struct weir_backen
     return stage_decide(backend, requests, n, all, deadline_us, out);
 }
 
-TEST(what_a_denied_group_gives_back_is_lost_if_its_key_had_to_make_room, 10)
+TEST(permits_returned_by_a_denied_group_are_lost_if_its_account_was_evicted, 10)
 {
     const struct stage_settings settings = { .max_keys = 2 };
     const struct weir_stats before = group_denied(&settings, decide_crowded), after = stats_of(group_stage.limiter);
@@ -180,7 +180,7 @@ static int decide_batch_undecided(struct weir_backend *backend, const struct wei
     return stage_decide(backend, requests, n, all, deadline_us, out);
 }
 
-TEST(members_of_a_group_that_is_denied_here_are_asked_for_as_decided_by_nobody, 10)
+TEST(a_group_denied_by_the_deny_cache_only_peeks_at_its_other_members, 10)
 {
     static const char *const keys[] = { "d", "c", "b", "a" };
     struct weir_decision decision;
@@ -258,7 +258,7 @@ static void override(const struct stage *stage, const char *name, const char *po
     must_succeed(weir_limit_define(stage->limiter, name, policy ? &read : NULL, NULL));
 }
 
-TEST(a_reset_or_refund_under_an_override_reaches_what_is_known_from_before_it, 10)
+TEST(a_reset_or_refund_under_an_override_ends_earlier_denials, 10)
 {
     static struct stage stage;
     for (int refunds = 0; refunds < 2; refunds++) {
@@ -283,7 +283,7 @@ TEST(a_reset_or_refund_under_an_override_reaches_what_is_known_from_before_it, 1
     }
 }
 
-TEST(what_is_leased_or_denied_lapses_under_an_override_of_another_plan_and_stays_under_the_same, 10)
+TEST(a_new_override_ends_leases_and_denials_only_if_its_plan_differs, 10)
 {
     static struct stage stage;
     for (int same = 0; same < 2; same++) {
@@ -301,7 +301,7 @@ TEST(what_is_leased_or_denied_lapses_under_an_override_of_another_plan_and_stays
     }
 }
 
-TEST(who_comes_by_an_override_waits_for_no_answer_to_its_limit, 10)
+TEST(a_request_under_an_override_does_not_wait_for_an_answer_under_its_limit, 10)
 {
     struct asked before, after, behind;
     STAGE(stage, STAGE_WIDE);
@@ -324,7 +324,7 @@ TEST(who_comes_by_an_override_waits_for_no_answer_to_its_limit, 10)
 }
 
 /* A thread looks for its key's override before it exists, and continues after another thread has leased under it. */
-TEST(an_answer_by_an_older_plan_is_a_decision_and_no_lease, 10)
+TEST(an_answer_under_an_older_plan_decides_but_grants_no_lease, 10)
 {
     CLOSED_BY(stage_close) struct stage stage;
     const struct stage_settings settings = { .lease_max = 100 };
@@ -367,7 +367,7 @@ static int redefine_before(struct weir_backend *backend, const struct weir_backe
     return error;
 }
 
-TEST_EACH(what_is_asked_for_under_one_policy_and_decided_by_another_is_a_decision_and_no_lease, 2, 10)
+TEST_EACH(an_answer_under_another_policy_than_asked_decides_but_grants_no_lease, 2, 10)
 {
     struct stage *stage = &redefined_stage;
     struct weir_request request = { .key = weir_key_text("a"), .cost = 1 };
@@ -403,7 +403,7 @@ static int refund_after(struct weir_backend *backend, const struct weir_backend_
     return error;
 }
 
-TEST(a_denial_from_before_a_refund_does_not_hold_after_it, 10)
+TEST(a_denial_received_after_a_concurrent_refund_is_not_cached, 10)
 {
     struct stage *stage = &refund_stage;
     stage_open(stage, "fixed_window limit=3 period=1h");
@@ -418,7 +418,7 @@ TEST(a_denial_from_before_a_refund_does_not_hold_after_it, 10)
     stage_close(stage);
 }
 
-TEST(a_refund_by_another_clock_leaves_later_denials_in_force, 10)
+TEST(a_refund_at_another_clocks_time_leaves_later_denials_in_force, 10)
 {
     struct weir_decision decision;
     STAGE(stage, "fixed_window limit=3 period=1h");
@@ -467,14 +467,14 @@ static int64_t allowed_of_4000(bool peeks, uint64_t *lost)
     return allowed;
 }
 
-TEST(a_peek_by_another_clock_takes_nothing_from_a_lease, 10)
+TEST(a_peek_at_another_clocks_time_takes_nothing_from_a_lease, 10)
 {
     uint64_t lost, lost_with_peeks;
     ck_assert_int_eq(allowed_of_4000(false, &lost), allowed_of_4000(true, &lost_with_peeks));
     ck_assert_uint_eq(lost, lost_with_peeks);
 }
 
-TEST(a_flight_by_one_clock_brings_nothing_to_a_lease_by_another, 10)
+TEST(an_answer_at_one_clocks_time_adds_nothing_to_a_lease_at_anothers, 10)
 {
     CLOSED_BY(stage_close) struct stage stage;
     static struct asked asked[20];
@@ -508,7 +508,7 @@ TEST(a_flight_by_one_clock_brings_nothing_to_a_lease_by_another, 10)
     ck_assert_msg(allowed <= 100, "%d admitted in a window of 100", (int)allowed);
 }
 
-TEST(no_decision_tells_of_more_permits_than_the_limit_has, 10)
+TEST(no_decision_reports_more_permits_than_the_limit, 10)
 {
     struct asked asked;
     STAGE(stage, "token_bucket limit=10000 period=1s burst=1000");
@@ -536,7 +536,7 @@ static int refuse_for_now(struct weir_backend *backend, const struct weir_backen
     return WEIR_EFULL;
 }
 
-TEST(a_submit_that_is_refused_at_once_says_so_and_nothing_is_done_later, 10)
+TEST(weir_submit_returns_an_immediate_refusal_and_never_calls_done, 10)
 {
     static struct stage stage;
     struct asked asked;
@@ -570,7 +570,7 @@ static void submit_next(struct weir_op *op, int status)
     chain->depth--;
 }
 
-TEST(a_done_that_submits_the_next_is_not_called_within_itself, 10)
+TEST(a_done_that_submits_another_request_is_never_called_recursively, 10)
 {
     STAGE(stage, "token_bucket limit=10 period=1s");
     struct chain chain = { .limiter = stage.limiter };
@@ -583,7 +583,7 @@ TEST(a_done_that_submits_the_next_is_not_called_within_itself, 10)
     ck_assert_int_eq(chain.last, WEIR_EIO);
 }
 
-TEST(a_caller_that_can_wait_is_not_turned_away_for_want_of_room_for_those_that_cannot, 10)
+TEST(a_full_queue_of_ops_does_not_refuse_a_blocking_caller, 10)
 {
     struct weir_decision decision;
     STAGE(stage, STAGE_WIDE);
@@ -605,7 +605,7 @@ static void try_busy_key(struct weir_op *op, int status)
     asked->done = 1;
 }
 
-TEST(a_thread_that_brings_its_first_answer_waits_for_none, 10)
+TEST(a_thread_that_delivers_its_first_answer_never_waits_for_another, 10)
 {
     STAGE(stage, STAGE_WIDE);
     struct asked asked = { .stage = &stage, .op.done = try_busy_key };
@@ -639,7 +639,7 @@ static int calls_of_batch(struct stage *stage, int64_t most, int64_t step, struc
     return stage->remote.decided;
 }
 
-TEST(a_batch_for_a_key_that_is_spent_asks_four_times_at_most, 10)
+TEST(a_batch_for_a_used_up_key_makes_at_most_four_calls, 10)
 {
     struct weir_decision decisions[BATCH];
     STAGE(stage, "fixed_window limit=100 period=1h");
@@ -650,7 +650,7 @@ TEST(a_batch_for_a_key_that_is_spent_asks_four_times_at_most, 10)
     }
 }
 
-TEST(a_batch_of_one_busy_key_asks_twice_at_most, 10)
+TEST(a_batch_for_one_busy_key_makes_at_most_two_calls, 10)
 {
     struct weir_decision decisions[BATCH];
     STAGE(stage, STAGE_WIDE);
@@ -680,7 +680,7 @@ static int decide_but_a(struct weir_backend *backend, const struct weir_backend_
     return error;
 }
 
-TEST(of_a_batch_only_those_whose_part_fails_are_left_undecided, 30)
+TEST(in_a_batch_only_requests_for_the_failing_part_stay_undecided, 30)
 {
     STAGE(stage, STAGE_WIDE);
     stage.remote.ops.decide = decide_but_a;

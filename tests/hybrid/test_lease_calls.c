@@ -13,7 +13,7 @@
 
 enum { ASKERS = 8, EACH = 3000 };
 
-TEST(those_who_ask_for_the_same_key_wait_for_one_request_and_are_served_in_order, 10)
+TEST(requests_for_one_key_wait_for_one_lease_call_and_are_served_in_order, 10)
 {
     static struct asked asked[20];
     STAGE(stage, STAGE_WIDE);
@@ -30,7 +30,7 @@ TEST(those_who_ask_for_the_same_key_wait_for_one_request_and_are_served_in_order
     ck_assert_int_eq(stage.remote.submitted, 1);
 }
 
-TEST(those_who_come_out_short_ask_once_more_and_all_get_an_answer, 10)
+TEST(waiters_that_a_grant_does_not_cover_ask_again_and_all_are_answered, 10)
 {
     static struct asked asked[60];
     STAGE(stage, "token_bucket limit=400 period=366d");
@@ -51,7 +51,7 @@ TEST(those_who_come_out_short_ask_once_more_and_all_get_an_answer, 10)
     ck_assert_int_le(stage.remote.submitted, 60 + 2);
 }
 
-TEST(a_failure_ends_all_who_wait_for_the_answer, 10)
+TEST(a_failed_lease_call_ends_all_of_its_waiters, 10)
 {
     static struct asked asked[5];
     STAGE(stage, STAGE_WIDE);
@@ -67,7 +67,7 @@ TEST(a_failure_ends_all_who_wait_for_the_answer, 10)
     ck_assert_int_eq(asked[0].status, WEIR_OK);
 }
 
-TEST(who_must_have_an_answer_sooner_than_it_may_come_asks_by_himself, 10)
+TEST(a_request_with_an_earlier_deadline_than_the_lease_call_asks_separately, 10)
 {
     CLOSED_BY(stage_close) struct stage stage;
     struct asked slow = { .stage = &stage, .op = { .request.cost = 1, .done = asked_done } }, fast = slow;
@@ -81,7 +81,7 @@ TEST(who_must_have_an_answer_sooner_than_it_may_come_asks_by_himself, 10)
     ck_assert(slow.done && fast.done && fast.op.decision.source == WEIR_BY_REDIS);
 }
 
-TEST(permits_are_asked_for_before_the_last_is_spent, 10)
+TEST(a_lease_call_is_sent_before_the_last_leased_permit_is_spent, 10)
 {
     static struct asked asked[5000];
     STAGE(stage, STAGE_WIDE);
@@ -105,7 +105,7 @@ TEST(permits_are_asked_for_before_the_last_is_spent, 10)
     ck_assert_int_eq(stage.remote.decided, 0);
 }
 
-TEST(what_comes_later_than_a_lease_lasts_is_not_used, 10)
+TEST(permits_that_arrive_after_the_lease_life_are_not_used, 10)
 {
     struct asked asked[2];
     STAGE(stage, STAGE_WIDE);
@@ -119,7 +119,7 @@ TEST(what_comes_later_than_a_lease_lasts_is_not_used, 10)
     ck_assert_uint_ge(stats_of(stage.limiter).lease_lost, 10);
 }
 
-TEST(a_reset_or_another_policy_drops_what_is_leased_and_what_is_on_its_way, 10)
+TEST(a_reset_or_new_policy_drops_leased_and_ordered_permits, 10)
 {
     static struct stage stage;
     struct asked asked;
@@ -155,7 +155,7 @@ TEST(a_refund_ends_a_denial, 10)
     ck_assert(asked.op.decision.allowed);
 }
 
-TEST(a_denial_elsewhere_gives_leased_permits_back, 10)
+TEST(a_group_denied_by_another_limit_gives_its_leased_permits_back, 10)
 {
     struct weir_decision decision;
     STAGE(stage, STAGE_WIDE);
@@ -178,7 +178,7 @@ TEST(a_denial_elsewhere_gives_leased_permits_back, 10)
     }
 }
 
-TEST(keys_without_room_are_asked_for_one_by_one_and_those_that_wait_stay, 10)
+TEST(keys_without_an_account_ask_redis_one_by_one_and_waiting_accounts_stay, 10)
 {
     CLOSED_BY(stage_close) struct stage stage;
     static struct asked asked[50];
@@ -208,7 +208,7 @@ static enum weir_source source_of_third(struct stage *stage, const char *key)
 }
 
 /* Accounts that are not idle, or wait for an answer, are moved when another size needs their page. */
-TEST(accounts_of_one_size_lock_out_none_of_another, 60)
+TEST(accounts_of_one_size_never_block_those_of_another_size, 60)
 {
     enum { KEPT = 60, ASKED = 20, LONG = 120 };
     CLOSED_BY(stage_close) struct stage stage;
@@ -248,7 +248,7 @@ TEST(accounts_of_one_size_lock_out_none_of_another, 60)
     }
 }
 
-TEST(closing_answers_all_who_wait, 10)
+TEST(closing_answers_every_waiter, 10)
 {
     static struct stage stage;
     static struct asked asked[20];
@@ -261,7 +261,7 @@ TEST(closing_answers_all_who_wait, 10)
         ck_assert_int_eq(asked[i].status, WEIR_ECLOSED);
 }
 
-TEST(a_child_of_a_fork_does_not_spend_its_parents_lease, 10)
+TEST(a_forked_child_does_not_spend_its_parents_lease, 10)
 {
     struct asked asked;
     STAGE(stage, STAGE_WIDE);
@@ -279,7 +279,7 @@ TEST(a_child_of_a_fork_does_not_spend_its_parents_lease, 10)
     ck_assert(asked.done);
 }
 
-TEST(a_caller_that_brings_the_time_is_decided_by_it_the_same_each_time, 10)
+TEST(decisions_at_given_times_are_reproducible, 10)
 {
     static struct stage stage;
     static struct weir_decision first[3000], again[3000];
@@ -339,7 +339,7 @@ static void *asks(void *user)
     return (void *)(intptr_t)allowed;
 }
 
-TEST(threads_that_wait_for_one_another_admit_no_more_than_the_limit, 60)
+TEST(threads_that_share_lease_calls_admit_no_more_than_the_limit, 60)
 {
     pthread_t answerer, threads[ASKERS];
     STAGE(stage, "fixed_window limit=9000 period=366d");
@@ -370,7 +370,7 @@ static void try_there(struct weir_op *op, int status)
     asked->done = 1;
 }
 
-TEST(a_done_that_asks_for_a_busy_key_does_not_wait_for_itself, 10)
+TEST(a_done_that_decides_for_a_busy_key_does_not_deadlock, 10)
 {
     struct asked asked, other;
     STAGE(stage, STAGE_WIDE);
@@ -390,7 +390,7 @@ TEST(a_done_that_asks_for_a_busy_key_does_not_wait_for_itself, 10)
 
 /* ---- Answers, one by one ---- */
 
-TEST(a_lease_that_has_ended_does_not_become_young_again_by_a_later_use, 10)
+TEST(later_use_does_not_revive_a_lease_that_has_ended, 10)
 {
     const int64_t start_us = WEIR_HOUR;
     const struct lease_rules rules = {

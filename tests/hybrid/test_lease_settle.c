@@ -33,7 +33,7 @@ static int64_t free_of(struct stage *stage, const char *key)
 
 /* ---- Where they go ---- */
 
-TEST(what_a_reservation_of_a_lease_did_not_need_joins_the_lease_again, 10)
+TEST(unused_permits_of_a_settled_reservation_return_to_their_lease, 10)
 {
     static const char *const policies[] = { "fixed_window limit=1000 period=1m", "sliding_window limit=1000 period=1m",
                                             "token_bucket limit=1000 period=1m refill=interval",
@@ -70,7 +70,7 @@ static void use_often(struct stage *stage)
     }
 }
 
-TEST(a_rest_goes_to_the_store_beside_the_next_call, 10)
+TEST(unused_permits_go_back_to_redis_with_the_next_call, 10)
 {
     const struct stage_settings settings = { .life_us = WEIR_MINUTE };
     CLOSED_BY(stage_close) struct stage stage;
@@ -88,7 +88,7 @@ TEST(a_rest_goes_to_the_store_beside_the_next_call, 10)
     ck_assert_int_eq(stage_elsewhere(&stage, "a", WEIR_PEEK, 1).remaining, before + 5 - 600);
 }
 
-TEST(permits_of_a_third_block_take_none_of_a_holder_in_another, 10)
+TEST(settling_permits_of_an_older_block_leaves_the_held_ones_of_another, 10)
 {
     const struct stage_settings settings = { .life_us = WEIR_MINUTE };
     CLOSED_BY(stage_close) struct stage stage;
@@ -119,7 +119,7 @@ TEST(permits_of_a_third_block_take_none_of_a_holder_in_another, 10)
     ck_assert_int_eq(stage_elsewhere(&stage, "a", WEIR_PEEK, 1).remaining, before);
 }
 
-TEST(a_settlement_of_a_key_without_a_lease_goes_to_the_store_at_once, 10)
+TEST(a_settlement_of_a_key_without_a_lease_goes_to_redis_immediately, 10)
 {
     STAGE(stage, "sliding_window limit=1000 period=1m");
     const struct weir_reservation reservation = reserved(&stage, "a", 7);
@@ -129,7 +129,7 @@ TEST(a_settlement_of_a_key_without_a_lease_goes_to_the_store_at_once, 10)
     ck_assert_int_eq(stage_elsewhere(&stage, "a", WEIR_PEEK, 1).remaining, 998);
 }
 
-TEST(what_was_reserved_in_an_earlier_window_joins_no_later_lease, 10)
+TEST(unused_permits_of_an_earlier_window_do_not_join_a_later_lease, 10)
 {
     const struct stage_settings settings = { .life_us = WEIR_MINUTE };
     CLOSED_BY(stage_close) struct stage stage;
@@ -179,7 +179,7 @@ static void count_calls(const char *policy, int in_flight)
     ck_assert_double_le(each, 0.02);
 }
 
-TEST(settling_costs_two_calls_in_a_hundred_requests_at_most, 60)
+TEST(settling_costs_at_most_two_calls_per_hundred_requests, 60)
 {
     static const char *const policies[] = { "fixed_window limit=200000 period=1m",
                                             "sliding_window limit=200000 period=1m",

@@ -71,7 +71,7 @@ static bool is_about(int64_t us, int64_t expected_us)
     return us > expected_us - 10 * WEIR_MINUTE && us < expected_us + 10 * WEIR_MINUTE;
 }
 
-TEST(in_one_boot_the_clock_goes_on_whatever_the_system_says, 20)
+TEST(within_one_boot_the_files_clock_ignores_changes_of_the_system_clock, 20)
 {
     weir *limiter;
     folder_make();
@@ -85,7 +85,7 @@ TEST(in_one_boot_the_clock_goes_on_whatever_the_system_says, 20)
     folder_remove();
 }
 
-TEST(after_a_restart_of_the_machine_time_has_passed, 20)
+TEST(after_a_reboot_the_files_clock_follows_the_system_clock, 20)
 {
     weir *limiter;
     folder_make();
@@ -114,7 +114,7 @@ TEST(after_a_restart_of_the_machine_time_has_passed, 20)
     folder_remove();
 }
 
-TEST(a_clock_that_is_set_back_by_a_restart_gives_out_no_permits, 20)
+TEST(a_clock_set_back_by_a_reboot_admits_no_extra_permits, 20)
 {
     static const char *const policies[] = { "fixed_window limit=10 period=1h", "token_bucket limit=10 period=1h",
                                             "leaky_bucket limit=10 period=1h", "sliding_window limit=10 period=1h" };
@@ -138,7 +138,7 @@ TEST(a_clock_that_is_set_back_by_a_restart_gives_out_no_permits, 20)
     }
 }
 
-TEST(the_clock_is_read_again_only_by_a_process_that_is_alone, 20)
+TEST(only_a_process_without_peers_on_the_file_rereads_the_system_clock, 20)
 {
     weir *first, *second;
     folder_make();

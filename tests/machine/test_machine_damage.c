@@ -10,7 +10,7 @@ static int64_t left(weir_limit *limit, const char *key)
     return peeked(limit, key, 1).remaining;
 }
 
-TEST(a_damaged_state_counts_as_used_up_and_damaged_keys_begin_anew, 60)
+TEST(a_damaged_state_counts_as_used_up_and_a_damaged_key_starts_fresh, 60)
 {
     folder_make();
     OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .shared = path, .max_keys = 1)); /* one stripe */
@@ -47,7 +47,7 @@ static void stripe_leave_behind(off_t stripe, off_t cell, uint64_t at, uint64_t 
     file_write(stripe, words, sizeof words);
 }
 
-TEST(a_stripe_of_a_dead_process_is_taken_over_with_what_that_had_decided, 60)
+TEST(a_dead_processs_stripe_is_taken_over_with_its_last_decision, 60)
 {
     folder_make();
     OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .shared = path, .max_keys = 1, .timeout_us = WEIR_HOUR));
@@ -98,7 +98,7 @@ TEST(known_keys_are_decided_while_a_process_is_stopped_with_the_lock, 60)
     }
 }
 
-TEST(a_held_key_is_held_until_the_next_decision_for_it, 60)
+TEST(a_key_held_by_a_dead_process_is_freed_by_its_next_decision, 60)
 {
     folder_make();
     OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .shared = path, .max_keys = 1, .timeout_us = WEIR_HOUR));

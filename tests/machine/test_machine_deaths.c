@@ -240,7 +240,7 @@ static void child_run(pid_t child, struct copies *copies, const struct machine *
     must(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child's act succeeds");
 }
 
-TEST_EACH(a_death_at_any_instruction_loses_one_decision_at_most, sizeof deaths / sizeof *deaths, 120)
+TEST_EACH(a_process_killed_at_any_instruction_loses_at_most_one_decision, sizeof deaths / sizeof *deaths, 120)
 {
     const struct death *death = &deaths[_i];
     struct judge judge = { .policy = death->policy_after ? death->policy_after : death->policy };
@@ -381,7 +381,7 @@ static struct verdict lives_after(struct scene *scene, weir_limit *limit, const 
 }
 
 /* Up to two deaths of each act; with WEIR_TEST_FULL one after each change to the file. */
-TEST_EACH(a_process_killed_at_any_instruction_holds_up_no_other, sizeof deaths / sizeof *deaths, 120)
+TEST_EACH(a_process_killed_at_any_instruction_delays_no_other, sizeof deaths / sizeof *deaths, 120)
 {
     const struct death *death = &deaths[_i];
     struct chance chance = chance_make((uint64_t)_i);

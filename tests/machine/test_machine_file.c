@@ -64,7 +64,7 @@ TEST(limiters_over_one_file_count_together_and_after_each_other, 20)
     folder_remove();
 }
 
-TEST(limiters_that_disagree_on_a_policy_give_out_no_second_burst, 20)
+TEST(limiters_with_different_policies_give_no_second_burst, 20)
 {
     folder_make();
     OPEN_SCENE(first, SHARED(.instances = 1));
@@ -132,7 +132,7 @@ TEST_EACH(eight_processes_admit_exactly_the_limit, 2, 60)
 
 /* ---- What is refused ---- */
 
-TEST(a_file_that_is_not_weirs_is_refused_and_left_alone, 20)
+TEST(a_file_of_another_program_is_refused_and_left_unchanged, 20)
 {
     static const char text[] = "Dear diary, today I counted nothing at all.";
     char after[sizeof text];
@@ -146,7 +146,7 @@ TEST(a_file_that_is_not_weirs_is_refused_and_left_alone, 20)
     folder_remove();
 }
 
-TEST(a_file_of_another_layout_size_owner_or_mode_is_refused_with_a_sentence, 20)
+TEST(a_file_of_another_layout_size_owner_or_mode_is_refused_with_a_message, 20)
 {
     folder_make();
     struct scene scene;
@@ -188,7 +188,7 @@ TEST(a_file_of_another_layout_size_owner_or_mode_is_refused_with_a_sentence, 20)
     folder_remove();
 }
 
-TEST(a_file_whose_maker_died_is_made_anew, 20)
+TEST(a_file_whose_creator_died_is_created_again, 20)
 {
     const uint64_t begun = MACHINE_BEGUN;
     folder_make();
@@ -199,7 +199,7 @@ TEST(a_file_whose_maker_died_is_made_anew, 20)
     folder_remove();
 }
 
-TEST(a_file_keeps_the_size_that_it_was_made_for, 20)
+TEST(a_file_keeps_the_size_that_it_was_created_with, 20)
 {
     folder_make();
     OPEN_SCENE(first, SHARED(.instances = 1));
@@ -229,7 +229,7 @@ static int fill(weir_limit *limit, int n, int64_t *full_allowed)
     return kept;
 }
 
-TEST(a_full_file_answers_new_keys_by_on_full_and_resets_nobody, 60)
+TEST(a_full_file_answers_new_keys_by_on_full_and_resets_no_existing_key, 60)
 {
     static const struct {
         enum weir_on_full on_full;
@@ -258,7 +258,7 @@ TEST(a_full_file_answers_new_keys_by_on_full_and_resets_nobody, 60)
     }
 }
 
-TEST(a_group_finds_room_for_all_or_takes_nothing, 60)
+TEST(a_group_finds_room_for_all_of_its_keys_or_takes_nothing, 60)
 {
     int64_t allowed = 0;
     OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .max_keys = 1));
@@ -274,7 +274,7 @@ TEST(a_group_finds_room_for_all_or_takes_nothing, 60)
     ck_assert(decision.allowed && decision.source == WEIR_BY_MEMORY);
 }
 
-TEST(rules_that_no_key_names_make_room_for_new_ones, 60)
+TEST(rules_without_keys_are_replaced_by_new_ones, 60)
 {
     OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .max_keys = 1000));
     weir_limit *kept = scene_define_text(&scene, "kept", "token_bucket limit=5 period=1h");

@@ -38,7 +38,7 @@ static void call_all(struct scene *scene, weir_limit *limit, int error)
     }
 }
 
-TEST_EACH(a_file_that_is_truncated_in_use_fails_calls_and_ends_no_process, 4, 60)
+TEST_EACH(truncating_a_file_in_use_fails_calls_but_ends_no_process, 4, 60)
 {
     folder_make();
     OPEN_SCENE(scene, SHARED);
@@ -81,7 +81,7 @@ static void *crew_work(void *limit)
     return NULL;
 }
 
-TEST(threads_go_on_when_the_file_is_truncated_under_them, 60)
+TEST(threads_survive_when_the_file_in_use_is_truncated, 60)
 {
     struct crew crew;
     folder_make();
@@ -95,7 +95,7 @@ TEST(threads_go_on_when_the_file_is_truncated_under_them, 60)
     folder_remove();
 }
 
-TEST(memory_without_a_name_cannot_become_shorter, 20)
+TEST(anonymous_shared_memory_cannot_be_truncated, 20)
 {
     char entry[64];
     struct stat stat;
@@ -160,7 +160,7 @@ static const struct other {
     { NULL, hear_all, fault, 43 }, { SIG_DFL, NULL, send, -1 },  { hear, NULL, send, 42 },
 };
 
-TEST_EACH(faults_of_others_do_what_they_did, sizeof others / sizeof *others, 30)
+TEST_EACH(memory_faults_outside_the_file_are_handled_as_before, sizeof others / sizeof *others, 30)
 {
     const struct other *other = &others[_i];
     int status;

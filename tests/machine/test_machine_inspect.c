@@ -123,7 +123,7 @@ TEST(every_key_of_a_file_is_visited_once, 60)
     folder_remove();
 }
 
-TEST(a_file_that_no_process_uses_is_listed, 20)
+TEST(keys_of_a_file_without_a_running_process_are_listed, 20)
 {
     folder_make();
     int64_t now_us;
@@ -145,7 +145,7 @@ TEST(a_file_that_no_process_uses_is_listed, 20)
     folder_remove();
 }
 
-TEST(the_state_that_keys_without_room_share_is_no_key, 20)
+TEST(the_state_shared_by_keys_without_room_is_not_listed_as_a_key, 20)
 {
     folder_make();
     OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .shared = path, .max_keys = 1, .on_full = WEIR_FULL_SHARE));

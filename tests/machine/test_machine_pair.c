@@ -32,7 +32,7 @@ static void *swap(void *unused)
     return unused;
 }
 
-TEST(a_pair_is_read_as_it_was_at_one_moment, 60)
+TEST(a_pair_is_read_atomically, 60)
 {
     const struct pair zero = { 0, 0 };
     pthread_t swapper;
@@ -53,7 +53,7 @@ TEST(a_pair_is_read_as_it_was_at_one_moment, 60)
     ck_assert_uint_eq(pair_load(&file.stripe, AT).other, atomic_load(&swapped));
 }
 
-TEST(a_key_that_was_held_stays_held_when_it_is_read, 10)
+TEST(a_held_key_stays_held_when_it_is_read, 10)
 {
     ck_assert(pair_hold(&file.stripe, AT));
     ck_assert(pair_is_held(pair_read_held(&file.stripe, AT)));

@@ -272,7 +272,7 @@ static void storm_round(struct storm *storm)
 
 /* 232 processes die in it; with WEIR_TEST_FULL 12,000, which takes some 15 seconds on an idle machine with two
  * processors. */
-TEST(a_storm_of_deaths_leaves_every_count_exact, 1200)
+TEST(counts_stay_exact_while_many_processes_are_killed, 1200)
 {
     struct storm *storm = mmap(NULL, sizeof *storm, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     must(storm != MAP_FAILED, "memory for the ledger");

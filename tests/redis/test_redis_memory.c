@@ -426,7 +426,7 @@ static void *lease(void *argument)
     return NULL;
 }
 
-TEST_EACH(in_hybrid_mode_each_eviction_by_redis_admits_at_most_one_extra_limit, sizeof regimes / sizeof *regimes - 1, 60)
+TEST_EACH(with_leases_each_eviction_by_redis_admits_at_most_one_extra_limit, sizeof regimes / sizeof *regimes - 1, 60)
 {
     static struct pressure pressure;
     static struct tally tally;
