@@ -57,7 +57,7 @@ static void input_close(struct input *input)
     bytes_close(input->bytes);
 }
 
-TEST(lines_of_every_length_come_out_as_they_went_in, 10)
+TEST(lines_of_every_length_are_read_unchanged, 10)
 {
     static const size_t around = (size_t)1 << 18; /* the first size of the buffer */
     const size_t lengths[] = { 0, 1, around - 2, around - 1, around, around + 1, 0, 3 * around, 5 };
@@ -244,7 +244,7 @@ TEST(parts_of_a_request_are_found_in_real_logs, 10)
     }
 }
 
-TEST(a_client_is_a_host_or_an_address_and_stands_first, 10)
+TEST(the_client_of_a_log_line_is_its_leading_host_or_address, 10)
 {
     static const struct {
         const char *begin; /* of a line, up to the date */
@@ -290,7 +290,7 @@ TEST(a_client_is_a_host_or_an_address_and_stands_first, 10)
         }
 }
 
-TEST(an_access_log_is_known_by_a_line_that_cannot_be_read, 10)
+TEST(a_malformed_line_can_still_identify_an_access_log, 10)
 {
     static const struct {
         const char *line;
@@ -361,7 +361,7 @@ TEST(each_named_format_is_read, 10)
     }
 }
 
-TEST(a_format_is_compiled_as_its_configuration_has_it, 10)
+TEST(a_log_format_is_compiled_from_its_server_configuration, 10)
 {
     static const char line[] = "192.0.2.1 - - [10/Nov/2026:06:00:00 +0000] \"GET / HTTP/1.1\" 200 17 \"key 7\" x";
     static const struct {
@@ -407,7 +407,7 @@ TEST(a_format_is_compiled_as_its_configuration_has_it, 10)
 
 /* ---- Keys ---- */
 
-TEST(a_key_is_made_of_fields_and_prefixes, 10)
+TEST(a_key_is_composed_of_fields_and_address_prefixes, 10)
 {
     static const struct {
         const char *text, *first, *second, *key; /* NULL: refused */
@@ -495,7 +495,7 @@ TEST(quoted_keys_of_any_bytes_survive_csv, 30)
 
 #define LONG_NAME "_name_of_sixty_and_four_bytes_or_more_of_which_a_complaint_shows_some"
 
-TEST(a_header_is_told_from_a_row, 10)
+TEST(a_csv_header_is_distinguished_from_a_row, 10)
 {
     static const struct {
         const char *data;
@@ -574,7 +574,7 @@ TEST(a_header_is_told_from_a_row, 10)
     free(csv);
 }
 
-TEST(garbage_is_read_or_refused_and_every_line_is_seen, 30)
+TEST(random_input_is_read_or_refused_and_no_line_is_skipped, 30)
 {
     static const char alphabet[] = "0123456789,,,\"\"\n\n\r[]/ :-+.aZ\\\0?HTTP";
     struct chance chance = chance_make(2);
@@ -655,7 +655,7 @@ TEST(a_row_that_is_too_short_or_too_long_is_bad, 10)
     }
 }
 
-TEST(a_quote_that_is_never_closed_spoils_one_row_of_a_large_file, 10)
+TEST(an_unclosed_quote_spoils_only_one_row_of_a_large_file, 10)
 {
     enum { ROWS = 200000 };
     static const char spoiled[] = "0,b\n1,\"a\n";
@@ -806,7 +806,7 @@ static int feed_all(enum feed_way way, size_t late, int64_t jitter, uint32_t odd
     return code;
 }
 
-TEST(a_feed_hands_on_late_rows_in_the_order_of_sorted_ones, 30)
+TEST(a_feed_delivers_late_rows_in_sorted_order, 30)
 {
     static struct fed along, sorted;
     const int64_t jitters[] = { 0, 1, 10, 63, 64, 200 };
@@ -875,7 +875,7 @@ static int read_all(const char *path, struct rows *rows)
     return code;
 }
 
-TEST(any_allocation_that_fails_in_a_reader_is_told_and_nothing_is_kept, 30)
+TEST(a_failed_allocation_in_a_reader_is_reported_and_leaks_nothing, 30)
 {
     char path[] = "test_cli_readers.XXXXXX";
     int file = mkstemp(path);

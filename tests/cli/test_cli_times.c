@@ -40,7 +40,7 @@ TEST(only_days_of_the_calendar_are_read, 30)
             }
 }
 
-TEST(times_of_every_form_are_exact, 10)
+TEST(times_in_every_format_are_read_exactly, 10)
 {
     static const struct {
         const char *text;
@@ -131,7 +131,7 @@ TEST(a_time_out_of_range_is_refused_and_nothing_is_written, 10)
     }
 }
 
-TEST(durations_read_well, 10)
+TEST(durations_are_printed_in_readable_units, 10)
 {
     static const struct {
         int64_t duration_us;
@@ -153,7 +153,7 @@ TEST(durations_read_well, 10)
     }
 }
 
-TEST(what_is_shown_obeys_its_room_and_hides_nothing, 10)
+TEST(shown_text_fits_its_room_and_escapes_control_characters, 10)
 {
     static const struct {
         const char *text;

@@ -32,7 +32,7 @@ TEST(commands_are_answered_alike_however_their_bytes_are_split, 10)
                "-ERR unknown command 'NONE'\r\n*8\r\n:1\r\n:3\r\n:3\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n");
 }
 
-TEST(limits_answer_as_through_the_api, 10)
+TEST(weir_commands_answer_as_the_api_does, 10)
 {
     SESSION(session, false);
     scene_define_text(&session.scene, "seen", "fixed_window limit=1 period=1h shadow");
@@ -161,7 +161,7 @@ static void use_up_sets(struct session *session)
              "a new set of parameters becomes a limit");
 }
 
-TEST(clients_cannot_use_up_the_limits_by_ever_new_parameters, 60)
+TEST(clients_cannot_exhaust_limits_with_ever_new_parameters, 60)
 {
     SESSION(session, false);
     struct fault fault;
@@ -221,7 +221,7 @@ TEST(a_set_of_parameters_with_leases_is_not_replaced_before_it_is_idle, 60)
     weir_close(limiter);
 }
 
-TEST(a_set_of_parameters_with_requests_under_way_is_not_replaced, 60)
+TEST(a_set_of_parameters_with_pending_requests_is_not_replaced, 60)
 {
     SESSION(session, true);
     session_say(&session, "CL.THROTTLE a 0 7 7\r\n", 21);
@@ -240,7 +240,7 @@ TEST(a_set_of_parameters_with_requests_under_way_is_not_replaced, 60)
     ck_assert_ptr_null(weir_limit_find(session.scene.limiter, "cl.throttle.0.7.7"));
 }
 
-TEST(bytes_that_are_no_command_get_an_error_and_the_end, 10)
+TEST(bytes_that_are_no_command_get_an_error_and_close_the_connection, 10)
 {
     static const struct {
         const char *bytes, *error;
@@ -269,7 +269,7 @@ TEST(bytes_that_are_no_command_get_an_error_and_the_end, 10)
     ck_assert(session_is_closed(&session));
 }
 
-TEST(a_client_must_log_in_where_there_is_a_password, 10)
+TEST(a_client_must_log_in_if_a_password_is_configured, 10)
 {
     SESSION(session, false);
     assert_answers(&session, "AUTH a\r\n", "-ERR AUTH called without any password configured for the server\r\n");
@@ -295,7 +295,7 @@ TEST(a_client_must_log_in_where_there_is_a_password, 10)
     ck_assert(session_is_closed(&session));
 }
 
-TEST(top_keys_are_told_if_they_are_counted, 10)
+TEST(weir_top_lists_keys_only_with_option_top_keys, 10)
 {
     SESSION(session, false);
     assert_answers(&session, "WEIR.TOP\r\n", "-ERR WEIR.TOP needs the option --top-keys\r\n");

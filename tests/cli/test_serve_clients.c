@@ -37,7 +37,7 @@ TEST(a_client_that_leaves_while_its_requests_wait_is_freed_when_they_are_answere
     ck_assert_uint_eq(session.server.client_count, 0);
 }
 
-TEST(a_client_with_too_many_waiting_requests_goes_on_when_they_are_answered, 30)
+TEST(a_client_with_too_many_waiting_requests_resumes_once_they_are_answered, 30)
 {
     enum { REQUESTS = CLIENT_WAITING_MAX + 500 };
     SESSION(session, true);
@@ -56,7 +56,7 @@ TEST(a_client_with_too_many_waiting_requests_goes_on_when_they_are_answered, 30)
     ck_assert_int_eq(replies, REQUESTS);
 }
 
-TEST(looks_groups_and_resets_that_wait_hold_up_no_other_client, 60)
+TEST(waiting_peeks_groups_and_resets_do_not_block_other_clients, 60)
 {
     static const char commands[] = "WEIR.PEEK login a\r\nWEIR.TRYALL login a 1 login b 1\r\nWEIR.RESET login a\r\n"
                                    "CL.THROTTLE a 1 1 1 0\r\nPING b\r\n";
@@ -87,7 +87,7 @@ TEST(looks_groups_and_resets_that_wait_hold_up_no_other_client, 60)
     ck_assert_str_eq(got + strlen(got) - 7, "$1\r\nb\r\n");
 }
 
-TEST(requests_that_wait_at_the_end_are_answered_and_freed, 10)
+TEST(requests_that_wait_when_the_server_ends_are_answered_and_freed, 10)
 {
     SESSION(session, true);
     session_say(&session, TRY_LOGIN TRY_LOGIN,
@@ -96,7 +96,7 @@ TEST(requests_that_wait_at_the_end_are_answered_and_freed, 10)
 
 /* ---- Slow and hostile clients ---- */
 
-TEST(a_client_that_reads_nothing_holds_a_bounded_part_of_the_memory, 30)
+TEST(a_client_that_reads_nothing_uses_bounded_memory, 30)
 {
     SESSION(session, false);
     char ping[1024], expected[1100];
@@ -118,7 +118,7 @@ TEST(a_client_that_reads_nothing_holds_a_bounded_part_of_the_memory, 30)
     ck_assert_int_ge(replies, sent);
 }
 
-TEST(a_client_that_keeps_the_server_waiting_is_closed_and_an_idle_one_is_not, 10)
+TEST(a_client_with_a_partial_command_is_closed_and_an_idle_one_is_not, 10)
 {
     for (int i = 0; i < 3; i++) {
         SESSION(session, false);
@@ -140,7 +140,7 @@ TEST(a_client_that_keeps_the_server_waiting_is_closed_and_an_idle_one_is_not, 10
     }
 }
 
-TEST(a_client_that_reads_a_byte_now_and_then_is_closed, 10)
+TEST(a_client_that_reads_too_slowly_is_closed, 10)
 {
     SESSION(session, false);
     static char ping[1100];
@@ -162,7 +162,7 @@ TEST(a_client_that_reads_a_byte_now_and_then_is_closed, 10)
     ck_assert(!is_open);
 }
 
-TEST(keys_of_waiting_requests_hold_a_bounded_part_of_the_memory, 10)
+TEST(keys_of_waiting_requests_use_bounded_memory, 10)
 {
     SESSION(session, true);
     static char request[70000];
@@ -200,7 +200,7 @@ TEST(a_client_that_has_not_logged_in_cannot_send_long_commands, 10)
     ck_assert(session_is_closed(&session));
 }
 
-TEST(what_a_client_sent_before_its_end_is_answered, 10)
+TEST(commands_sent_before_a_client_disconnects_are_answered, 10)
 {
     SESSION(session, false);
     ck_assert_int_eq(send(session.fd, "PING\r\nPING a\r\nPI", 16, MSG_NOSIGNAL), 16);
@@ -220,7 +220,7 @@ static void session_drain(struct session *session)
     session_serve(session);
 }
 
-TEST(a_server_that_drains_answers_what_it_has_not_read_yet, 10)
+TEST(a_draining_server_answers_commands_that_it_has_not_read_yet, 10)
 {
     enum { REQUESTS = 4000 };
     SESSION(session, false);
@@ -238,7 +238,7 @@ TEST(a_server_that_drains_answers_what_it_has_not_read_yet, 10)
     ck_assert_ptr_null(session.server.clients);
 }
 
-TEST(a_server_that_drains_waits_for_requests_under_way_and_closes_idle_clients, 10)
+TEST(a_draining_server_waits_for_pending_requests_and_closes_idle_clients, 10)
 {
     SESSION(session, true);
     session_say(&session, TRY_LOGIN, strlen(TRY_LOGIN));

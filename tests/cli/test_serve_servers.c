@@ -166,7 +166,7 @@ static void *client_run(void *argument)
     return NULL;
 }
 
-TEST(clients_of_a_server_that_is_killed_go_on_with_another_and_the_limit_holds, 120)
+TEST(clients_of_a_killed_server_continue_at_another_within_the_limit, 120)
 {
     struct redis_server redis;
     struct serve servers[SERVERS];

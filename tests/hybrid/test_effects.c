@@ -9,7 +9,7 @@
  *     the last source of a limit goes  test_layers:
  *                                      a_limit_that_no_source_defines_keeps_its_last_policy_and_is_logged
  *     instances with two policies      test_policy_changes: each_instance_decides_by_its_current_policy
- *     a renewal                        contract: a_request_in_flight_that_renews_keeps_its_permit; test_reserve:
+ *     a renewal                        contract: a_renewed_request_in_flight_keeps_its_permit; test_reserve:
  *                                      a_renewal_that_does_not_reach_redis_is_an_error_and_keeps_the_reservation
  *     a share in local mode            test_follow:
  *                                      a_share_shrinks_immediately_grows_after_the_hold_down_and_keeps_used_permits

@@ -88,7 +88,7 @@ TEST(the_limit_is_within_the_bound_and_one_permit_more_is_not, 10)
     }
 }
 
-TEST(calls_that_may_have_been_decided_before_do_not_count, 10)
+TEST(calls_that_may_have_been_decided_earlier_do_not_count, 10)
 {
     set_up();
     at_us -= WEIR_SECOND;
@@ -100,7 +100,7 @@ TEST(calls_that_may_have_been_decided_before_do_not_count, 10)
 }
 
 /* One permit too many per hundred seconds: no stretch of a few seconds shows it. */
-TEST(a_bucket_that_is_slightly_too_fast_is_found_in_the_end, 30)
+TEST(the_soak_judge_finds_a_bucket_that_is_slightly_too_fast, 30)
 {
     for (int fast = 0; fast < 2; fast++) {
         set_up();
@@ -118,7 +118,7 @@ TEST(a_bucket_that_is_slightly_too_fast_is_found_in_the_end, 30)
     }
 }
 
-TEST(windows_that_are_full_again_and_again_are_within_the_bound, 10)
+TEST(repeatedly_full_windows_are_within_the_bound, 10)
 {
     static const int limits[] = { SLIDING, WINDOW, INTERVAL };
     for (size_t i = 0; i < 3; i++) {
@@ -149,7 +149,7 @@ TEST(hybrid_mode_adds_what_weir_limit_info_states, 10)
     tear_down();
 }
 
-TEST(each_process_has_a_limit_of_its_own_in_local_mode_alone, 10)
+TEST(only_in_local_mode_each_process_has_a_separate_limit, 10)
 {
     set_up();
     for (int process = 0; process < PROCESSES; process++)
@@ -164,7 +164,7 @@ TEST(each_process_has_a_limit_of_its_own_in_local_mode_alone, 10)
 
 /* ---- With faults ---- */
 
-TEST(a_loss_allows_one_fresh_limit_and_only_where_it_was, 10)
+TEST(a_loss_of_state_allows_one_extra_limit_where_it_happened, 10)
 {
     for (int limit = 0; limit < LIMITS; limit++)
         for (int extra = 0; extra < 2; extra++) {
@@ -218,7 +218,7 @@ TEST(a_clock_step_allows_at_most_twice_the_refill_of_that_time, 10)
     }
 }
 
-TEST(a_process_that_forgets_has_a_fresh_limit_of_its_own_and_its_part_twice_of_a_shared_one, 10)
+TEST(a_restarted_process_may_use_its_local_limit_anew_and_its_share_twice, 10)
 {
     for (int extra = 0; extra < 2; extra++) {
         set_up();
@@ -327,7 +327,7 @@ TEST(growing_memory_is_distinguished_from_varying_memory, 10)
     ck_assert(holds(30000, -1, 1000));
 }
 
-TEST(a_heap_descriptors_and_threads_that_grow_are_found, 10)
+TEST(growth_of_heap_descriptors_and_threads_is_found, 10)
 {
     static struct flat flat;
     for (int kind = FLAT_HEAP; kind <= FLAT_THREADS; kind++) {
@@ -341,7 +341,7 @@ TEST(a_heap_descriptors_and_threads_that_grow_are_found, 10)
     }
 }
 
-TEST(a_look_at_this_process_sees_its_real_values, 10)
+TEST(measuring_a_process_gives_its_real_values, 10)
 {
     struct look before, after;
     int fd = dup(1);

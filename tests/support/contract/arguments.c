@@ -113,7 +113,7 @@ CONTRACT_TEST(CONTRACT_COUNTS, a_refusal_names_the_argument_and_its_range, 10)
 #undef ASSERT_NAMES
 }
 
-CONTRACT_TEST(CONTRACT_COUNTS, a_refused_request_leaves_those_beside_it_uncharged, 10)
+CONTRACT_TEST(CONTRACT_COUNTS, a_refused_request_leaves_the_rest_of_its_call_uncharged, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     struct weir_decision decisions[2];

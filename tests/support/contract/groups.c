@@ -10,7 +10,7 @@ static struct weir_decision tried_all(struct scene *scene, const struct weir_req
     return decision;
 }
 
-CONTRACT_TEST(CONTRACT_COUNTS, several_limits_are_all_charged_or_none_and_the_one_that_binds_is_told, 10)
+CONTRACT_TEST(CONTRACT_COUNTS, a_group_charges_all_or_none_and_reports_the_binding_limit, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -36,7 +36,7 @@ CONTRACT_TEST(CONTRACT_COUNTS, several_limits_are_all_charged_or_none_and_the_on
     ck_assert_int_eq(peeked(wide_limit, "b", 1).remaining, 4);
 }
 
-CONTRACT_TEST(CONTRACT_COUNTS, a_cost_that_can_never_fit_binds_more_than_any_wait, 10)
+CONTRACT_TEST(CONTRACT_COUNTS, a_cost_above_the_limit_binds_a_group_before_any_wait, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -52,7 +52,7 @@ CONTRACT_TEST(CONTRACT_COUNTS, a_cost_that_can_never_fit_binds_more_than_any_wai
     ck_assert_int_eq(decision.remaining, 0);
 }
 
-CONTRACT_TEST(CONTRACT_COUNTS, the_same_limit_and_key_twice_in_one_event_adds_up, 10)
+CONTRACT_TEST(CONTRACT_COUNTS, costs_for_the_same_key_in_one_group_add_up, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -75,7 +75,7 @@ CONTRACT_TEST(CONTRACT_COUNTS, the_same_limit_and_key_twice_in_one_event_adds_up
     ck_assert_int_eq(peeked(limit, "b", 1).remaining, 10);
 }
 
-CONTRACT_TEST(CONTRACT_COUNTS, a_batch_decides_as_its_requests_would_one_by_one, 30)
+CONTRACT_TEST(CONTRACT_COUNTS, a_batch_decides_as_single_requests_would, 30)
 {
     enum { MOST = 200 };
     static struct weir_request requests[MOST];

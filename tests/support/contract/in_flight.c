@@ -1,7 +1,7 @@
 /* in_flight.c - contract: limits on requests in flight, and renewals. */
 #include "contract/parts.h"
 
-CONTRACT_TEST(CONTRACT_TIME, requests_in_flight_are_limited_and_those_of_the_dead_come_back, 20)
+CONTRACT_TEST(CONTRACT_TIME, requests_in_flight_are_limited_and_unreleased_permits_return_after_the_hold, 20)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -47,7 +47,7 @@ static void renew(weir_limit *limit, const char *key, struct weir_reservation *r
     ck_assert(allowed ? decision.retry_after_us == 0 : decision.retry_after_us > 0);
 }
 
-CONTRACT_TEST(CONTRACT_TIME, a_request_in_flight_that_renews_keeps_its_permit, 20)
+CONTRACT_TEST(CONTRACT_TIME, a_renewed_request_in_flight_keeps_its_permit, 20)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -78,7 +78,7 @@ CONTRACT_TEST(CONTRACT_TIME, a_request_in_flight_that_renews_keeps_its_permit, 2
     ck_assert_int_eq(peeked(limit, "a", 1).remaining, 1);
 }
 
-CONTRACT_TEST(CONTRACT_TIME, a_renewal_finds_what_a_reset_or_another_policy_has_left, 20)
+CONTRACT_TEST(CONTRACT_TIME, a_renewal_respects_a_reset_or_a_new_policy, 20)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -106,7 +106,7 @@ CONTRACT_TEST(CONTRACT_TIME, a_renewal_finds_what_a_reset_or_another_policy_has_
     ck_assert(peeked(limit, "a", 1).allowed);
 }
 
-CONTRACT_TEST(CONTRACT_TIME, a_renewal_takes_what_has_come_back_a_second_time, 20)
+CONTRACT_TEST(CONTRACT_TIME, a_renewal_takes_permits_again_that_have_already_refilled, 20)
 {
     static const struct {
         const char *policy;

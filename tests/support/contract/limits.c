@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-CONTRACT_TEST(CONTRACT_COUNTS, a_limit_is_found_by_its_name_and_tells_its_policy, 10)
+CONTRACT_TEST(CONTRACT_COUNTS, a_limit_is_found_by_its_name_and_reports_its_policy, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     struct weir_policy policy = policy_of("token_bucket limit=10 period=1m refill=interval debt=5"), read;
@@ -69,7 +69,7 @@ CONTRACT_TEST(CONTRACT_COUNTS, one_limit_too_many_is_refused_and_the_others_stay
     ck_assert(taken(weir_limit_find(scene.limiter, name), "a", 3).allowed);
 }
 
-CONTRACT_TEST(CONTRACT_COUNTS, the_same_definition_again_keeps_the_handle_and_what_was_used, 10)
+CONTRACT_TEST(CONTRACT_COUNTS, repeating_a_definition_keeps_the_limit_and_its_used_permits, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -86,7 +86,7 @@ CONTRACT_TEST(CONTRACT_COUNTS, the_same_definition_again_keeps_the_handle_and_wh
     assert_decision_is(&after, &before, "after a definition that was refused");
 }
 
-CONTRACT_TEST(CONTRACT_COUNTS, an_override_decides_for_its_keys_alone_and_they_keep_what_they_have_used, 10)
+CONTRACT_TEST(CONTRACT_COUNTS, an_override_decides_only_for_its_keys_which_keep_their_used_permits, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     struct weir_decision decisions[3];

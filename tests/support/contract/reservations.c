@@ -39,7 +39,7 @@ CONTRACT_TEST(CONTRACT_COUNTS, a_reservation_is_settled_for_what_was_used, 10)
     ck_assert_int_eq(peeked(limit, "c", 1).remaining, 7);
 }
 
-CONTRACT_TEST(CONTRACT_TIME, settling_gives_back_no_permit_that_has_come_back, 20)
+CONTRACT_TEST(CONTRACT_TIME, settling_returns_no_permit_that_has_already_refilled, 20)
 {
     static const struct {
         const char *policy;
@@ -80,7 +80,7 @@ CONTRACT_TEST(CONTRACT_TIME, settling_gives_back_no_permit_that_has_come_back, 2
     }
 }
 
-CONTRACT_TEST(CONTRACT_TIME, settling_a_reservation_larger_than_the_new_limit_gives_back_no_later_permit, 20)
+CONTRACT_TEST(CONTRACT_TIME, settling_a_reservation_larger_than_the_new_limit_returns_no_later_permit, 20)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);

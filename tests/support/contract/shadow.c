@@ -26,7 +26,7 @@ CONTRACT_TEST(CONTRACT_COUNTS, a_shadow_limit_counts_and_denies_nothing, 10)
     ck_assert(!taken(shadow, "a", 1).would_deny);
 }
 
-CONTRACT_TEST(CONTRACT_COUNTS, a_shadow_limit_binds_no_group_and_is_charged_with_it, 10)
+CONTRACT_TEST(CONTRACT_COUNTS, a_shadow_limit_never_denies_a_group_and_is_charged_with_it, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);

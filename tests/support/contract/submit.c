@@ -1,7 +1,7 @@
 /* submit.c - contract: every verb through weir_submit(). */
 #include "contract/parts.h"
 
-CONTRACT_TEST(CONTRACT_COUNTS, peeks_resets_groups_and_acquires_can_be_submitted_too, 30)
+CONTRACT_TEST(CONTRACT_COUNTS, peeks_resets_groups_and_acquires_can_be_submitted, 30)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -59,7 +59,7 @@ CONTRACT_TEST(CONTRACT_COUNTS, peeks_resets_groups_and_acquires_can_be_submitted
     ck_assert_int_eq(weir_cancel(NULL, &op), WEIR_EINVAL);
 }
 
-CONTRACT_TEST(CONTRACT_COUNTS, what_is_not_a_take_can_be_submitted_too, 10)
+CONTRACT_TEST(CONTRACT_COUNTS, reservations_renewals_settlements_and_charges_can_be_submitted, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -123,7 +123,7 @@ CONTRACT_TEST(CONTRACT_COUNTS, what_is_not_a_take_can_be_submitted_too, 10)
     ck_assert_int_eq(peeked(limit, "a", 1).remaining, 1);
 }
 
-CONTRACT_TEST(CONTRACT_COUNTS, a_submitted_request_is_decided_at_once_or_once_later, 10)
+CONTRACT_TEST(CONTRACT_COUNTS, a_submitted_request_is_decided_once_immediately_or_later, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);

@@ -39,7 +39,7 @@ CONTRACT_TEST(CONTRACT_TIME, every_algorithm_denies_when_used_up_and_admits_agai
     }
 }
 
-CONTRACT_TEST(CONTRACT_TIME, a_leaky_bucket_tells_each_caller_how_long_to_wait, 10)
+CONTRACT_TEST(CONTRACT_TIME, a_leaky_bucket_gives_each_caller_its_delay, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -52,7 +52,7 @@ CONTRACT_TEST(CONTRACT_TIME, a_leaky_bucket_tells_each_caller_how_long_to_wait, 
     ck_assert_int_eq(taken(limit, "a", 1).delay_us, 150000);
 }
 
-CONTRACT_TEST(CONTRACT_TIME, no_redefinition_hands_out_a_second_burst_or_keeps_denying, 10)
+CONTRACT_TEST(CONTRACT_TIME, a_redefinition_gives_no_second_burst_and_leaves_no_stale_denial, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -76,7 +76,7 @@ CONTRACT_TEST(CONTRACT_TIME, no_redefinition_hands_out_a_second_burst_or_keeps_d
     }
 }
 
-CONTRACT_TEST(CONTRACT_TIME, a_request_with_a_time_of_its_own_is_decided_by_it, 10)
+CONTRACT_TEST(CONTRACT_TIME, a_request_that_gives_a_time_is_decided_at_that_time, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     struct weir_decision decisions[3];
@@ -96,7 +96,7 @@ CONTRACT_TEST(CONTRACT_TIME, a_request_with_a_time_of_its_own_is_decided_by_it, 
     ck_assert(!op.decision.allowed && op.decision.retry_after_us == 500000);
 }
 
-CONTRACT_TEST(CONTRACT_TIME, what_was_charged_beyond_the_limit_comes_back_at_its_rate, 20)
+CONTRACT_TEST(CONTRACT_TIME, permits_charged_beyond_the_limit_refill_at_its_rate, 20)
 {
     static const struct {
         const char *policy;

@@ -27,7 +27,7 @@ CONTRACT_TEST(CONTRACT_COUNTS, permits_count_down_and_a_denial_changes_nothing, 
     ck_assert_int_eq(taken(limit, "a", 1).remaining, 0);
 }
 
-CONTRACT_TEST(CONTRACT_COUNTS, a_peek_tells_what_a_try_would_and_changes_nothing, 10)
+CONTRACT_TEST(CONTRACT_COUNTS, a_peek_answers_as_a_try_would_and_changes_nothing, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -79,7 +79,7 @@ CONTRACT_TEST(CONTRACT_COUNTS, a_charge_is_never_denied_and_overdraws_the_key, 1
     ck_assert_uint_eq(stats.permits, 7 + 1 + 5 + 25 + 1);
 }
 
-CONTRACT_TEST(CONTRACT_COUNTS, a_refund_gives_back_and_never_more_than_was_taken, 10)
+CONTRACT_TEST(CONTRACT_COUNTS, a_refund_returns_at_most_the_permits_that_were_taken, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -111,7 +111,7 @@ CONTRACT_TEST(CONTRACT_COUNTS, a_reset_forgets_the_key_and_no_other, 10)
     ck_assert(taken(limit, "a", 10).allowed);
 }
 
-CONTRACT_TEST(CONTRACT_COUNTS, a_cost_that_can_never_fit_is_denied_for_ever, 10)
+CONTRACT_TEST(CONTRACT_COUNTS, a_cost_above_the_limit_is_denied_for_ever, 10)
 {
     static const char *const policies[] = { "token_bucket limit=10 period=1s debt=2",
                                             "leaky_bucket limit=1 period=1s capacity=12",

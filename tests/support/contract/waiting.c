@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-CONTRACT_TEST(CONTRACT_WAITS, an_acquire_that_cannot_be_served_within_its_bound_is_denied_at_once, 10)
+CONTRACT_TEST(CONTRACT_WAITS, an_acquire_that_cannot_meet_its_longest_wait_is_denied_immediately, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     struct weir_decision decision;
@@ -99,7 +99,7 @@ static void await_sleep(struct waiter *waiter)
     }
 }
 
-CONTRACT_TEST(CONTRACT_WAITS, closing_wakes_those_who_wait, 60)
+CONTRACT_TEST(CONTRACT_WAITS, closing_wakes_all_waiting_threads, 60)
 {
     enum { WAITERS = 3 };
     struct waiter waiters[WAITERS];
@@ -120,7 +120,7 @@ CONTRACT_TEST(CONTRACT_WAITS, closing_wakes_those_who_wait, 60)
     }
 }
 
-CONTRACT_TEST(CONTRACT_WAITS, a_cancelled_waiter_waits_to_the_end_and_no_other_waits_longer, 60)
+CONTRACT_TEST(CONTRACT_WAITS, thread_cancellation_neither_ends_a_wait_nor_prolongs_another, 60)
 {
     struct waiter waiters[2];
     weir *limiter = open_in_real_time(_i);
