@@ -82,29 +82,29 @@ within() {
         holds 'admitted > 0.97 * exact_admitted'
     verdict "$name" $?
 }
-within 'a greedy bucket goes beyond its limit, but not beyond the bound' \
+within 'with leases a greedy bucket exceeds its limit, but never the bound' \
     'most_over > 0 && most_over <= over_max && permits_over > 0' \
     --instances 4 -p 'token_bucket limit=1000 period=1s burst=300'
-within 'a strict one does not' 'most_over == 0 && permits_over == 0 && over_max == 0' \
+within 'in strict mode a greedy bucket never exceeds its limit' 'most_over == 0 && permits_over == 0 && over_max == 0' \
     --instances 4 --strict -p 'token_bucket limit=1000 period=1s burst=600'
-within 'a bucket that refills by intervals does not' 'permits_over == 0 && over_max == 0' \
+within 'with leases a bucket with interval refill never exceeds its limit' 'permits_over == 0 && over_max == 0' \
     --instances 4 -p 'token_bucket limit=1000 period=1s refill=interval'
-within 'a fixed window does not' 'permits_over == 0 && over_max == 0' --instances 4 \
+within 'with leases a fixed window never exceeds its limit' 'permits_over == 0 && over_max == 0' --instances 4 \
     -p 'fixed_window limit=1000 period=1s'
-within 'a sliding window does not' 'permits_over == 0 && over_max == 0' --instances 4 \
+within 'with leases a sliding window never exceeds its limit' 'permits_over == 0 && over_max == 0' --instances 4 \
     -p 'sliding_window limit=1000 period=1s'
-within 'a leaky bucket does not' 'permits_over == 0 && over_max == 0' --instances 4 \
+within 'with leases a leaky bucket never exceeds its limit' 'permits_over == 0 && over_max == 0' --instances 4 \
     -p 'leaky_bucket limit=1000 period=1s capacity=400'
-within 'instances that get unequal parts of the load stay within the bound' 'most_over <= over_max' \
+within 'instances with unequal load stay within the bound' 'most_over <= over_max' \
     --instances 8 --deal skewed -p 'token_bucket limit=1000 period=1s burst=300'
-within 'so do instances that get separate keys' 'most_over <= over_max' \
+within 'instances with separate keys stay within the bound' 'most_over <= over_max' \
     --instances 8 --deal key -p 'token_bucket limit=1000 period=1s burst=300'
 hybrid 0 --json --instances 4 --lease-max 3 -p 'token_bucket limit=1000 period=1s burst=300' &&
     holds 'lease_max == 3 && over_max == 15 && most_over <= 12 && by_lease > 0'
-verdict 'leases can be made smaller' $?
+verdict '--lease-max makes leases smaller' $?
 hybrid 0 --json --instances 4 -p 'token_bucket limit=1000 period=1s burst=7' &&
     holds 'lease_life_us == 0 && lease_max == 0 && by_lease == 0 && only_here == 0 && only_exact == 0'
-verdict 'a limit that is too small for its instances is exact, for nothing of it is leased' $?
+verdict 'a limit that is too small for its instances is not leased, and therefore exact' $?
 hybrid 0 --json --instances 3 -p 'token_bucket limit=1000 period=1s burst=300' -p 'fixed_window limit=900 period=1s' &&
     holds 'permits_over <= over_max * 10' && has out '},{"lease_life_us":1000000,"lease_max":300,"over_max":0,"most_over":null}]}'
 verdict 'several limits are reported one by one' $?
@@ -122,28 +122,28 @@ cp in mixed
 load 12 1000 122000 3600 >in
 hybrid 0 --json --instances 1 -p 'fixed_window limit=3000 period=1h' &&
     holds 'exact_admitted == 3000 && admitted == 3000 && only_exact == 0 && store_calls < 300'
-verdict 'one instance spends all that it leases of a long window' $?
+verdict 'one instance spends every permit that it leases of a long window' $?
 hybrid 0 --json --instances 1 -p 'sliding_window limit=3000 period=1m' &&
     holds 'exact_admitted == 3000 && admitted == 3000 && only_exact == 0 && store_calls < 300'
-verdict 'one instance gives back what a block of a sliding window leaves' $?
+verdict 'one instance gives back leased permits that a sliding window block leaves unused' $?
 load 1 0 25000 2400 >in
 hybrid 0 --json --instances 4 -p 'sliding_window limit=1000 period=1m' &&
     holds 'admitted == exact_admitted && permits_over == 0 && store_calls < 600'
-verdict 'so do four' $?
+verdict 'four instances give back leased permits that a sliding window block leaves unused' $?
 hybrid 0 --json --instances 4 -p 'fixed_window limit=1000 period=1h' &&
     holds 'exact_admitted == 1000 && admitted == 1000 && store_calls < 600'
-verdict 'four instances spend all of a long window' $?
+verdict 'four instances spend every permit of a long window' $?
 load 5 100 40000 3600 >in
 hybrid 0 --json --instances 1 -p 'token_bucket limit=100 period=1s' &&
     holds 'exact_admitted > 2900 && admitted == exact_admitted && only_exact == 0 && by_lease > 0'
 verdict 'one instance in bursts loses no permit of a bucket' $?
 hybrid 0 --json --instances 4 -p 'token_bucket limit=100 period=1s' &&
     holds 'exact_admitted > 2900 && admitted >= 0.995 * exact_admitted && most_over <= over_max'
-verdict 'four lose hardly any' $?
+verdict 'four instances in bursts lose at most 0.5 % of the permits of a bucket' $?
 load 1 0 50 80000 >in
 hybrid 0 --json --instances 4 -p 'token_bucket limit=10000 period=1s' &&
     holds 'store_calls <= 5000 && admitted >= 0.98 * exact_admitted && most_over <= over_max'
-verdict 'at twice a limit four instances ask every 5 ms' $?
+verdict "four instances with twice the limit's load make at most one call in 16" $?
 mv mixed in
 
 cat >gold.conf <<'END'
@@ -162,29 +162,29 @@ mv rows in
 for deal in round-robin key skewed; do
     hybrid 0 --json --instances 5 --deal $deal -p 'token_bucket limit=1000 period=1s burst=300' && mv out first &&
         hybrid 0 --json --instances 5 --deal $deal -p 'token_bucket limit=1000 period=1s burst=300' && cmp first out >>err
-    verdict "a replay dealt by $deal comes out the same each time" $?
+    verdict "a replay dealt by $deal gives the same result every time" $?
     cp first "by-$deal"
 done
 ! cmp -s by-round-robin by-key && ! cmp -s by-key by-skewed && ! cmp -s by-skewed by-round-robin
-verdict 'how rows are dealt makes a difference' $?
+verdict 'each way to deal rows gives a different result' $?
 
 # ---- The report ----
 
 hybrid 0 --instances 4 --deal skewed -p 'token_bucket limit=1000 period=1s burst=300' &&
     has out 'hybrid, 4 instances over Redis by the times of the input, dealt by skewed' 'Against one exact limit' \
         'up to 74 permits of a key for 15 ms; over by at most 15, seen ' 'permits beyond the limit' ' a request'
-verdict 'the report says how many there are, what is leased and what was over' $?
+verdict 'the report gives the instances, the leased permits and the excess' $?
 hybrid 0 --instances 4 -p 'token_bucket limit=1000 period=1s burst=300' -p 'token_bucket limit=1000 period=1s burst=7' &&
     has out 'by 1. leases' 'by 2. leases       none of this limit'
-verdict 'the report says what is leased of each of several limits' $?
+verdict 'the report gives the leased permits of each limit' $?
 hybrid 0 --strict -p 'token_bucket limit=1000 period=1s burst=300' && has out 'hybrid (strict), 1 instance over Redis' \
     'over by at most 0, seen 0' && ! grep -q 'dealt by' out
 verdict 'one instance is the default' $?
 : >in
 hybrid 0 --json -p "$once" && holds 'requests == 0 && store_calls == 0 && calls_a_request == 0'
-verdict 'no rows are no error' $?
+verdict 'an input without rows is no error' $?
 run 0 try --mode hybrid --redis "$url" -p 'token_bucket limit=2 period=1h' --cost 2 && has out 'allowed: ' ', by redis' &&
     run 1 try --mode hybrid --redis "$url" -p 'token_bucket limit=2 period=1h' && [ "$(asked dbsize)" = 1 ]
-verdict 'try in hybrid mode asks the limit in Redis' $?
+verdict 'try in hybrid mode takes from the limit in Redis' $?
 
 finish

@@ -76,12 +76,12 @@ for policy in \
     same "$policy decides alike in both modes at time 0" -p "$policy"
 done
 head -n 1000 rows-from-0 >in
-same 'several limits decide alike in both modes' --keep-order -p 'token_bucket limit=2 period=1s burst=10' \
+same 'several limits decide the same in both modes' --keep-order -p 'token_bucket limit=2 period=1s burst=10' \
     -p 'fixed_window limit=30 period=1m align=epoch' -p 'sliding_window limit=100 period=1h' \
     -p 'leaky_bucket limit=5 period=1s' -p 'token_bucket limit=9 period=5s refill=interval'
 { printf '0,a\0b\r\n\377,1\n1,a\0b\r\n\377,1\n2,'; head -c 65536 /dev/zero | tr '\0' '{'; printf ',1\n'; } | tr -d '\n' |
     sed 's/,1/,1\n/g' >in
-same 'keys of any bytes and of the greatest length decide alike in both modes' -p "$once"
+same 'keys of any bytes and of the greatest length decide the same in both modes' -p "$once"
 { echo time_us,user,took; awk -F, '{ printf "%s,%s,%d\n", NR * 1000, $2, 1 + NR * 7919 % 60000 }' rows-from-0; } >in
 same 'requests in flight end at the same times in both modes' --key user --duration took \
     -p 'concurrency limit=3 hold=1h' -p 'fixed_window limit=200 period=1s'
@@ -98,17 +98,17 @@ traces by_hand
 cp rows-from-0 in
 run 0 replay -p "$once" && mv out local && run 0 replay --mode distributed --redis "$url" -p "$once" &&
     grep -q '^mode  *distributed' out && grep -v '^mode ' out | cmp - local >>err && no_keys
-verdict 'the report says the mode and is the same otherwise' $?
+verdict 'the report names the mode and is otherwise the same' $?
 run 0 replay --json -p "$once" && sed 's/"mode":"local"/"mode":"distributed"/' out >local &&
     run 0 replay --json --mode distributed --redis "$url" -p "$once" && cmp local out >>err && no_keys
-verdict 'so does JSON' $?
+verdict 'the JSON report names the mode and is otherwise the same' $?
 
 asked config resetstat >/dev/null
 asked set 'weir:policy-1:{a}' other >/dev/null
 run 0 replay --decisions -p "$once" && mv out local &&
     run 0 replay --decisions --mode distributed --redis "$url" -p "$once" && cmp local out >>err &&
     [ "$(asked get 'weir:policy-1:{a}')" = other ] && [ "$(asked dbsize)" = 1 ]
-verdict 'a replay uses separate keys and leaves those of others alone' $?
+verdict 'a replay uses separate keys and leaves other keys alone' $?
 asked flushall >/dev/null
 
 # Look at the keys of a run while it waits for its output to be read: a pipe holds far less than all of it.
@@ -131,7 +131,7 @@ asked keys 'weir:*' >own_keys
 ttl=$(asked pttl "$(head -n 1 own_keys)")
 grep -qvE '^weir:replay-[0-9a-f]{16}:policy-1:\{.+\}$' own_keys
 [ $? -eq 1 ] && [ -s own_keys ] && [ "$ttl" -gt $((7 * 86400000)) ]
-verdict 'the keys of a replay are its own by a random name, and live a week longer than they count' $?
+verdict 'the keys of a replay have a random name and live a week longer than they count' $?
 kill -TERM "$replay_pid" # a script starts jobs with SIGINT ignored
 cat <&3 >out
 exec 3<&-
@@ -145,12 +145,12 @@ cat <&3 >out
 exec 3<&-
 wait "$replay_pid"
 [ $? -eq 1 ] && has err 'redis answers NOPERM' 'cannot decide: ' "cannot remove this run's keys" && [ "$(wc -l <out)" -lt 60000 ]
-verdict 'a replay that Redis will not go on with ends in an error' $?
+verdict 'a replay that Redis stops serving ends with an error' $?
 asked acl setuser weir +evalsha >/dev/null
 asked flushall >/dev/null
 { "$weir" replay --decisions --keep-order --mode distributed --redis "$url" -p "$once" many 2>said | head -n 1 >out; } &&
     [ "$(wc -l <out)" -eq 1 ] && ! grep -v detected said >err && no_keys
-verdict 'a replay whose reader has gone removes its keys' $?
+verdict 'a replay whose output is closed removes its keys' $?
 
 # ---- try ----
 
@@ -159,32 +159,32 @@ try() {
 }
 try 0 --cost 2 && has out 'allowed: ' '0 of 2 permits left' ', by redis' && try 1 --cost 1 && has out 'denied: ' &&
     [ "$(asked keys '*')" = 'weir:try:{a%7Bb%7D}' ]
-verdict 'try takes from the limit in Redis, and says that it was Redis' $?
+verdict 'try takes from the limit in Redis, and names Redis as the source' $?
 try 2 --redis-prefix mine: && has err 'redis answers NOPERM' && [ "$(asked acl setuser weir '~mine:*')" = OK ] &&
     try 0 --redis-prefix mine: && [ "$(asked exists 'mine:try:{a%7Bb%7D}')" = 1 ]
-verdict 'try takes from the limit under another prefix, if its user may' $?
+verdict 'try takes from the limit under another prefix, if its Redis user has the right' $?
 asked acl setuser weir +wait >/dev/null
 run 2 try --mode distributed --redis "$url" -p 'token_bucket limit=2 period=1h' --key durable --redis-replicas 1 &&
     [ ! -s out ] && has err 'not acknowledged by 1 replica'
-verdict 'try says that what it took is not acknowledged by a replica, and that is an error' $?
+verdict 'try fails if no replica acknowledges the charge' $?
 asked del 'weir:try:{durable}' >/dev/null
 run 1 try --mode distributed --redis "$url" -p 'token_bucket limit=2 period=1h' --key 'a{b}' --json &&
     has out '"allowed":false' '"source":"redis"'
-verdict 'try says in JSON that it was Redis' $?
+verdict 'try names Redis as the source in JSON' $?
 run 1 try --mode distributed --redis "$url" -p 'token_bucket limit=2 period=1h' --key 'a{b}' --stats &&
     has out 'weir_denied_total 1' 'weir_store_requests_total 1' 'weir_store_calls_total 1'
-verdict 'try prints what it had to do with Redis among its stats' $?
+verdict 'try includes the figures of Redis in its stats' $?
 printf 'api = fixed_window limit=1 period=1h\n' >limits.conf
 run 0 try --mode distributed --redis "$url" -f limits.conf --key k && [ "$(asked exists 'weir:api:{k}')" = 1 ]
 verdict 'try asks a limit of a policy file by its name' $?
 asked set 'weir:api:{k}' nonsense >/dev/null
 run 2 try --mode distributed --redis "$url" -f limits.conf --key k && [ ! -s out ] && [ -s err ]
-verdict 'what is not a state of weir is an error to try' $?
+verdict 'try reports a foreign value as an error' $?
 slowly() {
     run 0 try --mode distributed --redis "$url" -p 'leaky_bucket limit=1 period=1h capacity=5' --key slow
 }
 slowly && ! grep -q 'go ahead' out && slowly && has out 'allowed: ' ', go ahead after 59 min '
-verdict 'try says when to go ahead' $?
+verdict 'try prints the delay of a leaky bucket' $?
 asked flushall >/dev/null
 
 # ---- peek, keys, reset ----
@@ -204,7 +204,7 @@ run 0 peek --redis "$operator" login 'a{b}' && has out 'login' 'a{b}' 'sliding_w
 verdict 'peek shows a key without its policy' $?
 run 0 peek --json --redis "$operator" login '%x' &&
     has out '{"limit":"login","key":"%x","is_cut":false,"found":"state","policy":"sliding_window limit=3 period=1h","used":1,"size":3,"remaining":2,"allowed":true,"would_deny":false,"retry_after_us":0,'
-verdict 'peek shows it in JSON' $?
+verdict 'peek prints a key as JSON' $?
 run 0 keys --redis "$operator" && sort out >sorted && [ "$(cut -d' ' -f1 sorted | paste -sd' ')" = 'login/%x: login/a{b}: login/plain:' ] &&
     has out 'login/plain: 1 of 3 permits used, not denied' && run 0 keys --redis "$operator" --denied &&
     [ "$(cut -d, -f1 out)" = 'login/a{b}: 3 of 3 permits used' ]
@@ -229,7 +229,7 @@ run 0 stats --redis "$operator" --limit other && has err 'no such key' && [ "$(w
     has err 'No such file' && [ ! -s out ] && run 2 stats --redis "unix://operator@$socket" --redis-password-file missing &&
     has err missing 'cannot be read' && run 2 peek --redis "unix://operator@$socket" --redis-password-file missing login x &&
     has err missing 'cannot be read' && run 1 stats --redis "$url" && has err NOPERM scan && [ ! -s out ]
-verdict 'stats, top and watch say what is missing' $?
+verdict 'stats, top, watch and peek name a bad argument, a missing file or a missing right' $?
 i=0
 while [ $i -lt 2000 ]; do
     echo "SET weir:many:{$i} x"
@@ -238,7 +238,7 @@ done | asked >>said
 run 0 stats --redis "$operator" --scan 256 && has out 'only about the first 256 keys' "keys whose values are not weir's: " &&
     run 0 stats --json --redis "$operator" --scan 256 && has out '"is_all":false}' &&
     run 0 stats --json --redis "$operator" && has out '"foreign":2000,"unlisted":0,"is_all":true}'
-verdict 'stats looks at no more keys than it is told to, and says so' $?
+verdict 'stats examines no more keys than it is told to, and says so' $?
 asked eval "for i = 0, 1999 do redis.call('DEL', 'weir:many:{' .. i .. '}') end" 0 >>said
 run 0 keys --redis "$operator" --limit login --match 'pl*' && [ "$(wc -l <out)" = 1 ] && has out login/plain &&
     run 0 keys --json --redis "$operator" --match '%25x' && [ "$(wc -l <out)" = 1 ] && has out '"key":"%x"' &&
@@ -254,10 +254,10 @@ asked set 'weir:login:{x}' other >/dev/null
 run 1 peek --redis "$operator" login x && has err "not weir's" && run 1 reset --redis "$operator" login x &&
     has err 'left alone' && [ "$(asked get 'weir:login:{x}')" = other ] && run 0 keys --redis "$operator" &&
     has out "login/x: not a value of weir's"
-verdict 'the value of another program is told apart and stays' $?
+verdict 'a value of another program is reported and kept' $?
 run 1 keys --redis "$url" && has err 'NOPERM' 'scan' && run 1 peek --redis "unix://operator:marker-no@$socket" login x &&
     has err 'WRONGPASS' && ! grep -q marker err && run 1 peek --redis "unix://$scratch/none" login x && has err 'No such file'
-verdict 'peek and keys say why Redis cannot be used' $?
+verdict 'peek and keys report why Redis cannot be used' $?
 run 2 peek login x && has err 'is needed' && run 2 peek --redis "$operator" login && has err 'a LIMIT and a KEY' &&
     run 2 keys --redis "$operator" x && has err "unexpected argument 'x'" && run 2 keys --redis "$operator" --most 0 &&
     has err '--most' && run 2 peek --redis "$operator" --redis-ca-file x login k && has err 'redis_ca_file is for' &&
@@ -290,7 +290,7 @@ asked flushall >/dev/null
 # ---- Passwords and errors ----
 
 run 0 check --redis "$url" && is out 'Redis can be used' && [ ! -s err ] && no_keys
-verdict 'check says that Redis can be used, and leaves no key' $?
+verdict 'check reports that Redis can be used, and leaves no key' $?
 printf 'api = nonsense\n' >limits.conf
 run 1 check --redis "$url" limits.conf && has err 'limits.conf:1: ' && has out 'Redis can be used'
 verdict 'check checks Redis and files in one run' $?
@@ -299,9 +299,9 @@ run 1 check --redis "$url" && has err 'Redis cannot be used: ' NOPERM psetex && 
 verdict 'check names the right that Redis lacks' $?
 asked acl setuser weir +psetex >/dev/null
 run 1 check --redis "unix://:marker-wrong@$socket" && has err 'Redis cannot be used: ' 'WRONGPASS' && ! grep -q marker err
-verdict 'check says that the password is wrong, not which' $?
+verdict 'check reports a wrong password without printing it' $?
 run 1 check --redis "unix://$scratch/none" && has err 'Redis cannot be used: ' 'No such file'
-verdict 'check says that no server is there' $?
+verdict 'check reports an absent server' $?
 
 # wrong STATUS NAME [WORD]...: test that both commands fail (replay with STATUS), say why, and print nothing and no secret.
 wrong() {
@@ -402,7 +402,7 @@ told second ping | grep -q PONG && grep -q PONG out && ! grep -q TIMEOUT out
 verdict 'a server answers while Redis is stopped' $?
 kill -CONT "$server_pid"
 kill "$served" && wait "$served"
-verdict 'a server on Redis ends well' $?
+verdict 'a server on Redis exits with 0' $?
 
 # stat NAME METRIC: print a figure of the server on NAME.sock.
 stat() {
@@ -430,10 +430,10 @@ wait "$load_first" && wait "$load_third" && told first weir.try shared k | grep 
     [ "$(($(stat first weir_limit_allowed_total) + $(stat third weir_limit_allowed_total)))" -le 3000 ] &&
     [ "$(stat third weir_errors_total)" = 0 ] && asked acl setuser weir +getrange >/dev/null &&
     run 0 peek --redis "$url" shared k && has out '3000 of 3000 permits'
-verdict 'of three servers under load one is killed: the others go on, and the limit holds over all' $?
+verdict 'when one of three servers under load is killed, the others continue within the limit' $?
 asked acl setuser weir -getrange >/dev/null
 kill "$1" "$3" && wait "$1" "$3"
-verdict 'the others end well' $?
+verdict 'the surviving servers exit with 0' $?
 asked flushall >/dev/null
 
 stop_server
@@ -443,6 +443,6 @@ no_keys() { :; }
 wrong 1 'a Redis that is not there is an error, before any input is read' --redis "$url"
 wrong 1 'a Redis that refuses is an error' --redis redis://127.0.0.1:1
 run 1 replay -p "$once" --mode distributed --redis "$url" missing.log && ! has err missing.log 2>/dev/null
-verdict 'Redis is looked for before the input is' $?
+verdict 'the connection to Redis is checked before the input' $?
 
 finish

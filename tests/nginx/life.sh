@@ -39,7 +39,7 @@ logged 'exited on signal 9' && [ "$(tr ' ' '\n' <statuses1 | grep -c 200)" -le 1
 verdict 'workers that crash under load are replaced, and the limit holds' $?
 is_free() { [ "$(get '/flight/?k=b' --max-time 0.3)" != 429 ]; }
 until_ok is_free
-verdict 'permits in flight of a worker that crashed come back' $?
+verdict 'permits in flight of a crashed worker are released' $?
 
 is_full() { [ "$(get "/?k=full$((fill = fill + 1))")" = 429 ]; }
 has_room() { [ "$(get '/?k=room')" = 200 ]; }
@@ -47,7 +47,7 @@ fill=0
 asked config set maxmemory 1 >out && until_ok is_full
 full=$?
 asked config set maxmemory 0 >out && until_ok has_room && is "$full" 0
-verdict 'while Redis is full on_failure answers, and Redis afterwards' $?
+verdict 'on_failure answers while Redis is full, and Redis answers afterwards' $?
 stop_nginx
 
 # A binary upgrade takes a master that is a daemon.
@@ -89,5 +89,5 @@ trap 'stop_nginx TERM; stop_server; rm -rf "$scratch"' EXIT
 daemon=off
 grep -E '\[(crit|emerg)\]' error.log >out
 [ ! -s out ]
-verdict 'and raises no alarm' $?
+verdict 'a binary upgrade logs no error' $?
 stop_server

@@ -40,9 +40,9 @@ for mode in distributed hybrid; do
     verdict "$mode: workers share a limit" $?
     is "$(gets 5 '/both/?k=b')" '200 200 200 200 429' && is "$(weir_says)" 'REJECTED four 0' &&
         admitted 6 "$(gets 7 '/?k=b')"
-    verdict "$mode: several limits are one step" $?
+    verdict "$mode: several limits are charged in one step" $?
     is "$(gets 5 '/flight/?k=c')" '200 200 200 200 200'
-    verdict "$mode: permits in flight come back at the end of requests" $?
+    verdict "$mode: permits in flight are released when requests end" $?
     hold 2 '/flights/?k=d'
     is "$(get '/flights/?k=d')" 429
     denied=$?
@@ -55,7 +55,7 @@ for mode in distributed hybrid; do
     done
     rm -f held1 held2
     is "$denied $status" '0 200'
-    verdict "$mode: permits in flight of a group come back, too" $?
+    verdict "$mode: permits in flight of a group are released when requests end" $?
     is "$(gets 1 '/bytes/?k=e')" 200
     for _ in $(seq 100); do
         get '/bytes/?k=e' >status
@@ -65,7 +65,7 @@ for mode in distributed hybrid; do
         sleep 0.05
     done
     is "$(weir_says | cut -c1-14)" 'PASSED bytes 9'
-    verdict "$mode: what a request has used is charged" $?
+    verdict "$mode: the permits that a request used are charged" $?
 
     # While Redis is stopped, requests wait. These tests end such requests in every way.
     asked flushall >flushed
@@ -79,7 +79,7 @@ for mode in distributed hybrid; do
     wait "$client"
     is "$(cat status) $(cat waiting)" '000000 200' && is "$(gets 3 '/flight/?k=f')" '200 200 200' &&
         admitted 9 "$(gets 11 '/?k=f')"
-    verdict "$mode: a client that goes away while it waits is charged once and holds nothing" $?
+    verdict "$mode: a client that disconnects while it waits is charged once and keeps no permit in flight" $?
     kill -STOP "$server_pid"
     (get '/?k=h' -D head1 -o body1 >waiting) &
     client=$!
@@ -89,7 +89,7 @@ for mode in distributed hybrid; do
     kill -CONT "$server_pid"
     wait "$client"
     is "$(cat waiting)" 200
-    verdict "$mode: a reload loses no request that waits" $?
+    verdict "$mode: a reload loses no waiting request" $?
     (gets 40 '/?k=i' -D head1 -o body1 >statuses1) &
     client=$!
     for _ in 1 2 3; do
@@ -109,7 +109,7 @@ for mode in distributed hybrid; do
     wait "$client"
     stop_nginx
     is "$(cat waiting)" 200
-    verdict "$mode: an orderly end loses no request that waits" $?
+    verdict "$mode: an orderly shutdown loses no waiting request" $?
     grep -E '\[(alert|crit|emerg)\]|exited on signal' error.log >out
     [ ! -s out ]
     verdict "$mode: nginx raised no alert" $?
@@ -146,6 +146,6 @@ for choice in local/200 closed/429 error/503 open/200; do
         sleep 0.1
     done
     is "$before $during $group $(cat status)" "0 ${choice#*/} ${choice#*/} 200"
-    verdict "on_failure ${choice%/*} answers while Redis is gone, and Redis afterwards" $?
+    verdict "on_failure ${choice%/*} answers while Redis is gone, and Redis answers afterwards" $?
     stop_nginx
 done

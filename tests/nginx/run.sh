@@ -237,7 +237,7 @@ is "$(gets 4 '/dry/?k=h')" '200 200 200 200' && is "$(weir_says)" 'REJECTED_DRY_
 verdict 'a dry run counts and denies nothing' $?
 is "$(gets 3 '/ghost/?k=i')" '200 200 200' && is "$(weir_says)" 'WOULD_REJECT ghost 0' &&
     logged 'shadow limit "ghost" would deny the request'
-verdict 'a shadow limit tells what it would deny' $?
+verdict 'a shadow limit reports which requests it would deny' $?
 for _ in $(seq 50); do # on a busy machine a client may need so long that nothing is left to delay
     is "$(gets 4 '/slow/?k=j')" '200 200 200 200' || break
     case $(weir_says) in 'DELAYED slow '*) break ;; esac
@@ -246,13 +246,13 @@ is "$(weir_says | cut -d' ' -f1-2)" 'DELAYED slow' &&
     logged 'limit "slow" delays the request by'
 verdict 'a leaky bucket delays requests' $?
 is "$(gets 4 '/fast/?k=k')" '200 200 200 200' && is "$(weir_says | cut -d' ' -f1-2)" 'PASSED slow'
-verdict 'nodelay lets the burst of a leaky bucket pass at once' $?
+verdict 'nodelay admits the burst of a leaky bucket without a delay' $?
 is "$(gets 2 '/bytes/?k=l')" '200 200' && is "$(weir_says)" 'PASSED bytes 991'
-verdict 'weir_charge charges what a request has used' $?
+verdict 'weir_charge charges the permits that a request used' $?
 is "$(gets 3 '/real/' -H 'X-Client: 192.0.2.1') $(gets 1 '/real/' -H 'X-Client: 192.0.2.2')" '200 200 429 200'
-verdict 'keys see the address that realip found' $?
+verdict 'keys use the address that realip found' $?
 is "$(gets 3 '/error/?k=m')" '200 200 200' && is "$(weir_says)" 'REJECTED two 0'
-verdict 'an error page is not limited once more' $?
+verdict 'an error page is not limited again' $?
 get /metrics >status
 grep -q '^weir_allowed_total{worker="0"} [1-9]' body &&
     grep -q '^weir_limit_denied_total{limit="three",worker="0"} [1-9]' body &&
@@ -283,7 +283,7 @@ perl -MIO::Socket::UNIX -e '
     }
     print grep { /^HTTP/ } <$s>' | cut -d' ' -f2 >out
 is "$(cat out) $(gets 3 '/?k=r')" '200 200 200 429'
-verdict 'a request that comes byte by byte is counted once' $?
+verdict 'a request that arrives byte by byte is counted once' $?
 
 # hold COUNT PATH: begin that many slow downloads and wait until they have begun; their pids are in $held.
 hold() {
@@ -306,7 +306,7 @@ for _ in $(seq 100); do
 done
 rm -f held1 held2
 is "$denied $status" '0 200'
-verdict 'a permit in flight comes back when its request ends, also when the client goes away' $?
+verdict 'a permit in flight is released when its request ends or its client disconnects' $?
 stop_nginx
 
 start_nginx "$limits" 'weir cost key=$arg_k; location = /metrics { weir off; weir_metrics; }' 2
@@ -331,10 +331,10 @@ for _ in $(seq 100); do
     sleep 0.1
 done
 is "$total $(grep -c '^# TYPE weir_allowed_total' body)" '10 1'
-verdict 'the page of metrics has the counters of all workers' $?
+verdict 'weir_metrics adds up the counters of all workers' $?
 kill -KILL "${workers%% *}"
 logged 'exited on signal 9' && is "$(gets 12 '/?k=b' | tr ' ' '\n' | grep -c 200) $(gets 2 '/?k=a')" '10 429 429'
-verdict 'workers go on counting together when one of them crashes' $?
+verdict 'workers still share their counts after one of them crashes' $?
 stop_nginx
 
 counts=/dev/shm/weir-nginx-$$

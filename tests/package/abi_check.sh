@@ -67,11 +67,11 @@ says an_unchanged_library_is_compatible 0 'compatible: programs linked with v0.0
 echo 'int weir_more(void) { return 1; }' >>src/weir.c
 says a_new_function_is_compatible 0 'compatible: programs linked with v0.0.1'
 sed -i 's/long allowed; };/long allowed; long denied; };/' include/weir/weir.h
-says a_struct_that_tells_its_size_may_grow_at_its_end 0 'compatible: programs linked with v0.0.1'
+says a_struct_with_a_size_field_may_grow_at_its_end 0 'compatible: programs linked with v0.0.1'
 sed -i 's/size; long/size; long denied; long/' include/weir/weir.h
-says it_may_not_grow_before_its_size 1 'incompatible with v0.0.1'
+says a_struct_with_a_size_field_may_not_grow_before_that_field 1 'incompatible with v0.0.1'
 sed -i 's/int allowed; long limit;/int allowed; long limit, remaining;/' include/weir/weir.h
-says a_struct_that_does_not_tell_its_size_may_not_grow 1 'incompatible with v0.0.1'
+says a_struct_without_a_size_field_may_not_grow 1 'incompatible with v0.0.1'
 sed -i 's/long cost/int cost/' include/weir/weir.h src/weir.c
 says a_parameter_of_another_type_is_incompatible 1 "parameter 1 of type 'long int' changed"
 sed -i '/weir_stats_read/d' include/weir/weir.h src/weir.c

@@ -39,23 +39,23 @@ limits && ! has err.along again 2>/dev/null
 verdict 'rows up to 100,000 rows late are decided as if they were sorted first' $?
 same_as_sorted --key user --duration took_ms --time-is-end -p 'concurrency limit=9 hold=1m' &&
     same_as_sorted --key user --compare -p 'fixed_window limit=100 period=1m' -p 'leaky_bucket limit=200 period=1m'
-verdict 'so are requests in flight, and policies that are compared' $?
+verdict 'requests in flight and compared policies are decided as if rows were sorted first' $?
 run 0 replay --key user -p "$once" --decisions && mv out along && run 0 replay --key user -p "$once" --decisions --sort &&
     cmp out along >>err
-verdict 'so is each row' $?
+verdict 'each row is decided as if rows were sorted first' $?
 
 { late_rows 1000 290000 && printf 'late,a,b,1,1\n'; } >in
 limits && has err.along 'stdin:290001: the row comes at least 131072 rows late' 'reading the input again' &&
     [ "$(grep -c 'stdin:300002:' err.along)" -eq 1 ]
-verdict 'for a row that comes still later a file is read again, and nothing is said twice' $?
+verdict 'for a row that is even later a file is read again, and no message is repeated' $?
 { printf 'early,a,b,1,1\n' && late_rows 1000 290000; } >late.csv
 limits late.csv && [ "$(grep -c 'late.csv:1: ' err.along)" -eq 1 ]
-verdict 'what was said before a file is read again is not said twice' $?
+verdict 'messages before a second reading of a file are not repeated' $?
 "$weir" replay --key user -p "$once" <late.csv - >expected 2>err
 # shellcheck disable=SC2002 # a pipe is what this tests
 cat late.csv | "$weir" replay --key user -p "$once" >out 2>err
 [ $? -eq 1 ] && has err 'stdin:290002: ' 'the input cannot be read again; --sort' && [ ! -s out ]
-verdict 'for such a row in a pipe the error names --sort' $?
+verdict 'a row that is too late in a pipe is an error that names --sort' $?
 # shellcheck disable=SC2002 # a pipe is what this tests
 cat late.csv | "$weir" replay --key user -p "$once" --sort >out 2>err && cmp out expected >>err
 verdict 'with --sort a pipe is replayed, however late its rows are' $?

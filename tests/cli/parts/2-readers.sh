@@ -16,8 +16,8 @@ decides 'the key can be the user' 110 --key user
 decides 'the key can be the path, without the query' 110 --key path
 decides 'the key can be the method' 110 --key method
 decides 'a log can be named as a file' 101 log
-decides 'options may stand behind files' 101 log --format clf
-decides 'several files are one input, a dash among them' 101000 log -
+decides 'options may follow files' 101 log --format clf
+decides 'several files and a dash are one input' 101000 log -
 sed 's/$/ "http:\/\/example.org\/" "Mozilla (X11, \\"quoted\\")"/' log >in
 decides 'the Combined Log Format is read too' 101
 sed 's/$/\r/' log >in
@@ -32,13 +32,13 @@ decides 'the last line may lack its line feed' 101
     clf a.example - '10/Nov/2026:06:00:00 +0000' '-'
     clf a.example 'x y' '10/Nov/2026:06:00:00 +0000' ''
 } >in
-decides 'requests with quotes and spaces, and without a path, are read' 1010 --key path
+decides 'requests with quotes, with spaces or without a path are read' 1010 --key path
 {
     clf a - '10/Nov/2026:06:00:00 +0100' 'GET / HTTP/1.0'
     clf a - '10/Nov/2026:04:00:00 -0100' 'GET / HTTP/1.0'
     clf a - '10/Nov/2026:06:00:00 +0000' 'GET / HTTP/1.0'
 } >in
-decides 'the zone of a log counts' 101
+decides 'the time zone of a log line is respected' 101
 
 run 2 replay -p "$once" --time 1 log && has err '--time is for CSV'
 verdict 'a time column of an access log is an error' $?
@@ -46,13 +46,13 @@ run 2 replay -p "$once" --time-unit s log && has err '--time-unit is for CSV'
 verdict 'a unit of an access log is an error' $?
 printf '5000000,192.0.2.1,1\n' >plain.csv
 run 0 replay -p "$once" log plain.csv && has out '(by of different kinds)'
-verdict 'keys of different kinds are said to be so' $?
+verdict 'a warning says that keys are of different kinds' $?
 { printf 'h%065536d' 0; sed 1q log | sed 's/^[^ ]*//'; } >in
 run 1 replay -p "$once" && has err 'the key has 65537 bytes, and at most 65536 are allowed'
 verdict 'a client of 65537 bytes is refused' $?
 printf '\037,b,1\n1,a,1\n' >in
 run 1 replay -p "$once" && has err 'stdin:1: time' && ! has err gzip 2>/dev/null
-verdict 'what begins with one byte of gzip is not taken for gzip' $?
+verdict 'an input that begins with one byte of gzip is not taken for gzip' $?
 printf '7' >in
 decides 'a file of one byte is read' 1 --time 1 --format csv
 for name in time TIMESTAMP time_ms timestamp_S; do
@@ -123,7 +123,7 @@ decides 'without a key field all rows share one key' 10
 run 0 replay -p "$once" && has out 'the input has no key'
 verdict 'the report says that there is no key field' $?
 run 2 replay -p "$once" --key who && has err "'who'" '--key' 'time, size'
-verdict 'an unknown field is an error that lists the fields there are' $?
+verdict 'an unknown field is an error that lists the existing fields' $?
 printf 'size,who\n0,7\n' >in
 run 2 replay -p "$once" && has err '--time' 'size, who'
 verdict 'a header without a time is an error that lists the fields' $?
@@ -151,8 +151,8 @@ misfit() { # misfit NAME TEXT [OPTION]...: `in` consists of access log lines tha
 sed 's/^/web at www.example.org:80 /' many >in
 misfit 'two words before the client are not taken for the client' "client 'web'"
 run 1 replay -p "$once" --lenient && has err '0 fit' && grep -q '^requests  *0$' out
-verdict '--lenient does not make a success of rows that do not fit' $?
-misfit 'nor does naming the format' "client 'web'" --format common
+verdict 'with --lenient an input without a row that fits is still an error' $?
+misfit 'two words before the client are not taken for the client if the format is named' "client 'web'" --format common
 printf '{a},1\n{b},2\n{a},3\n' >in
 decides 'a brace may begin a row of CSV, if the format is named' 110 --format csv --time 2 --key 1
 
@@ -164,31 +164,31 @@ for bad in 'bad' 'bad, too' '{"bad": 1}' 'bad.example:80 - - [10/Nov/2026:06:00:
     verdict "a bad first line is just a bad row: $bad" $?
     { cat many; echo "$bad"; } >in
     run 0 replay --json -p "$once" && has err 'stdin:301:' '1 of 301 rows'
-    verdict "so is a bad last line: $bad" $?
+    verdict "a bad last line is just a bad row: $bad" $?
 done
 seq 0 299 | awk '{ printf "%d,k%d,1\n", $1, $1 % 30 }' >many.csv
 expected=$(seq 0 299 | awk '{ printf "%d", $1 < 30 }')
 for bad in bad 'bad, too' '7' '7,' '{' "$(sed 1q many)"; do
     { echo "$bad"; cat many.csv; } >in
     decides "a bad first row is just a bad row: $bad" "$expected"
-    decides "where columns are chosen, too: $bad" "$expected" --key 2 --time 1
+    decides "with chosen columns a bad first row is just a bad row: $bad" "$expected" --key 2 --time 1
     { echo "$bad"; echo time_us,key,cost; cat many.csv; } >in
     decides "a bad row before the header is just a bad row: $bad" "$expected"
     has err 'stdin:1: stands before the header row' '1 of 301 rows'
-    verdict "and the header is not one: $bad" $?
+    verdict "a header after a bad row is not a bad row: $bad" $?
 done
 
 run 0 replay -p "$once" --key method many && has err "all 300 rows have the same method, 'GET'" '--key: client, path'
-verdict 'a key that is the same in all of many rows is pointed out' $?
+verdict 'a warning says that all rows of an access log have the same key' $?
 seq -f '%.0f,k,1' 1 200 >in
 run 0 replay -p "$once" && has err "all 200 rows have the same key, 'k'" '--key'
-verdict 'so it is in CSV' $?
+verdict 'a warning says that all rows of CSV have the same key' $?
 { echo time,size; seq -f '%.0f,7' 1 200; } >in
 run 0 replay -p "$once" --time-unit s && has err 'no field of the input is the key' '--key'
-verdict 'so is a missing key' $?
+verdict 'a warning says that no field of the input is the key' $?
 seq -f '%.0f,k,1' 1 199 >in
 run 0 replay -p "$once" && [ ! -s err ]
-verdict 'nothing is said of fewer rows' $?
+verdict 'no such warning is printed for few rows' $?
 
 # second TIME MICROSECONDS: a row at TIME lies exactly at MICROSECONDS.
 second() {
@@ -217,12 +217,12 @@ verdict '--time-unit overrides the unit of the name' $?
 
 printf 'ts,client\n1700000000,a\n1700000001,a\n' >in
 run 0 replay -p "$once" && has err '--time-unit s or ms'
-verdict 'whole seconds that are taken for microseconds are pointed out' $?
+verdict 'a warning says that whole seconds were read as microseconds' $?
 run 0 replay -p "$once" --time-unit s && [ ! -s err ]
-verdict 'and not once the unit is said' $?
+verdict 'no warning is printed if --time-unit is given' $?
 printf 'time_us,client\n1700000000,a\n' >in
 run 0 replay -p "$once" && [ ! -s err ]
-verdict 'nor if the name of the column says it' $?
+verdict "no warning is printed if the column's name gives the unit" $?
 printf 'ts_ns,key\n1999,a\n' >in
 run 0 replay --json -p "$once" && has out '"first":{"time_us":1,'
 verdict 'nanoseconds are cut to microseconds' $?
@@ -252,14 +252,14 @@ refuses 'a log line without a status is refused' 'no status that is a number aft
 printf 'time,key\n0,a\n1,"b\n2,c\n3,d,e\n4,"f"g\n' >in
 run 1 replay --lenient --decisions -p "$once" && has err 'stdin:3: a quoted field is not closed' 'stdin:5: has 3 fields' \
     'stdin:6: field 2' '3 of 5 rows' && [ "$(wc -l <out)" -eq 2 ]
-verdict 'a quote that is never closed spoils one row, not the rest' $?
+verdict 'an unclosed quote spoils only one row' $?
 
 printf '0,"a\n1,b\n' >in
 run 1 replay --key 2 -p "$once" && has err 'stdin:1: a quoted field is not closed' '1 of 2 rows' && [ ! -s out ]
 verdict 'a first row that cannot be read leaves the columns to the next' $?
 printf '0,"a\n1,"b\n' >in
 run 1 replay --key 2 -p "$once" && has err 'stdin:' 'the columns are unknown' && [ ! -s out ]
-verdict 'rows that cannot be read say nothing of the columns' $?
+verdict 'unreadable rows do not determine the columns' $?
 
 { seq -f '%.0f,a,1' 1 19; echo 'bad'; } >in
 run 0 replay -p "$once" && has err 'stdin:20:' '1 of 20 rows' && has out 'left out'

@@ -31,7 +31,7 @@ verdict 'the report counts requests, denials, keys and the busiest second' $?
 run 0 replay -p "$once" --top 1 && has out '1 more; --top 2 shows all' && ! has out '50.0 %   b' 2>/dev/null
 verdict '--top says how many keys are listed' $?
 run 0 replay -p 'fixed_window limit=4 period=1h' && has out 'No request would have been denied' '1 of 4 permits left, was a'
-verdict 'where nobody is denied the report says who came nearest' $?
+verdict 'if no request is denied, the report names the key closest to its limit' $?
 run 0 replay --json --top 1 -p "$once" && is out '{"weir":"'"$("$weir" version | cut -d' ' -f2)"'","mode":"local","files":["stdin"],"unreadable":0,"requests":6,"admitted":3,"denied":3,"share_denied":0.500000,"permits_asked":6,"permits_admitted":3,"distinct_keys":3,"key_field":"key","first":{"time_us":1000000,"time":"1970-01-01T00:00:01Z"},"last":{"time_us":5000001,"time":"1970-01-01T00:00:05Z"},"busiest_second":{"time_us":1000000,"time":"1970-01-01T00:00:01Z","requests":4},"nearest":null,"keys_ever_denied":2,"top_keys":[{"key":"a","requests":3,"denied":2}],"policies":[{"name":null,"policy":"fixed_window limit=1 period=1h","denied":3,"denied_alone":3,"would_deny":0,"permits":3,"share_denied":0.500000,"keys_ever_denied":2,"top_keys":[{"key":"a","requests":3,"denied":2}]}]}'
 verdict '--json prints the same as one object' $?
 printf '5000000,a,1\n1000000,a,1\n5000001,b,1\n1000001,b,1\n5000002,c,1\n' >in
@@ -48,19 +48,19 @@ printf '# two limits\nfast = fixed_window limit=2 period=1s\nslow = fixed_window
 printf '0,a,1\n0,a,1\n0,a,1\n2000000,a,1\n2000000,a,1\n' >in
 run 0 replay -f limits.conf && has out '1. fast = fixed_window limit=2 period=1s' 'By 2. slow = fixed_window limit=3 period=1h' \
     '1 by this limit alone' && [ "$(grep -c 'denied .* 1 by this limit alone' out)" -eq 2 ]
-verdict 'several limits are reported one by one' $?
+verdict 'the report lists several limits separately' $?
 run 0 replay -f limits.conf --json && has out '"denied":2,"share_denied":0.4' '{"name":"fast","policy":"fixed_window limit=2 period=1s","denied":1,"denied_alone":1,' \
     '{"name":"slow","policy":"fixed_window limit=3 period=1h","denied":1,"denied_alone":1,'
-verdict 'several limits are counted one by one in JSON' $?
+verdict 'the JSON report counts several limits separately' $?
 run 0 replay -f limits.conf --decisions && mv out from-file &&
     run 0 replay -p 'fixed_window limit=2 period=1s' -p 'fixed_window limit=3 period=1h' --decisions && cmp -s from-file out
-verdict 'a policy file and -p decide alike' $?
+verdict 'a policy file and -p give the same decisions' $?
 run 2 replay -f limits.conf -f limits.conf && has err 'limits.conf:2:' "'fast'"
 verdict 'a limit of the same name in a second file is an error' $?
 printf 'time,cost\n0,3\n1,8\n' >in
 run 0 replay -p 'token_bucket limit=5 period=1h' && grep -q '^permits asked  *11$' out &&
     grep -q '^permits admitted  *3  *27.3 %$' out
-verdict 'the permits are reported where requests cost more than one' $?
+verdict 'the report counts permits if requests cost more than one' $?
 
 run 2 replay -p "$once" --plot picture.gif && has err 'picture.gif' '.svg' '.png'
 verdict 'a plot that is neither svg nor png is wrong use' $?
@@ -77,10 +77,10 @@ run_without_path
 verdict 'a gnuplot that fails is an error, and no file is left' $?
 printf '#!/bin/sh\nkill -KILL $$\n' >empty/gnuplot
 run_without_path && has err 'gnuplot failed'
-verdict 'so is one that is killed' $?
+verdict 'a gnuplot that is killed is an error, and no file is left' $?
 printf '#!/bin/sh\nexec 0<&-\n' >empty/gnuplot
 run_without_path && has err 'gnuplot drew nothing'
-verdict 'so is one that draws nothing' $?
+verdict 'a gnuplot that draws nothing is an error, and no file is left' $?
 if command -v gnuplot >gnuplot.path; then
     seq -f '%.0f00000,a,1' 0 500 >in
     run 0 replay -p "$once" --plot "it's; a plot.svg" && has "it's; a plot.svg" '<svg' 'admitted' 'fixed_window' && has out requests
@@ -100,7 +100,7 @@ if command -v gnuplot >gnuplot.path; then
     dated 'a plot of years shows the year' '2035-06-01' 30000000
     printf '0,a,1\n86400000000,a,1\n' >in
     run 0 replay -p "$once" --plot since.svg && has since.svg 'seconds since the first request'
-    verdict 'a plot of times near 0 counts from its first' $?
+    verdict 'a plot of times near 0 counts from the first time' $?
     if [ -c /dev/full ]; then
         ln -s /dev/full full.svg
         run 1 replay -p "$once" --plot full.svg && has err 'full.svg: cannot write the plot'
@@ -118,7 +118,7 @@ if command -v gnuplot >gnuplot.path; then
     verdict 'a plot that cannot be written is an error' $?
     : >in
     run 1 replay -p "$once" --plot plot.svg && has err 'no requests'
-    verdict 'there is no plot of nothing' $?
+    verdict 'an empty input gives no plot' $?
 else
     echo 'skip plots: there is no gnuplot here'
 fi
@@ -128,13 +128,13 @@ awk 'BEGIN { srand(7); print "time_us,key,cost"; for (i = 0; i < 3000; i++) prin
 run 0 replay --json -p 'token_bucket limit=20 period=1s' && bound=$(sed 's/.*"admitted":\([0-9]*\),"denied":\([0-9]*\),.*/\1 \2/' out) &&
     run 0 replay --json -p 'token_bucket limit=20 period=1s shadow' && has out '"admitted":3000,"denied":0,' "\"would_deny\":${bound#* }," &&
     [ "${bound#* }" -gt 100 ]
-verdict 'a shadow limit admits all, and would deny what the same limit denies' $?
+verdict 'a shadow limit admits all requests and reports the denials of the same enforced limit' $?
 run 0 replay -p 'token_bucket limit=20 period=1s shadow' && has out 'would be denied' 'admitted by a shadow limit' && ! has out 'No request would' 2>/dev/null
-verdict 'the report says what a shadow limit would have denied' $?
+verdict 'the report counts the denials that a shadow limit would have made' $?
 printf 'wide = token_bucket limit=25 period=1s\ntight = token_bucket limit=20 period=1s shadow\n' >both.conf
 run 0 replay -p 'token_bucket limit=25 period=1s' --json && bound=$(sed 's/.*"admitted":\([0-9]*\),"denied":\([0-9]*\),.*/\2/' out) &&
     run 0 replay -f both.conf --json && has out "\"denied\":$bound,\"share_denied\"" '"name":"tight","policy":"token_bucket limit=20 period=1s shadow","denied":0,"denied_alone":0,"would_deny":' &&
     ! has out '"would_deny":0,"share_denied":0.000000,"keys_ever_denied":0' 2>/dev/null
 verdict 'a shadow limit beside an enforced one changes none of its denials' $?
 run 0 try -p 'fixed_window limit=1 period=1h shadow' --cost 2 --stats && has out 'would be denied' 'weir_limit_would_deny_total{limit="try"} 1'
-verdict 'try says what a shadow limit would have done, and exits with 0' $?
+verdict "try prints a shadow limit's decision and exits with 0" $?

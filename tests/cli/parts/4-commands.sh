@@ -6,7 +6,7 @@ run 0 version && grep -q '^weir [0-9][0-9.]*$' out && cp out version
 verdict 'version prints the version' $?
 for word in --version -V; do
     run 0 $word && cmp -s version out
-    verdict "$word does too" $?
+    verdict "weir $word prints the version" $?
 done
 for words in --help -h help 'help replay' 'replay --help' 'replay -h' 'help check' 'check --help' 'help try' 'try --help' \
     'version --help' 'help --help'; do
@@ -94,25 +94,25 @@ run 0 check good.conf && is out "$(printf 'api = token_bucket limit=5 period=1s\
 verdict 'check prints the limits of a good file in their shortest form' $?
 cp good.conf in
 run 0 check - && has out 'login = '
-verdict 'check reads its input too' $?
+verdict 'check reads its standard input' $?
 printf 'api = token_bucket limit=5 period=1s\nbad = nonsense\n\n3\n' >bad.conf
 run 1 check bad.conf && has err 'bad.conf:2: ' 'bad.conf:4: ' 'nonsense' && [ ! -s out ]
-verdict 'check tells every bad line and prints nothing else' $?
+verdict 'check reports every bad line and prints nothing else' $?
 run 1 check good.conf bad.conf && has out 'api = ' && has err 'bad.conf:2: '
 verdict 'check takes several files' $?
 printf '# nothing\n\n' >empty.conf
 run 0 check empty.conf && [ ! -s out ] && has err 'empty.conf: holds no limit'
-verdict 'check says that a file holds no limit' $?
+verdict 'check reports a file without a limit' $?
 run 2 check missing.conf && has err 'missing.conf: No such file'
 verdict 'check of a file that cannot be read ends with 2' $?
 
 : >in
 run 0 try -p 'token_bucket limit=5 period=1s' --cost 2 && is out 'allowed: token_bucket limit=5 period=1s, cost 2, 3 of 5 permits left, all back after 400 ms'
-verdict 'try allowed ends with 0' $?
+verdict 'try exits with 0 if the request is allowed' $?
 run 1 try -p 'token_bucket limit=5 period=1s' --cost 6 && is out 'denied: token_bucket limit=5 period=1s, cost 6, 5 of 5 permits left, can never be allowed'
-verdict 'try denied ends with 1' $?
+verdict 'try exits with 1 if the request is denied' $?
 run 0 try -f good.conf --limit login --json --key '"' && is out '{"policy":"sliding_window limit=3 period=1m","key":"\"","cost":1,"allowed":true,"limit":3,"remaining":2,"retry_after_us":0,"reset_after_us":'"$(sed 's/.*reset_after_us":\([0-9]*\).*/\1/' out)"',"delay_us":0,"would_deny":false,"source":"memory"}'
-verdict 'try asks a limit of a policy file and answers in JSON' $?
+verdict 'try takes from a limit of a policy file and answers in JSON' $?
 run 0 try -p "$once" --stats && has out 'allowed: ' 'weir_allowed_total 1' 'weir_denied_total 0' '# TYPE weir_keys gauge' &&
     [ "$(sed 1d out | grep -vc '^# ')" -eq "$(grep -c '^# TYPE weir_' out)" ]
 verdict 'try prints stats after its answer' $?
@@ -120,9 +120,9 @@ run 1 try -p "$once" --cost 2 --json --stats && has out 'weir_denied_total 1' 'w
     [ "$(head -n 1 out | cut -c 1)" = '{' ] && sed -n 2p out | grep -q '^# HELP weir_'
 verdict 'try prints stats after an answer in JSON, as Prometheus reads them' $?
 run 2 try -f good.conf && has err '--limit'
-verdict 'try wants to know which limit of several' $?
+verdict 'try requires --limit if a file has several limits' $?
 run 2 try -f good.conf --limit nonsense && has err "'nonsense'"
-verdict 'try of a limit that is not there ends with 2' $?
+verdict 'try of an undefined limit exits with 2' $?
 run 2 try -f bad.conf --limit api && has err 'bad.conf:2: '
 verdict 'try with a bad policy file ends with 2' $?
 
@@ -134,28 +134,28 @@ api/gold-%31 = fixed_window limit=2 period=1h
 login = sliding_window limit=3 period=1m
 END
 run 0 check gold.conf && has out 'api/gold-* = fixed_window limit=3 period=1h' 'api/gold-%31 = fixed_window limit=2 period=1h'
-verdict 'check prints what a file says of some keys' $?
+verdict 'check prints the overrides of a file' $?
 printf 'api/a b = %s\napi/%%zz = %s\n/x = %s\nnobody/x = %s\nnobody/%%78 = %s\n' "$once" "$once" "$once" "$once" "$once" >bad-keys.conf
 run 1 check bad-keys.conf && has err 'bad-keys.conf:1: column 1: pattern: byte 2 must be written %20' 'bad-keys.conf:2: ' \
     'bad-keys.conf:3: ' 'bad-keys.conf:5: "nobody/%78" is defined already on line 4' && ! has err 'bad-keys.conf:4: '
-verdict 'check tells what is wrong with a pattern' $?
+verdict 'check reports the fault of a pattern' $?
 run 0 try -f gold.conf --limit api --key gold-7 && has out 'allowed: fixed_window limit=3 period=1h, cost 1, 2 of 3 permits left'
-verdict 'try asks by the policy that the key has' $?
+verdict 'try uses the override of its key' $?
 run 0 try -f gold.conf --limit api --key gold-1 --json && has out '"policy":"fixed_window limit=2 period=1h"' '"limit":2,"remaining":1'
-verdict 'try asks by the key itself before a longer list of keys' $?
+verdict 'try prefers an override for the key itself to one for a prefix' $?
 run 0 try -f gold.conf --limit api --key lead && has out '0 of 1 permits left'
-verdict 'try asks by the limit where the key has none' $?
+verdict 'try uses the limit if its key has no override' $?
 printf 'nobody/x = %s\napi = %s\n' "$once" "$once" >nobody.conf
 run 2 try -f nobody.conf && has err "nobody.conf:1: the file has no limit 'nobody' to override"
-verdict 'try refuses a policy for keys of no limit' $?
+verdict 'try refuses an override without its limit' $?
 grep '^api' gold.conf >gold-alone.conf
 printf '1000000,lead,1\n1000000,gold-1,1\n1000000,gold-1,1\n1000000,gold-1,1\n1000000,gold-2,3\n1000000,gold-2,1\n1000000,lead,1\n' >in
 run 0 replay -f gold-alone.conf --decisions && is out "$(printf '1,0,0,3600000000,0\n1,1,0,3600000000,0\n1,0,0,3600000000,0\n0,0,3600000000,3600000000,0\n1,0,0,3600000000,0\n0,0,3600000000,3600000000,0\n0,0,3600000000,3600000000,0')"
-verdict 'replay holds each key against the policy that it has' $?
+verdict 'replay decides each key by its override' $?
 run 0 replay -f gold-alone.conf && has out 'api = fixed_window limit=1 period=1h' 'api/gold-* = fixed_window limit=3 period=1h'
-verdict 'the report of a replay lists the policies of some keys' $?
+verdict 'the report of a replay lists the overrides' $?
 run 0 replay -f gold.conf --json && has out '"overrides":[{"pattern":"gold-*","policy":"fixed_window limit=3 period=1h"},{"pattern":"gold-%31","policy":"fixed_window limit=2 period=1h"}]'
-verdict 'so does its JSON' $?
+verdict 'the JSON report of a replay lists the overrides' $?
 : >in
 
 # full STATUS WORD...: test that output to a full device is reported and exits with STATUS.
@@ -164,7 +164,7 @@ full() {
     shift
     "$weir" "$@" <in >/dev/full 2>err
     [ $? -eq "$status" ] && has err 'cannot write'
-    verdict "weir $* notices a full device" $?
+    verdict "weir $* reports an error if its output device is full" $?
 }
 if [ -c /dev/full ]; then
     : >out
@@ -180,7 +180,7 @@ else
     echo 'skip full devices: there is no /dev/full here'
 fi
 { "$weir" replay -p "$once" --decisions <in 2>said | head -n 1 >out; } && [ "$(wc -l <out)" -eq 1 ] && ! grep -v detected said >err
-verdict 'a reader who has seen enough is no error worth a word' $?
+verdict 'closing the output early causes no error message' $?
 
 # Behaviour on a terminal, which script(1) provides.
 if command -v script >script.path && script -qec true /dev/null </dev/null >script.path 2>&1; then
@@ -191,7 +191,7 @@ if command -v script >script.path && script -qec true /dev/null </dev/null >scri
     { seq -f '%.0f,a,1' 1 4000; sleep 1; seq -f '%.0f,a,1' 4001 9000; } >pipe &
     script -qec "'$weir' replay -p '$once' pipe" /dev/null </dev/null >out 2>err
     has out 'replaying: 4096 rows' && grep -q '^requests  *9000' out
-    verdict 'a terminal is told how far a long input has been read' $?
+    verdict 'a terminal shows how much of a long input has been read' $?
     wait
 else
     echo 'skip terminals: there is no script here'

@@ -12,35 +12,35 @@ detects() {
 cp many in
 detects 'a log in common format is detected' common
 sed 's/$/ "-" "agent"/' many >in
-detects 'so is the combined format' combined
+detects 'a log in combined format is detected' combined
 sed 's/^/www.example.org:80 /' many >in
 detects 'a virtual host before the client is not the client' vhost_common
 sed 's/^/www.example.org:80 /; s/$/ "-" "agent"/' many >in
-detects 'nor is it in vhost_combined' vhost_combined
+detects 'a virtual host is not the client in vhost_combined either' vhost_combined
 sed 's/^/Nov 10 06:00:00 web nginx: /' many >in
-detects 'what syslog writes before a line is no part of it' 'common behind syslog'
+detects 'the prefix of syslog is not part of the line' 'common behind syslog'
 sed 's/^/Nov  3 06:00:00 web nginx[7]: /' many >in
-detects 'a day of syslog may have one digit' 'common behind syslog'
+detects 'the prefix of syslog may have a day of one digit' 'common behind syslog'
 sed 's/^/<134>Nov 10 06:00:00 web nginx: /' many >in
-detects 'syslog may write its priority' 'common behind syslog with a priority'
+detects 'the prefix of syslog may have a priority' 'common behind syslog with a priority'
 sed 's/^/<134>1 2026-11-10T06:00:00Z web nginx - - - /' many >in
-detects 'syslog of RFC 5424 is known' 'common behind syslog of RFC 5424'
+detects 'the prefix of syslog by RFC 5424 is recognised' 'common behind syslog of RFC 5424'
 sed 's/^/2026-11-10T06:00:00+00:00 web nginx: /' many >in
-detects 'syslog with full dates is known' 'common behind syslog with a full date'
+detects 'the prefix of syslog with a full date is recognised' 'common behind syslog with a full date'
 sed 's/^/web_1  | /' many >in
-detects 'so is the name of a container' 'common behind container'
+detects 'the name of a container before a line is recognised' 'common behind container'
 sed 's/^/"/; s/$/"/' many >in
-detects 'a line may stand in quotation marks' 'common in quotation marks'
+detects 'a line may be enclosed in quotation marks' 'common in quotation marks'
 sed 's/"/""/g; s/^/"/; s/$/"/' many >in
-detects 'those inside may be doubled' 'common in quotation marks'
+detects 'quotation marks inside a quoted line may be doubled' 'common in quotation marks'
 sed 's/"/\\"/g; s/^/"/; s/$/"/' many >in
-detects 'or escaped' 'common in quotation marks'
+detects 'quotation marks inside a quoted line may be escaped' 'common in quotation marks'
 seq 0 299 | awk '{ printf "192.0.2.%d:80 [10/Nov/2026:06:%02d:%02d.250] in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 \"GET / HTTP/1.1\"\n", $1 % 30, $1 / 60, $1 % 60 }' >in
 run 0 replay -p "$once" && has said 'detected the format haproxy; 300 of 300' && grep -q '^distinct keys  *30 ' out
 verdict 'logs of HAProxy are detected' $?
 { head -n 290 many; seq -f 'bad %.0f' 1 10; } >in
 run 0 replay -p "$once" && has said 'detected the format common; 290 of 300 rows fit'
-verdict 'the detected format is said with the rows that fit' $?
+verdict 'the detected format is printed with the number of rows that fit' $?
 run 0 replay -p "$once" --format common && [ "$(grep -c detected said)" -eq 0 ]
 verdict 'nothing is detected if the format is named' $?
 { head -n 90 many; sed 's/^/host /; 90q' many; head -n 20 many; } >in
@@ -51,13 +51,13 @@ verdict 'if too few rows fit, the next best format is named' $?
 seq 0 5 | awk '{ printf "key-%d 2026-11-10T06:00:%02d+00:00 \"GET /%d HTTP/1.1\" 192.0.2.1\n", $1 % 2, $1, $1 }' >in
 nginx="log_format keyed '\$http_x_api_key \$time_iso8601 ' '\"\$request\" \$remote_addr';"
 decides 'a log_format of nginx describes a log' 110000 --log-format "$nginx" --key http_x_api_key
-decides 'and its usual fields have their usual names' 100000 --log-format "$nginx"
+decides 'usual fields of a log_format have their usual names' 100000 --log-format "$nginx"
 apache='LogFormat "%{X-Api-Key}i %{%Y-%m-%dT%T}t \"%r\" %h" keyed'
-decides 'a LogFormat of Apache describes it, too' 110000 --log-format "$apache" --key http_x_api_key
+decides 'a LogFormat of Apache describes a log' 110000 --log-format "$apache" --key http_x_api_key
 sed 's/^/Nov 10 06:00:00 web nginx: /' in >prefixed && mv prefixed in
-decides 'syslog may stand before it' 110000 --log-format "$nginx" --key http_x_api_key
+decides 'a log described by a LogFormat may have the prefix of syslog' 110000 --log-format "$nginx" --key http_x_api_key
 run 2 replay -p "$once" --log-format '%h %Q' && has err "--log-format code '%Q'"
-verdict 'an unknown code is an error' $?
+verdict 'an unknown code in --log-format is an error' $?
 cp many in
 run 2 replay -p "$once" --log-format '$remote_addr $request' && has err 'has no time'
 verdict 'a format without a time is an error' $?
@@ -72,17 +72,17 @@ verdict '--format and --log-format are not given together' $?
     echo 'Jan  1 00:00:00 web sshd[9]: Accepted publickey for ada from 2001:db8::7 port 4712 ssh2: RSA SHA256:x'
     echo 'Jan  1 00:00:01 web sshd[9]: Connection closed by 192.0.2.1 port 4711'
 } >in
-decides 'an attempt to log in is a request, and repeated ones count' 1001
+decides 'each login attempt in a log of sshd is a request, repeated ones included' 1001
 run 0 replay --json -p "$once" --key user --year 2025 && has out '"first":{"time_us":1767225598000000' \
     '"last":{"time_us":1767225600000000' '"distinct_keys":3' && has err '2 lines are not requests'
-verdict 'years pass in stamps without a year, and the first one is chosen' $?
+verdict 'times without a year advance at New Year, from the year of --year' $?
 run 0 replay -p "$once" && has err 'no year; 2000 is assumed'
-verdict 'the assumed year is said' $?
+verdict 'the assumed year is printed' $?
 
 sed 's/^Dec 31/2025-12-31T/; s/^Jan  1/2026-01-01T/; s/T \([0-9:]*\)/T\1.250+00:00/; s/sshd\[/sshd-session[/' in >dated && mv dated in
 run 0 replay --json -p "$once" --key user && has out '"first":{"time_us":1767225598250000' '"distinct_keys":3' &&
     has said 'detected the format sshd behind syslog with a full date; 3 of 3' && has err '2 lines are not requests'
-verdict 'syslog may write full dates before them' $?
+verdict 'a log of sshd may have the prefix of syslog with a full date' $?
 
 # W3C's extended format, as CloudFront and IIS write it
 {
@@ -92,8 +92,8 @@ verdict 'syslog may write full dates before them' $?
     printf '2026-11-10\t06:00:02\tFRA1\t17\t192.0.2.1\tGET\tx.cloudfront.net\t/b\t200\n'
 } >in
 decides 'the fields of the extended format are named by its header' 110
-decides 'by their usual names' 101 --key path
-decides 'and by others' 100 --key cs_host_
+decides 'the fields of the extended format have their usual names' 101 --key path
+decides 'the fields of the extended format have the names of the header, too' 100 --key cs_host_
 sed 1,2d in >headless && mv headless in
 run 1 replay -p "$once" --format w3c && has err 'no line #Fields'
 verdict 'rows without the header cannot be read' $?
@@ -112,10 +112,10 @@ else
     cp in caddy
     awk 'BEGIN { for (i = 0; i < 9; i++) print "{\"level\":\"info\",\"ts\":1,\"msg\":\"started\"}" }
          { sub(/"ts"/, "\"msg\":\"handled request\",\"ts\""); print }' caddy >in
-    decides 'what else Caddy logs is no request' 110
+    decides "other lines of Caddy's log are not requests" 110
     echo garbage >>in
     run 1 replay -p "$once" && has err 'stdin:13: ' '9 lines are not requests' '1 of 4 rows'
-    verdict 'though what it does not log is a bad row' $?
+    verdict 'a line that Caddy would not write is a bad row' $?
     {
         printf '2026/11/10 05:59:59.001\tINFO\tserving initial configuration\n'
         printf '2026/11/10 05:59:59.001\tINFO\tadmin\tstarted\t{"address": "localhost:2019"}\n'
@@ -127,21 +127,21 @@ else
     sed 's/"/\\"/g; s/\t/\\t/g; s/.*/{"log":"&\\n","stream":"stderr","time":"2026-11-10T06:00:01.5Z"}/' in >docker && mv docker in
     run 0 replay --json -p "$once" && has out '"requests":3,"admitted":2,' '"first":{"time_us":1794290400500000' &&
         has said "detected the format json in Docker's JSON; 3 of 3"
-    verdict 'Docker may have wrapped it' $?
+    verdict 'JSON lines wrapped by Docker are read' $?
     sed 's/"/\\"/g; s/.*/{"log":"&\\n","stream":"stdout","time":"2026-11-10T06:00:00.5Z"}/' many >in
-    detects "a log is read that Docker has wrapped" "common in Docker's JSON"
+    detects "an access log wrapped by Docker is read" "common in Docker's JSON"
     sed '7s/.*/{"log":/' in >bad && mv bad in
     run 0 replay -p "$once" && has err 'stdin:7: JSON' && has said "common in Docker's JSON; 299 of 300"
     verdict 'a line that Docker has not wrapped is bad' $?
     sed 's/.*/{"log":"{\\"client\\":\\"&\\"}\\n","stream":"stdout","time":"2026-11-10T06:00:00.5Z"}/; s/ [^\\]*//' many >in
     run 0 replay --json -p "$once" && has out '"requests":300' '"distinct_keys":30,' '"first":{"time_us":1794290400500000'
-    verdict "the time of Docker's counts if the line has none" $?
+    verdict "a wrapped line without a time has the time of Docker" $?
     sed 's/^/2026-11-10T06:00:09.5Z stdout F /' caddy >in
-    decides 'an object may stand behind text' 110
+    decides 'a JSON object may follow text' 110
     cp caddy in
     run 0 replay -p "$once" --json && has said 'detected the format json; 3 of 3 rows fit' &&
         has out '"first":{"time_us":1794290400250000'
-    verdict 'with times to the microsecond' $?
+    verdict 'times of JSON lines are read to the microsecond' $?
     decides 'the path of JSON lines is that of the request' 101 --key path
     decides 'a request without a user has the user -' 101 --key user
     decides 'a field is named by its path' 100 --key request.method
@@ -152,7 +152,7 @@ else
         has out '"time_us":1794290401000000'
     verdict 'JSON is never taken for CSV' $?
     run 0 replay -p "$once" && has err '--time-unit s or ms'
-    verdict 'whole seconds that are taken for microseconds are pointed out in JSON, too' $?
+    verdict 'a warning says that whole seconds in JSON were read as microseconds' $?
     run 0 replay --json -p "$once" --time-unit s --cost tokens && has out '"permits_asked":45150,'
     verdict 'a field of JSON can be the cost' $?
     run 1 replay -p "$once" --format csv && has err '0 fit' && [ ! -s out ]
@@ -174,15 +174,15 @@ two() { # two POLICY POLICY: the requests admitted by two limits, and what each 
 }
 two 'rpm key=user: fixed_window limit=3 period=1h' 'tpm key=user cost=tokens: fixed_window limit=100 period=1h' &&
     is counts '4 0 1'
-verdict 'a limit has its own cost' $?
+verdict 'each limit can have a separate cost' $?
 has out '"name":"tpm"' '"cost_field":"tokens"'
 verdict 'the report names limits, keys and costs' $?
 two 'tpm key=user cost=tokens: fixed_window limit=100 period=1h' 'key=user: fixed_window limit=3 period=1h' && is counts '4 1 0'
 verdict 'the cost of one limit is not that of the next' $?
 two 'key=ip: fixed_window limit=1 period=1h' 'fixed_window limit=9 period=1h' && is counts '3 2 0'
-verdict 'nor is the key' $?
+verdict 'the key of one limit is not that of the next' $?
 two 'key=user: fixed_window limit=9 period=1h' 'key=ip: fixed_window limit=1 period=1h' && is counts '3 0 2'
-verdict 'a limit has its own key' $?
+verdict 'each limit can have a separate key' $?
 two 'fixed_window limit=9 period=1h' 'key=ip/24: fixed_window limit=3 period=1h' && is counts '3 0 2'
 verdict 'a key may be the prefix of an address' $?
 run 0 replay -p 'key=user+ip: fixed_window limit=1 period=1h' --time-unit s && grep -q '^distinct keys  *4 ' out
@@ -202,7 +202,7 @@ verdict 'a wrong prefix is an error' $?
 run 2 replay -p 'key=who: fixed_window limit=9 period=1h' --time-unit s && has err "no field 'who'"
 verdict 'a key that the input lacks is an error' $?
 run 2 replay -p 'cost=who: fixed_window limit=9 period=1h' --time-unit s && has err "no field 'who'"
-verdict 'so is a cost' $?
+verdict 'a cost that the input lacks is an error' $?
 
 # Lines as container runtimes write them
 for i in 1 2 3 4 5 6; do
@@ -210,10 +210,10 @@ for i in 1 2 3 4 5 6; do
 done >runtime.log
 run 0 replay -p 'fixed_window limit=2 period=1h' runtime.log && has said 'common behind container runtime; 6 of 6 rows fit' &&
     grep -qE '^distinct keys +2 ' out && grep -qE '^denied +2 ' out
-verdict 'a log of a container runtime is found' $?
+verdict 'a log of a container runtime is detected' $?
 for i in 1 2 3; do echo "1762754400.$i 5 192.0.2.1 TCP_MISS/200 7 GET http://example.org/ -"; done >unknown.log
 run 1 replay -p 'fixed_window limit=2 period=1h' unknown.log && has err 'unknown.log: no format that weir knows fits'
-verdict 'a log of no known format is refused with what to do' $?
+verdict 'a log of an unknown format is refused with a remedy' $?
 
 # Limits side by side
 run 0 replay --time-unit s --compare -p 'key=user: fixed_window limit=3 period=1h' -p 'b key=ip: fixed_window limit=1 period=1h' \
@@ -224,7 +224,7 @@ run 0 replay --time-unit s --compare -p 'key=user: fixed_window limit=3 period=1
 verdict '--compare applies each limit alone, with its key and cost' $?
 run 0 replay --time-unit s --compare --json -p 'key=user: fixed_window limit=3 period=1h' -p 'b key=ip: fixed_window limit=1 period=1h' &&
     has out '"denied":1,"distinct_keys":2,"keys_ever_denied":1},{"name":"b",' '"denied":2,"distinct_keys":3,"keys_ever_denied":1}]}'
-verdict 'so does its JSON' $?
+verdict '--compare with --json applies each limit alone' $?
 printf 'a = fixed_window limit=9 period=1h\nb = fixed_window limit=1 period=1h\nb/ada = fixed_window limit=3 period=1h\n' >side.conf
 run 0 replay --time-unit s --compare --key user -f side.conf && grep -qE '^ +1 +20.0 % +- +1 +50.0 % +b = ' out
 verdict 'limits of a file keep their overrides' $?
@@ -257,7 +257,7 @@ flies() {
     verdict "$name" $?
 }
 flies 'a request in flight gives its permit back when it ends' 10110101 --key user --duration took_s
-flies 'without durations after the hold' 10010000 --key user
+flies 'without durations a request in flight returns its permit after the hold' 10010000 --key user
 sed 's/,took_s/,took/; s/,\([0-9]*\)$/,\1.0/' in >seconds && mv seconds in
 flies 'a number with a point is seconds' 10110101 --key user --duration took
 sed 's/\.0$/000/' in >units && mv units in
@@ -265,7 +265,7 @@ flies 'a whole number has the unit that is asked for' 10110101 --key user --dura
 # Rows at the ends of the same requests, in another order.
 { echo time_ms,user,took; sed 1d in | awk -F, '{ print $1 + $3 "," $2 "," $3 }' | sort -s -t, -k1,1n; } >ends && mv ends in
 run 0 replay --json --key user --duration took --duration-unit ms --time-is-end -p "$in_flight" && has out '"denied":3,'
-verdict 'times may be those of the ends' $?
+verdict '--time-is-end reads times as the ends of requests' $?
 { echo time_us,user,cost,took; seq 0 3999 | awk '{ r = (r * 48271 + $1 + 11) % 2147483647; printf "%d,k%d,%d,%d\n", $1 * 100, r % 7, 1 + r % 3, 1 + r % 9000 }'; } >in
 # A model: of each key at most 12 permits of admitted requests that have begun and not ended.
 awk -F, 'NR > 1 {
@@ -283,10 +283,10 @@ run 0 replay --decisions --key user --duration took -p 'concurrency limit=12 hol
 verdict 'decisions on requests in flight are those of a model' $?
 run 0 replay --decisions --key user --duration took -p 'concurrency limit=12 hold=1h' -p 'token_bucket limit=1000 period=1s' &&
     cut -d, -f1 out >both && [ "$(paste expected both | grep -c '^0.1')" -lt 400 ] && grep -q 0 both && grep -q 1 both
-verdict 'a rate may stand beside a limit on requests in flight' $?
+verdict 'a rate can be combined with a limit on requests in flight' $?
 printf 'time_us,user,took\n1,a,-\n' >in
 run 1 replay --key user --duration took -p "$in_flight" && has err "duration '-' is not a number of up to 366 days"
-verdict 'a duration that is none is a bad row' $?
+verdict 'a row without a valid duration is a bad row' $?
 misuse '--time-is-end needs --duration' replay -p "$in_flight" --time-is-end
 misuse "--duration-unit 'h'" replay -p "$in_flight" --duration x --duration-unit h
 misuse '--duration needs --mode local or distributed' replay -p "$in_flight" --duration x --mode hybrid --redis unix:///x

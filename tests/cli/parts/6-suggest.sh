@@ -37,11 +37,11 @@ agree() {
     verdict "$name" $?
 }
 agree 'suggested limits deny as in a replay, and are the tightest' 20 2 --deny-requests 5 --deny-clients 10
-agree 'so are those that deny nothing' 0 0 --deny-requests 0 --deny-clients 0
-agree 'and those that may deny every client' 100 20 --deny-requests 25 --deny-clients 100 --period 10s --period 20s
+agree 'suggested limits that deny nothing are the tightest' 0 0 --deny-requests 0 --deny-clients 0
+agree 'suggested limits that may deny every client are the tightest' 100 20 --deny-requests 25 --deny-clients 100 --period 10s --period 20s
 agree 'an algorithm can be chosen' 0 20 --deny-requests 0.1 --deny-clients 100 --algorithm fixed_window --period 1m
 [ "$(wc -l <found)" -eq 1 ]
-verdict 'and then it is the only one' $?
+verdict 'with a chosen algorithm no other is suggested' $?
 
 run 0 suggest --time-unit s --time 1 --key 2 --deny-requests 5 --deny-clients 10 --period 1m
 sed 1q out >first
@@ -52,14 +52,14 @@ cp bursts in
 run 0 suggest --json --time-unit s --time 1 --key 2 --cost 3 --deny-requests 0 --deny-clients 0 --algorithm sliding_window --period 1m
 policy=$(sed 's/.*"limits":\[{"policy":"\([^"]*\)".*/\1/' out)
 run 0 replay --json --time-unit s --time 1 --key 2 --cost 3 -p "$policy" && has out '"denied":0,'
-verdict 'costs count' $?
+verdict 'suggest counts the costs of requests' $?
 cp requests in
 printf 'bad\n' >bad
 run 1 suggest bad && has err 'bad: no format that weir knows fits' && [ ! -s out ]
-verdict 'an input that cannot be read is an error of suggest, too' $?
+verdict 'suggest reports an unreadable input' $?
 : >no_rows
 run 1 suggest no_rows && has err 'no requests'
-verdict 'an empty input is an error of suggest' $?
+verdict 'suggest reports an empty input' $?
 for options in '--deny-requests 101' '--deny-clients x' '--deny-clients 1.00001' '--algorithm bucket' '--period 1x' '--period 1s,1m' '--top x' \
     '--key a+b+c+d+e' '--format json --log-format x' '--policy x'; do
     # shellcheck disable=SC2086 # options are words
@@ -67,4 +67,4 @@ for options in '--deny-requests 101' '--deny-clients x' '--deny-clients 1.00001'
     verdict "wrong use is an error: suggest $options" $?
 done
 run 0 suggest --help && has out 'Usage: weir suggest'
-verdict 'suggest has a help' $?
+verdict 'suggest --help prints help' $?

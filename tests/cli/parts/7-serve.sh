@@ -16,7 +16,7 @@ misuse "--redis belongs to --mode distributed or hybrid" serve --shared x --redi
 misuse "--unix ''" serve --unix ''
 printf 'max-keys 10\nmax-klients 10\n' >bad.conf
 run 1 serve --unix s.sock --config bad.conf && has err "bad.conf:2: there is no option 'max-klients' here"
-verdict 'serve names the line of its configuration that is no option' $?
+verdict 'serve names a line of its configuration that is not an option' $?
 printf '# keys\n\nmax-keys 0\n' >bad.conf
 run 1 serve --unix s.sock --config bad.conf && has err "max-keys '0'" && has err 'bad.conf:3: this line cannot be used' &&
     run 1 serve --unix s.sock --config missing.conf && has err 'missing.conf: '
@@ -104,7 +104,7 @@ if command -v redis-cli >/dev/null; then
         run 0 reset --shared ./machine.file login a && has out 'the key is forgotten' &&
         run 0 peek --shared ./machine.file login a && has out 'used       nothing' &&
         run 1 peek --shared ./nowhere login a && has err 'cannot be opened' && [ ! -e nowhere ]
-    verdict 'serve counts in a shared file with others, across restarts' $?
+    verdict 'serve shares a file with other servers, and its counts survive restarts' $?
     serve_stop
 
     serve_start && kill -KILL "$served"
@@ -112,12 +112,12 @@ if command -v redis-cli >/dev/null; then
     [ -S s.sock ] && serve_start_again
     verdict 'serve replaces the socket of a server that was killed' $?
     run 1 serve --unix s.sock && has err "cannot listen on 's.sock'" && [ "$(told ping)" = PONG ]
-    verdict 'serve takes no socket from a server that lives' $?
+    verdict 'serve refuses the socket of a running server' $?
     serve_stop
     printf 'secret\n' >pw
     serve_start --password-file pw && [ "$(told ping)" = 'NOAUTH Authentication required. ' ] &&
         [ "$(redis-cli -s s.sock --no-auth-warning -a secret ping)" = PONG ] && [ "$(redis-cli -3 -s s.sock --no-auth-warning -a secret ping)" = PONG ]
-    verdict 'serve with a password wants it' $?
+    verdict 'serve with a password requires clients to log in' $?
     serve_stop
     printf '# options\npolicies served.conf\npassword-file  pw \nmax-keys 9\ntop-keys 1\n' >serve.conf
     printf 'secret\n' >pw
@@ -142,21 +142,21 @@ if command -v redis-cli >/dev/null; then
     has err 'serve.conf:2: ' && has err 'restart the server for the others' && has err 'cannot lose its password' &&
         [ "$(told ping)" = 'NOAUTH Authentication required. ' ] &&
         [ "$(redis-cli -s s.sock --no-auth-warning -a changed ping)" = PONG ]
-    verdict 'serve tells what a reload cannot change, and keeps what it has' $?
+    verdict 'serve reports options that a reload cannot change, and keeps their values' $?
     serve_stop
     serve_start -f served.conf --top-keys 5 --metrics 127.0.0.1:0 && told weir.try login a 10 >first
     scrape=$(sed -n 's/^metrics on 127.0.0.1://p' listening)
     [ "$(told weir.top)" = 'login a 1 0' ] &&
         curl -s "http://127.0.0.1:$scrape/metrics" | grep -qx 'weir_limit_denied_total{limit="login"} 1'
-    verdict 'serve tells the keys that are denied most, and its counters over HTTP' $?
+    verdict 'serve lists the most denied keys, and its counters over HTTP' $?
     serve_stop
     serve_start --max-clients 1 && mkfifo hold && { redis-cli -s s.sock <hold >held & } && exec 9>hold && echo ping >&9
     await grep -q PONG held
     [ "$(told ping)" != PONG ] # redis-cli shows the server's reason only if it has written before the end
-    verdict 'serve turns away clients beyond --max-clients' $?
+    verdict 'serve refuses clients beyond --max-clients' $?
     exec 9>&-
     await pongs told
-    verdict 'and serves them when others have left' $?
+    verdict 'serve accepts new clients when others have left' $?
     serve_stop
     if command -v openssl >/dev/null && redis-cli --help 2>&1 | grep -q -e --cacert; then
         openssl req -x509 -newkey rsa:2048 -nodes -keyout tls.key -out tls.pem -days 2 -subj /CN=127.0.0.1 \
@@ -174,7 +174,7 @@ if command -v redis-cli >/dev/null; then
         for i in 1 2 3 4 5 6 7 8; do printf 'WEIR.PEEK login %s\n' "$long"; done | secure | grep -o '1 9 9' | wc -l >counted
         redis-benchmark -h 127.0.0.1 -p "$port" --tls --cacert tls.pem -c 8 -P 16 -n 20000 -q weir.try login k >loaded 2>&1 &&
             [ "$(cat counted)" -eq 8 ] && [ "$(secure weir.peek login k | cut -d' ' -f3)" = 0 ]
-        verdict 'serve takes long and many commands over TLS' $?
+        verdict 'serve reads long commands and many commands over TLS' $?
         openssl req -x509 -newkey rsa:2048 -nodes -keyout tls.key -out tls.pem -days 2 -subj /CN=127.0.0.1 \
             -addext subjectAltName=IP:127.0.0.1 >/dev/null 2>&1
         secure ping >refused
@@ -186,19 +186,19 @@ if command -v redis-cli >/dev/null; then
         kill -HUP "$served"
         await grep -q 'tls.key: ' err
         [ "$(secure ping)" = PONG ] && has err 'tls.key: '
-        verdict 'and keeps its certificate if the new one cannot be used' $?
+        verdict 'serve keeps its certificate if the renewed one cannot be used' $?
         serve_stop
-        verdict 'serve with TLS ends well' $?
+        verdict 'serve with TLS exits with 0' $?
         cp other.key tls.key && cp other.pem tls.pem
         serve_start --tls-cert tls.pem --tls-key tls.key --tls-ca tls.pem && [ "$(secure ping)" != PONG ] &&
             [ "$(secure --cert other.pem --key other.key ping)" = PONG ]
-        verdict 'serve wants a certificate of its clients' $?
+        verdict 'serve requires client certificates if configured' $?
         serve_stop
         printf 'nonsense\n' >bad.pem
         run 1 serve --unix s.sock --tls-cert bad.pem --tls-key tls.key && has err 'bad.pem: ' &&
             run 1 serve --unix s.sock --tls-cert tls.pem --tls-key bad.pem && has err 'bad.pem: ' &&
             run 1 serve --unix s.sock --tls-cert tls.pem --tls-key tls.key --tls-ca missing.pem && has err 'missing.pem: '
-        verdict 'serve names the file of TLS that cannot be used' $?
+        verdict 'serve names a TLS file that cannot be used' $?
     else
         echo 'skip serve with TLS: openssl is missing, or redis-cli has no TLS'
     fi

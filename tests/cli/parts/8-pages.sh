@@ -28,12 +28,12 @@ run 0 replay -p "$once" --html page.html && whole page.html &&
     has page.html '117 of 120 requests would have been denied (97.5 %), and 3 of 3 clients hit (100.0 %).' \
         'By which limit: <code>fixed_window limit=1 period=1h</code>' 'When: from 2023-11-14T22:13:21Z to 2023-11-14T22:13:59Z' &&
     has out 'requests                   120'
-verdict '--html writes a page whose verdict says who, by which limit and when' $?
+verdict '--html writes a page whose verdict names the client, the limit and the time' $?
 has page.html '&#60;script&#62;alert(1)&#60;/script&#62;' '&#34;&#39;&#38;amp; onload=x\u202e\x01\xff'
-verdict 'a page escapes keys, and shows what changes the direction of text' $?
+verdict 'a page escapes keys, and shows characters that change the text direction' $?
 [ "$(number 'class="small"' page.html)" -eq 3 ] && [ "$(number 'role="img" aria-label=' page.html)" -eq 4 ] &&
     [ "$(number 'scope="col"' page.html)" -ge 8 ]
-verdict 'a page draws the worst clients over time, and describes charts and columns' $?
+verdict 'a page draws the most denied clients over time, and describes charts and columns' $?
 has page.html '<tr><td>longer</td><td class="n">117</td>'
 verdict 'a page counts denials by their waits' $?
 run 0 replay -p 'leaky_bucket limit=1 period=1m capacity=20' --html waits.html && whole waits.html &&
@@ -44,16 +44,16 @@ run 0 replay -p 'fixed_window limit=9 period=1h' -p "$once" --html two.html && w
 verdict 'a page shows several limits side by side' $?
 run 0 replay -p 'fixed_window limit=90 period=1h' --html good.html && whole good.html &&
     has good.html '0 of 120 requests would have been denied' 'with 50 of 90 permits left'
-verdict 'a page without denials says how close the closest came' $?
+verdict 'a page without denials gives the smallest distance from the limit' $?
 run 0 replay -p "$once" -p 'fixed_window limit=9 period=1h' --compare --html side.html && whole side.html &&
     has side.html 'Of 120 requests, between 93 and 117 would have been denied.' '0.79'
-verdict '--compare writes a page, too' $?
+verdict '--compare writes a page' $?
 run 0 replay -p 'fixed_window limit=500 period=1h' -p 'fixed_window limit=900 period=1h' --compare --html side.html &&
     has side.html 'None of the policies would have denied any of 120 requests.'
-verdict 'its verdict says so if no policy denies anything' $?
+verdict 'the verdict of --compare says that no policy denies any request' $?
 run 0 replay -p "$once" -p 'fixed_window limit=1 period=2h' --compare --html side.html &&
     has side.html 'Each policy would have denied 117 of 120 requests.'
-verdict 'and if all policies deny the same number' $?
+verdict 'the verdict of --compare says that all policies deny the same number' $?
 run 0 replay -p "$once" --decisions --html decided.html && [ "$(wc -l <out)" -eq 120 ] && cmp -s decided.html page.html
 verdict 'the page is the same beside decisions' $?
 run 0 suggest --deny-requests 30 --deny-clients 100 --period 1h --html suggest.html && whole suggest.html &&
@@ -69,4 +69,4 @@ if [ -e /dev/full ]; then
 fi
 : >in
 run 1 replay -p "$once" --html empty.html && has err 'no requests' && [ ! -e empty.html ]
-verdict 'there is no page of nothing' $?
+verdict 'an empty input gives no page' $?

@@ -8,14 +8,14 @@ for command in stats top watch; do
     misuse '--limit and --scan are for --redis and --shared' $command --socket c.sock --limit login
     misuse "--scan '0'" $command --redis redis://localhost --scan 0
     run 2 $command --redis nonsense && has err 'redis_url' && [ ! -s out ]
-    verdict "$command says that a URL is none" $?
+    verdict "$command reports an invalid URL" $?
 done
 misuse '--socket PATH is needed' reload
 misuse "unknown or ambiguous option '--redis'" reload --redis redis://localhost
 for command in stats top watch reload; do
     misuse "'word'" $command --socket c.sock word
     run 1 $command --socket none.sock && has err 'cannot ask at none.sock' && [ ! -s out ]
-    verdict "$command says that nothing is at the socket" $?
+    verdict "$command reports a socket without a process" $?
 done
 misuse "--keys '1025'" top --socket c.sock --keys 1025
 misuse "--turns 'x'" watch --socket c.sock --turns x
@@ -38,14 +38,14 @@ run 0 peek --socket c.sock login 'a key with 100%' && has out 'key        a key 
 verdict 'peek shows a key of a running process' $?
 run 0 peek --json --socket c.sock login vip-7 &&
     is out '{"limit":"login","key":"vip-7","is_cut":false,"found":"state","policy":"fixed_window limit=9 period=1h","used":0,"size":9,"remaining":9,"allowed":true,"would_deny":false,"retry_after_us":0,"reset_after_us":0}'
-verdict 'peek prints JSON, and knows overrides' $?
+verdict 'peek prints JSON, and uses overrides' $?
 run 1 peek --socket c.sock none a && has err 'the limiter has no such limit'
-verdict 'peek says that there is no such limit' $?
+verdict 'peek reports an undefined limit' $?
 run 0 reset --socket c.sock login a && is out 'the key is forgotten' && run 0 reset --json --socket c.sock login a &&
     is out '{"reset":true}'
 verdict 'reset forgets a key of a running process' $?
 run 0 top --socket c.sock && has out 'at most over' && run 0 top --json --socket c.sock && is out '{"keys":[]}'
-verdict 'top prints the keys that are denied most' $?
+verdict 'top prints the most denied keys' $?
 run 0 watch --socket c.sock --turns 1 && has out 'Z login allowed 0/s denied 0/s would deny 0/s near 0/s' &&
     run 0 watch --json --socket c.sock --turns 1 --keys 0 && has out '"limits":[{"name":"login","allowed_per_s":0,'
 verdict 'watch prints a line for each limit when there is no terminal' $?
@@ -55,16 +55,16 @@ run 0 reload --socket c.sock && is out 'the policies are in force' && run 0 stat
 verdict 'reload puts the policy file into force' $?
 printf 'login = fixed_window limit=4\n' >live.conf
 run 1 reload --socket c.sock && has err 'live.conf:1: ' && run 0 stats --socket c.sock && has out 'limit=4 period=1h'
-verdict 'reload says which line is bad, and changes nothing' $?
+verdict 'reload reports the bad line, and changes nothing' $?
 kill "$served"
 wait "$served"
 [ ! -e c.sock ]
-verdict 'the control socket goes with the process' $?
+verdict 'the control socket is removed when the process ends' $?
 
 serve_start --control c.sock
 run 1 top --socket c.sock && has err 'it needs the option top_keys' && run 1 reload --socket c.sock &&
     has err 'has no policy_file' && run 0 watch --socket c.sock --turns 0 --keys 0
-verdict 'top and reload say what the process lacks' $?
+verdict 'top and reload name the option that the process lacks' $?
 run 1 serve --unix other.sock --control c.sock && has err 'cannot listen at control_socket c.sock: Address already in use'
 verdict 'a second process cannot take the socket' $?
 kill "$served"

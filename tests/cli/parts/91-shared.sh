@@ -25,4 +25,4 @@ misuse 'exclude each other' keys --shared ./counts.file --redis redis://localhos
 chmod 640 counts.file
 run 1 keys --shared ./counts.file && has err 'chmod 600' && run 1 keys --shared ./none.file && has err 'cannot be opened' && [ ! -e none.file ] &&
     run 1 stats --shared ./none.file && has err 'cannot be opened' && [ ! -e none.file ]
-verdict 'keys says why a shared file cannot be used' $?
+verdict 'keys reports why a shared file cannot be used' $?
