@@ -8,14 +8,12 @@
  * at them: each must be as the ledger says, or as the decision that was under way leaves it. All processes use eight
  * more keys. Of these the ledger knows the permits in use up to the decisions under way when a process was killed, so
  * it is balanced after 50 deaths. All keys are in one stripe, so all processes share its lock, journal and
- * cells.
+ * cells. Short keys have few homes, so they take each other's places.
  *
  * A process has a timer of the kernel kill it. If the test did it, the process would first wait for a processor to die
  * on, and so there would be few deaths. One in eight is killed by the test, while it begins to use the file.
  */
-#include "backends/machine/visit.h"
-#include "core/limiter/limiter.h"
-#include "support.h"
+#include "homes.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -55,15 +53,32 @@ struct storm {
     int64_t more[SHARED], less[SHARED]; /* the judge's: permits of decisions whose answer nobody got */
 };
 
+/* Numbers in the names of keys, by which the short ones of a process have the same home, and so have those that all
+ * use. The last row is for these. */
+static uint32_t rivals[PROCESSES + 1][SHARED];
+
 /* Every fourth key is long. */
 static struct weir_key key_of(int process, int number, char text[128])
 {
+    const uint32_t rival = rivals[process == NONE ? PROCESSES : process][number];
     const char *tail = number % 4 == 0
                            ? ", a key of three cells: 012345678901234567890123456789012345678901234567890123"
                            : "";
-    const int len = process == NONE ? snprintf(text, 128, "shared %d%s", number, tail)
-                                    : snprintf(text, 128, "own %d of %d%s", number, process, tail);
+    const int len = process == NONE ? snprintf(text, 128, "shared %d%s/%u", number, tail, (unsigned)rival)
+                                    : snprintf(text, 128, "own %d of %d%s/%u", number, process, tail, (unsigned)rival);
     return weir_key(text, (size_t)len);
+}
+
+/* Make short keys rivals of the first one. */
+static void keys_make_rivals(const weir_limit *limit, int process, int n)
+{
+    char text[128], first[128];
+    for (int i = 2; i < n; i++) {
+        const struct weir_key key = key_of(process, i, text);
+        *strrchr(text, '/') = '\0';
+        if (key.len <= 32)
+            rivals[process == NONE ? PROCESSES : process][i] = rival_number(limit, key_of(process, 1, first), text);
+    }
 }
 
 /* ---- A process ---- */
@@ -284,7 +299,10 @@ TEST(counts_stay_exact_while_many_processes_are_killed, 1200)
     }
     OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .max_keys = 1, .timeout_us = WEIR_HOUR));
     storm->limit = scene_define_text(&scene, "limit", "token_bucket limit=30 period=366d");
-    struct machine *machine = (struct machine *)scene.limiter->backend;
+    struct machine *machine = machine_of(storm->limit);
+    for (int i = 0; i < PROCESSES; i++)
+        keys_make_rivals(storm->limit, i, OWN);
+    keys_make_rivals(storm->limit, NONE, SHARED);
     int64_t decisions = 0;
     for (const int64_t most = full_or(12000, 200); storm->kills < most || storm->amid == 0;)
         storm_round(storm);

@@ -18,15 +18,18 @@ enum lock_end { LOCK_TAKEN, LOCK_INHERITED, LOCK_TIMEOUT };
 /* Do lock_enter() for a lock that another thread has. */
 enum lock_end lock_wait(const struct machine_file *file, _Atomic uint64_t *word, int64_t patience_us);
 
+/* Take a lock that no thread has. */
+static inline bool lock_try(const struct machine_file *file, _Atomic uint64_t *word)
+{
+    uint64_t none = 0;
+    return atomic_compare_exchange_strong_explicit(word, &none, file->owner, memory_order_acquire,
+                                                   memory_order_relaxed);
+}
+
 /* Take a lock. LOCK_INHERITED: the owner died with it. LOCK_TIMEOUT: not taken within `patience_us`. */
 static inline enum lock_end lock_enter(const struct machine_file *file, _Atomic uint64_t *word, int64_t patience_us)
 {
-    uint64_t none = 0;
-    if (__builtin_expect(atomic_compare_exchange_strong_explicit(word, &none, file->owner, memory_order_acquire,
-                                                                 memory_order_relaxed),
-                         1))
-        return LOCK_TAKEN;
-    return lock_wait(file, word, patience_us);
+    return __builtin_expect(lock_try(file, word), 1) ? LOCK_TAKEN : lock_wait(file, word, patience_us);
 }
 
 static inline void lock_leave(_Atomic uint64_t *word)

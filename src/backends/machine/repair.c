@@ -3,7 +3,6 @@
  * A process that dies leaves no damage: the journal sees to that. Damage is a flipped bit, or another program that
  * wrote to the file. A key whose cells can be read stays; any other begins anew, as if it had been reset. */
 #include "backends/machine/visit.h"
-#include "core/ground/key_hash.h"
 
 #include <stdlib.h>
 
@@ -86,16 +85,6 @@ bool stripe_check(struct machine *machine, struct machine_stripe *stripe)
 
 /* ---- Making whole ---- */
 
-/* Return the hash of a key that check_key() can read. */
-static uint64_t repair_hash(const struct machine *machine, struct machine_stripe *stripe, uint32_t first,
-                            const struct page *page, size_t len, int64_t *bytes)
-{
-    struct walk walk = walk_begin(stripe, &machine->shape, first);
-    if (!walk_skip(&walk, page->words) || !walk_read(&walk, bytes, (len + 7) / 8))
-        return 0;
-    return key_hash_by(&page->text.limit, bytes, len);
-}
-
 /* Put a key into its bucket and mark its cells, if it can be read; otherwise drop it. */
 static bool repair_key(struct machine *machine, struct machine_stripe *stripe, uint32_t first, uint8_t *is_used,
                        int64_t *bytes)
@@ -104,9 +93,12 @@ static bool repair_key(struct machine *machine, struct machine_stripe *stripe, u
     const uint64_t at = cell_at(shape, first), what = stripe_load(stripe, at + 1);
     const uint32_t n = check_key(machine, stripe, first, is_used);
     if (n > 0) {
-        const size_t len = cell_len(what);
-        const uint64_t hash = repair_hash(machine, stripe, first, book_page(&machine->book, cell_rule(what)), len,
-                                          bytes);
+        const struct visit visit = { .machine = machine,
+                                     .stripe = stripe,
+                                     .first = first,
+                                     .len = cell_len(what),
+                                     .page = book_page(&machine->book, cell_rule(what)) };
+        const uint64_t hash = visit_hash(&visit, bytes);
         if (machine_stripe_of(machine, hash) == stripe && cell_tag(hash) == cell_tag(what)) {
             const uint32_t bucket = bucket_of(shape, hash);
             const uint64_t bucket_at = shape->bucket_word + bucket / 2, word = stripe_load(stripe, bucket_at);

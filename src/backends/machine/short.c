@@ -11,6 +11,7 @@ struct ask {
     uint32_t bucket;
     uint64_t what; /* the second word of the key's first cell */
     uint64_t turn; /* of the rules, for which that holds */
+    bool is_away;  /* the key was found, has one cell, and is not at home */
 };
 
 /* How a look at a key ended. */
@@ -150,7 +151,7 @@ static enum end long_once(const struct ask *ask, struct weir_decision *out)
 
 /* ---- The way ---- */
 
-static inline enum end ask_once(const struct ask *ask, struct weir_decision *out)
+static inline enum end ask_once(struct ask *ask, struct weir_decision *out)
 {
     const struct weir_key key = ask->request->key;
     struct sight sight;
@@ -159,6 +160,7 @@ static inline enum end ask_once(const struct ask *ask, struct weir_decision *out
     if (!short_find(ask->stripe, &ask->machine->shape, key, ask->bucket, ask->what, &sight) ||
         !ask_may_decide(ask, &sight))
         return END_OTHER;
+    ask->is_away = sight.at != pair_at(&ask->machine->shape, bucket_home(ask->bucket));
     return small_decide(ask, &sight, out);
 }
 
@@ -189,6 +191,8 @@ bool machine_decide_short(struct machine *machine, const struct weir_backend_req
     if (!reader)
         return false;
     const bool is_done = ask_inside(&ask, out);
-    readers_leave(reader);
+    const uint64_t reads = readers_leave(reader);
+    if (__builtin_expect(ask.is_away && is_done && out->allowed, 0))
+        short_settle(machine, request->limit, request->key, request->hash, reads);
     return is_done;
 }

@@ -18,10 +18,11 @@ __attribute__((noinline)) static int take_otherwise(struct weir_limit *limit, st
     return error ? error : own_taken(out);
 }
 
-/* Take from the key's pair. False: see SHORT_TRIES, or the stripe's lock must decide; nothing changed then. */
+/* Take from the key's pair. False: see SHORT_TRIES, or the stripe's lock must decide; nothing changed then. *is_away:
+ * the key changed, and is not at home. */
 static inline bool take_swap(struct machine *machine, struct machine_stripe *stripe, uint32_t bucket,
                              struct weir_key key, uint64_t what, const struct page *page, uint64_t turn, int64_t cost,
-                             int64_t now_us, struct level *level, bool *allowed)
+                             int64_t now_us, struct level *level, bool *allowed, bool *is_away)
 {
     for (int tries = 0; tries < SHORT_TRIES; tries++) {
         struct sight sight;
@@ -40,8 +41,10 @@ static inline bool take_swap(struct machine *machine, struct machine_stripe *str
         const struct pair to = { (uint64_t)level->used, pair_time_of(sight.pair, level->tick) };
         if (__builtin_expect(level->changed ? pair_swap(stripe, sight.at, sight.pair, to)
                                             : pair_is(stripe, sight.at, sight.pair),
-                             1))
+                             1)) {
+            *is_away = level->changed && sight.at != pair_at(&machine->shape, bucket_home(bucket));
             return true;
+        }
     }
     return false;
 }
@@ -49,7 +52,7 @@ static inline bool take_swap(struct machine *machine, struct machine_stripe *str
 /* Decide as one of the book's readers. Return own_taken(), or -1: the stripe's lock must decide. */
 static inline int take_inside(struct machine *machine, struct machine_stripe *stripe, uint32_t bucket,
                               struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost,
-                              int64_t now_us, struct weir_decision *out)
+                              int64_t now_us, bool *is_away, struct weir_decision *out)
 {
     uint64_t turn;
     uint32_t number;
@@ -58,7 +61,7 @@ static inline int take_inside(struct machine *machine, struct machine_stripe *st
     const struct page *page = book_greedy(&machine->book, limit, &number, &turn);
     if (__builtin_expect(!page || cells_for(PAIR_WORDS, key.len) != 1 ||
                              !take_swap(machine, stripe, bucket, key, cell_of_key(hash, number, key.len), page, turn,
-                                        cost, now_us, &level, &allowed),
+                                        cost, now_us, &level, &allowed, is_away),
                          0))
         return -1;
     level_tell_by(&page->text.plan, level_given(&page->known), &level, now_us, cost, allowed, out);
@@ -72,10 +75,13 @@ static inline int machine_take(struct machine *machine, struct machine_stripe *s
 {
     _Atomic uint64_t *reader = readers_enter(&machine->book.readers);
     int taken = -1;
+    bool is_away = false;
     if (__builtin_expect(reader != NULL, 1)) {
         if (__builtin_expect(machine->file.fd >= 0, 1))
-            taken = take_inside(machine, stripe, bucket, limit, key, hash, cost, now_us, out);
-        readers_leave(reader);
+            taken = take_inside(machine, stripe, bucket, limit, key, hash, cost, now_us, &is_away, out);
+        const uint64_t reads = readers_leave(reader);
+        if (__builtin_expect(is_away, 0))
+            short_settle(machine, limit, key, hash, reads);
     }
     if (__builtin_expect(taken < 0, 0))
         return take_otherwise(limit, key, hash, cost, now_us, out);

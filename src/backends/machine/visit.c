@@ -1,5 +1,6 @@
 /* visit.c - finds, reads, writes, adds and removes a key, under its stripe's lock. */
 #include "backends/machine/visit.h"
+#include "core/ground/key_hash.h"
 
 static uint64_t visit_pair_at(const struct visit *visit)
 {
@@ -92,6 +93,14 @@ int visit_step(struct visit *visit, uint32_t *cell, uint32_t steps)
     visit->len = cell_len(what);
     *cell = word_low(stripe_load(visit->stripe, at));
     return visit->page ? WEIR_OK : WEIR_ESTATE;
+}
+
+uint64_t visit_hash(const struct visit *visit, int64_t *bytes)
+{
+    struct walk walk = walk_begin(visit->stripe, &visit->machine->shape, visit->first);
+    if (!walk_skip(&walk, visit->page->words) || !walk_read(&walk, bytes, (visit->len + 7) / 8))
+        return 0;
+    return key_hash_by(&visit->page->text.limit, bytes, visit->len);
 }
 
 /* ---- States ---- */

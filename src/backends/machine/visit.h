@@ -13,6 +13,7 @@
  *     visit.c     finds, reads, writes, adds and removes a key
  *     room.c      drops idle keys, and rules that no key names
  *     state.c     what a key's states decide; another plan of its limit
+ *     settle.c    moves a busy key to its home
  *     short.c     decides for a known key without a lock
  *     take.c      the same for the commonest request
  *     decide.c    decides for one key
@@ -87,18 +88,15 @@ static inline struct machine_stripe *machine_stripe_of(const struct machine *mac
     return machine_stripe(machine, hash >> 32 & machine->stripe_mask);
 }
 
-/* Fetch the cell where a bucket's key probably is, to be written: its home, and the first one of the bucket where many
- * keys are not in their homes. */
+/* Fetch the home of a bucket's key, to be written; and the bucket, where many keys are not in their homes. Nothing is
+ * read here, because a processor reads its clock only when earlier reads have ended. */
 static inline void machine_fetch(const struct machine *machine, const struct machine_stripe *stripe, uint32_t bucket)
 {
     const struct machine_shape *shape = &machine->shape;
     const uint64_t *words = (const uint64_t *)(const void *)stripe;
     fetch_to_write(words + cell_at(shape, bucket_home(bucket)));
-    if (!machine->is_crowded)
-        return;
-    const uint32_t cell = bucket_first(stripe, shape, bucket);
-    if (cell != bucket_home(bucket) && cell_exists(shape, cell))
-        fetch_to_write(words + cell_at(shape, cell));
+    if (machine->is_crowded)
+        __builtin_prefetch(words + shape->bucket_word + bucket / 2);
 }
 
 /* ---- repair.c ---- */
@@ -127,6 +125,9 @@ void visit_leave(struct visit *visit);
 /* Go to the key in *cell, the first one of its bucket after `steps` others, and make *cell that of the next one, or 0.
  * visit->before is not set. */
 int visit_step(struct visit *visit, uint32_t *cell, uint32_t steps);
+
+/* Return the hash of the visit's key, which is copied to `bytes` for that. 0: its chain is damaged. */
+uint64_t visit_hash(const struct visit *visit, int64_t *bytes);
 
 /* Read the state, or the former state. One that is not sound is made a full one, and counted as damage. */
 int visit_read(const struct visit *visit, int64_t *state);
@@ -193,6 +194,13 @@ int machine_decide_one(struct machine *machine, const struct weir_backend_reques
 /* Decide the short way, see short.h. False: it is not for this request, or the key is held; nothing changed then. */
 bool machine_decide_short(struct machine *machine, const struct weir_backend_request *request,
                           struct weir_decision *out);
+
+/* ---- settle.c ---- */
+
+/* Move a known key to its home if it is elsewhere, unless another thread has the stripe's lock. `of_rival`: even if
+ * that makes a key of the same home go elsewhere. The caller holds no lock, and is none of the book's readers. */
+void machine_settle(struct machine *machine, const struct weir_limit *limit, struct weir_key key, uint64_t hash,
+                    bool of_rival);
 
 /* Return how often damage was found so far; log it if that has risen. The caller holds no lock. */
 uint64_t machine_damages(const struct machine *machine);
