@@ -221,7 +221,7 @@ struct store {
 struct sim {
     uint64_t seed;
     const struct scenario *scenario;
-    bool tells, tells_all, failed;
+    bool tells, traces, tells_all, failed;
     uint64_t random;
     int64_t now_us;
     uint64_t order;     /* of events and records */
@@ -276,6 +276,7 @@ struct run_result {
 };
 struct run_settings {
     bool tells, tells_all; /* report violations; report every event too */
+    bool traces;           /* print the last events before a violation: formatting them takes a third of the time */
     bool until_broken;     /* for callers that run many */
     const struct store_twin *twin;
     int64_t asks; /* the approximate number of requests */

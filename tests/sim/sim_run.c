@@ -52,10 +52,10 @@ const size_t scenario_count = sizeof scenarios / sizeof *scenarios;
 
 void trace(struct sim *sim, const char *format, ...)
 {
-    char *line = sim->trace + sim->trace_next++ % TRACE_LINES * TRACE_WIDTH;
     va_list arguments;
-    if (!sim->tells)
+    if (!sim->traces)
         return;
+    char *line = sim->trace + sim->trace_next++ % TRACE_LINES * TRACE_WIDTH;
     va_start(arguments, format);
     const int n = snprintf(line, TRACE_WIDTH, "%10lld  ", (long long)(sim->now_us - SIM_EPOCH_US));
     vsnprintf(line + n, TRACE_WIDTH - (size_t)n, format, arguments);
@@ -287,6 +287,7 @@ struct sim *sim_make(const struct scenario *scenario, uint64_t seed, const struc
         sim->random = sim->random * 31 + (unsigned char)*letter;
     sim->tells = settings->tells;
     sim->tells_all = settings->tells_all;
+    sim->traces = settings->traces || settings->tells_all;
     sim->trace = lines;
     sim->now_us = SIM_EPOCH_US;
     sim->order = 1;
@@ -316,7 +317,7 @@ struct run_result sim_end(struct sim *sim)
     return result;
 }
 
-struct run_result run_seed(const struct scenario *scenario, uint64_t seed, const struct run_settings *settings)
+static struct run_result run_once(const struct scenario *scenario, uint64_t seed, const struct run_settings *settings)
 {
     struct sim *sim = sim_make(scenario, seed, settings);
     draw(sim);
@@ -337,4 +338,16 @@ struct run_result run_seed(const struct scenario *scenario, uint64_t seed, const
     if (!sim->failed)
         check_liveness(sim);
     return sim_end(sim);
+}
+
+/* A run that breaks a promise is repeated, to print what led to it. */
+struct run_result run_seed(const struct scenario *scenario, uint64_t seed, const struct run_settings *settings)
+{
+    struct run_settings silent = *settings, telling = *settings;
+    if (settings->tells_all)
+        return run_once(scenario, seed, settings);
+    silent.tells = false;
+    telling.traces = true;
+    const struct run_result result = run_once(scenario, seed, &silent);
+    return result.good || !settings->tells ? result : run_once(scenario, seed, &telling);
 }
