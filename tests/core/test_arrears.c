@@ -179,14 +179,39 @@ TEST(owed_permits_are_charged_before_arrears_and_counted_once, 30)
     ck_assert_int_eq(noted(place, "a"), 0);
 }
 
-TEST(windows_have_no_arrears_and_a_reset_ends_them, 30)
+TEST(windows_and_interval_refill_have_arrears_too, 30)
 {
-    static const char *const policies[] = { "fixed_window limit=2 period=1s", "sliding_window limit=2 period=1s" };
-    for (int i = 0; i < 2; i++) {
+    static const char *const policies[] = { "fixed_window limit=2 period=2s", "sliding_window limit=2 period=2s",
+                                            "token_bucket limit=2 period=2s refill=interval" };
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
         PLACE(place, LAZY_TELLING, NULL, policies[i]);
-        ck_assert_int_gt(outage_of(place, "a", 10), 0);
+        OTHER(other);
+        place_join(&other, &place->remote, OPTIONS(.rank = 0), policies[i]);
+        must(try_in(&other, "a", 2).allowed, "it is in use");
+        ck_assert_int_eq(outage_of(place, "a", 10), 10);
+        for (int flap = 0; flap < 3; flap++) {
+            for (int k = 0; k < 5; k++) {
+                now_us += WEIR_SECOND;
+                try_in(&other, "a", 2);
+                try_in(place, "b", 1);
+            }
+            ck_assert_int_eq(outage_of(place, "a", 10), 0);
+        }
+        place->remote.idle_us = 30 * WEIR_SECOND;
+        try_in(place, "a", 1);
         ck_assert_int_eq(noted(place, "a"), 0);
     }
+}
+
+TEST(requests_in_flight_have_no_arrears, 30)
+{
+    PLACE(place, LAZY_TELLING, NULL, "concurrency limit=2 hold=2s");
+    ck_assert_int_gt(outage_of(place, "a", 10), 0);
+    ck_assert_int_eq(noted(place, "a"), 0);
+}
+
+TEST(a_reset_ends_arrears, 30)
+{
     PLACE(place, LAZY_TELLING, NULL, two);
     ck_assert_int_eq(outage_of(place, "a", 10), 10);
     must(noted(place, "a") == 10, "all of it is noted");

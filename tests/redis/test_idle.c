@@ -1,4 +1,4 @@
-/* test_idle.c - a charge after an outage learns for how long its key lay idle: lua/bucket_settle.lua.
+/* test_idle.c - a charge after an outage learns for how long its key lay idle: lua/settle.lua.
  *
  * The script goes by the server's clock. So each test reads that clock before and after a call, and what the script
  * says must lie between what it may say at those two times.
@@ -45,10 +45,15 @@ static int64_t number_at(const char *bytes)
     return number;
 }
 
+static void bytes_put(unsigned char *at, int n, int64_t number)
+{
+    for (int i = 0; i < n; i++)
+        at[i] = (unsigned char)(number >> 8 * i);
+}
+
 static void number_put(unsigned char *at, int64_t number)
 {
-    for (int i = 0; i < 7; i++)
-        at[i] = (unsigned char)(number >> 8 * i);
+    bytes_put(at, 7, number);
 }
 
 static void value_put(struct scripts *scripts, const char *name, const unsigned char *bytes, size_t len)
@@ -78,6 +83,27 @@ static int64_t state_put(struct scripts *scripts, const struct weir_plan *plan, 
     return now_us;
 }
 
+/* Store the state of a window or of interval refill: `used` permits were charged `ago_us` ago, at the beginning of the
+ * window, interval or block. Return that time. */
+static int64_t window_put(struct scripts *scripts, const struct weir_plan *plan, int64_t used, int64_t ago_us)
+{
+    unsigned char bytes[REDIS_STAMP_MAX + 16];
+    const size_t len = redis_stamp_write(plan, bytes);
+    int64_t start_us = server_us(scripts) - ago_us;
+    if (plan->algorithm == WEIR_SLIDING_WINDOW) {
+        start_us -= start_us % plan->period_us;
+        bytes_put(bytes + len, 7, start_us / plan->period_us);
+        bytes_put(bytes + len + 7, 2, 1);
+        bytes_put(bytes + len + 9, 4, used);
+        value_put(scripts, key, bytes, len + 13);
+    } else {
+        bytes_put(bytes + len, 4, used);
+        bytes_put(bytes + len + 4, 7, start_us);
+        value_put(scripts, key, bytes, len + 11);
+    }
+    return start_us;
+}
+
 /* Leave a note: the key lay idle from so long ago until so long ago. */
 static void note_put(struct scripts *scripts, int64_t from_ago_us, int64_t to_ago_us)
 {
@@ -100,12 +126,13 @@ static bool is_noted(struct scripts *scripts)
 static struct told charge(struct scripts *scripts, const struct weir_plan *plan, int64_t permits, int64_t ago_us)
 {
     static struct call call;
-    unsigned char argument[REDIS_SETTLE_SIZE];
+    unsigned char stamp[REDIS_STAMP_MAX], argument[REDIS_ASK_SIZE];
     struct told told = { .before_us = server_us(scripts) };
-    must(redis_settle_write(plan, permits, ago_us, "echo", argument) > 0, "the script is for this plan");
-    call_begin(&call, REDIS_BUCKET_SETTLE, 2);
+    redis_ask_pack(permits, ago_us, "echo", argument);
+    call_begin(&call, REDIS_SETTLE, 2);
     call_word(&call, key, strlen(key));
     call_word(&call, note, strlen(note));
+    call_word(&call, stamp, redis_stamp_write(plan, stamp));
     call_word(&call, argument, sizeof argument);
     call_send(scripts, &call);
     redisReply *reply = reply_next(scripts);
@@ -147,6 +174,55 @@ TEST(the_first_settling_charge_notes_the_keys_idle_time_for_other_instances, 30)
             ck_assert_int_le(next.ended_us, next.after_us - first.before_us);
             ck_assert_int_eq(next.charged, 2);
         }
+        scripts_close(&scripts);
+    }
+}
+
+TEST(windows_and_interval_refill_are_idle_from_their_end_on, 30)
+{
+    static const struct {
+        const char *policy;
+        int64_t lasts_us;
+    } cases[] = { { "fixed_window limit=20 period=1s", WEIR_SECOND },
+                  { "fixed_window limit=20 period=500ms", WEIR_SECOND / 2 },
+                  { "sliding_window limit=20 period=1s", WEIR_SECOND + WEIR_SECOND / 10 },
+                  { "token_bucket limit=4 period=1s burst=20 refill=interval", 3 * WEIR_SECOND } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct weir_plan plan = plan_of(cases[i].policy);
+        SCRIPTS(scripts);
+        const int64_t start_us = window_put(&scripts, &plan, 10, 9 * WEIR_SECOND);
+        const struct told first = charge(&scripts, &plan, 5, WEIR_HOUR);
+        assert_idle_since(&first, start_us + cases[i].lasts_us);
+        ck_assert_int_eq(first.charged, 5);
+        const struct told next = charge(&scripts, &plan, 20, WEIR_HOUR);
+        ck_assert_int_eq(next.idle_us, first.idle_us);
+        ck_assert_int_ge(next.ended_us, next.before_us - first.after_us);
+        freeReplyObject(ASK(&scripts, "DEL", note, key));
+        window_put(&scripts, &plan, 20, 0);
+        ck_assert_int_eq(charge(&scripts, &plan, 0, WEIR_HOUR).idle_us, 0); /* in use */
+        freeReplyObject(ASK(&scripts, "DEL", key));
+        ck_assert_int_ge(charge(&scripts, &plan, 0, WEIR_HOUR).idle_us, WEIR_HOUR - 6 * WEIR_SECOND);
+        scripts_close(&scripts);
+    }
+}
+
+TEST(a_charge_takes_what_fits_from_any_state, 30)
+{
+    static const char *const policies[] = { "fixed_window limit=20 period=1m",
+                                            "sliding_window limit=20 period=1m",
+                                            "token_bucket limit=20 period=1m refill=interval",
+                                            "token_bucket limit=20 period=1m",
+                                            "leaky_bucket limit=20 period=1m",
+                                            "token_bucket limit=123457 period=365d" /* no room, longer ticks */ };
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        const struct weir_plan plan = plan_of(policies[i]), other = plan_of("token_bucket limit=30 period=1m");
+        SCRIPTS(scripts);
+        ck_assert_int_eq(charge(&scripts, &plan, plan.size - 5, WEIR_SECOND).charged, plan.size - 5);
+        ck_assert_int_eq(charge(&scripts, &plan, 9, WEIR_SECOND).charged, 5);
+        ck_assert_int_eq(charge(&scripts, &plan, 9, WEIR_SECOND).charged, 0);
+        freeReplyObject(ASK(&scripts, "DEL", note, key));
+        must(charge(&scripts, &other, 15, WEIR_SECOND).charged == 15, "a state of another plan");
+        ck_assert_int_eq(charge(&scripts, &plan, plan.size, WEIR_SECOND).charged, plan.size - 15);
         scripts_close(&scripts);
     }
 }

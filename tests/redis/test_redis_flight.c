@@ -754,8 +754,8 @@ TEST(a_settling_charge_is_a_separate_call_in_order_and_names_the_note, 10)
               add(3, take(limit, "b", 1)) && add(4, ask(limit, "c", 0)));
     write_out();
     ck_assert_int_eq(count_of("EVALSHA"), 4);
-    ck_assert_int_eq(count_of(redis_scripts[REDIS_BUCKET_SETTLE].sha1), 2);
-    ck_assert_int_eq(count_of("$1\r\n2\r\n$14\r\nweir:limit:{a}\r\n$16\r\nweir:limit:{a}:i\r\n$74\r\n"), 1);
+    ck_assert_int_eq(count_of(redis_scripts[REDIS_SETTLE].sha1), 2);
+    ck_assert_int_eq(count_of("$1\r\n2\r\n$14\r\nweir:limit:{a}\r\n$16\r\nweir:limit:{a}:i\r\n$22\r\n"), 1);
     assert_answer(1, 1, REDIS_FLYING);
     struct redis_reply reply = idle_answer(bytes, 3 * WEIR_SECOND, 7, 2);
     assert_reply(&reply, REDIS_FLYING);
@@ -772,12 +772,15 @@ TEST(a_settling_charge_is_a_separate_call_in_order_and_names_the_note, 10)
     hangar_close();
 }
 
-TEST(a_settling_charge_of_a_window_gets_no_idle_time, 10)
+TEST(a_settling_charge_with_a_time_gets_no_idle_time, 10)
 {
     hangar_open(16);
     weir_limit *window = scene_define_text(&hangar.scene, "window", "fixed_window limit=5 period=1h");
-    ck_assert(add(0, ask(window, "a", 2)));
+    struct weir_backend_request request = ask(window, "a", 2);
+    request.now_us = INT64_C(1790000000000000);
+    ck_assert(add(0, request));
     write_out();
+    ck_assert_int_eq(count_of(redis_scripts[REDIS_SETTLE].sha1), 0);
     ck_assert_int_eq(count_of(redis_scripts[REDIS_FIXED_WINDOW].sha1), 1);
     assert_answer(2, 1, REDIS_LANDED);
     ck_assert_int_eq(hangar.decisions[0].ahead, 2);

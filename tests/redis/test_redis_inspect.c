@@ -191,7 +191,7 @@ TEST(all_keys_are_listed_or_those_of_a_limit_or_a_pattern, 60)
     must_succeed(weir_try(api, weir_key("a\0b{}%*", 7), 1, &decision));
     place_ask(&place, "SET", "weir:api:no-braces", "x");
     place_ask(&place, "SET", "weir:api:{%zz}", "x");
-    place_ask(&place, "SET", "weir:api:{x}:i", "a note"); /* lua/bucket_settle.lua */
+    place_ask(&place, "SET", "weir:api:{x}:i", "a note"); /* lua/settle.lua */
     place_ask(&place, "SET", "weirdo:{x}", "x");
     place_ask(&place, "SET", "weir:a b:{x}", "x");
     place_ask(&place, "SET", "other", "x");

@@ -208,7 +208,7 @@ struct cell {
     int64_t state[SIM_WORDS];
     struct weir_plan former_plan; /* of the former state */
     int64_t former[SIM_WORDS], until_us;
-    int64_t idle_from_us, idle_to_us; /* the note of a charge after an outage: lua/bucket_settle.lua */
+    int64_t idle_from_us, idle_to_us; /* the note of a charge after an outage: lua/settle.lua */
 };
 struct store {
     struct cell cells[SIM_LIMITS][SIM_KEYS];

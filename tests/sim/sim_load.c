@@ -71,7 +71,7 @@ static void stream_asks(struct sim *sim, void *what)
     ask_one(sim, stream->limit);
     const int64_t a_second = asked_a_second(sim, stream->limit) * sim->crowd_permille / 1000 /
                              mean_cost(sim, stream->limit);
-    const int64_t mean_us = WEIR_SECOND / max_of(1, a_second);
+    const int64_t mean_us = max_of(1, WEIR_SECOND / max_of(1, a_second)); /* or time would stand still */
     events_add(sim, sim->now_us + random_in(sim, 0, 2 * mean_us), NULL, stream_asks, what);
 }
 

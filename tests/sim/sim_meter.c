@@ -9,7 +9,7 @@
  *     total      all uses: size + over_max + what instances without the store have not settled yet    H10, H11, H13
  *
  *     all        all uses, nothing forgiven: size + over_max + the most that each instance's share yields in one
- *                outage, without outage_adds                                                         H10, H11
+ *                outage, without outage_adds; windows_late() does the same for windows               H10, H11
  *
  * `owed` is all that an instance's fallback admitted and has not settled. When the store decides for the instance
  * again, only two things are forgiven: what drained in the fallback since (`debt` is the rest), and what the store
@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void over(struct meter *meter, const char *promise, int64_t at_us, int64_t level, int64_t most)
+void meter_over(struct meter *meter, const char *promise, int64_t at_us, int64_t level, int64_t most)
 {
     violation(meter->sim, "%s: limit%d key%d at %lld us: %lld.%06lld used, at most %lld.%06lld may be", promise,
               meter->number, meter->key, (long long)(at_us - SIM_EPOCH_US), (long long)(level / meter->period),
@@ -81,7 +81,7 @@ void lone_take(struct meter *meter, const struct record *record)
     if (meter->sim->scenario->troubles & TROUBLE_REDEFINE)
         return; /* a limit that grows is larger immediately */
     if (lone->level > share_size(meter, lone->count) + meter->period)
-        over(meter, "H10: an instance in an outage", record->at_us, lone->level, share_size(meter, lone->count));
+        meter_over(meter, "H10: an instance in an outage", record->at_us, lone->level, share_size(meter, lone->count));
 }
 
 /* The store now counts this fallback's uses, except those without room. Return the units that the meter must forget:
@@ -108,7 +108,7 @@ int64_t lone_settle(struct meter *meter, const struct record *record)
 
 /* Note what an instance's share yields in this outage, in units, if that is more than in any outage before. The outage
  * may have begun a timeout before the audit knew, and permits are whole. */
-static void late_take(struct meter *meter, const struct record *record)
+void late_take(struct meter *meter, const struct record *record)
 {
     struct lone *lone = &meter->lones[record->instance];
     const int64_t lasted_us = record->at_us - lone->since_us + meter->sim->timeout_us;
@@ -183,8 +183,8 @@ static void bucket_take(struct meter *meter, const struct record *record)
         meter->all += record->amount * meter->period;
         if (policy->algorithm == WEIR_TOKEN_BUCKET &&
             meter->store > bucket_size(meter) + over_max(meter) + meter->beyond)
-            over(meter, policy->refill == WEIR_INTERVAL ? "H5" : "H1", record->at_us, meter->store,
-                 bucket_size(meter) + over_max(meter) + meter->beyond);
+            meter_over(meter, policy->refill == WEIR_INTERVAL ? "H5" : "H1", record->at_us, meter->store,
+                       bucket_size(meter) + over_max(meter) + meter->beyond);
         break;
     case RECORD_CHARGE:
         meter->store += record->amount * meter->period;
@@ -223,10 +223,10 @@ static void bucket_take(struct meter *meter, const struct record *record)
     const int64_t most = bucket_size(meter) + over_max(meter) + (meter->owed + 1) * meter->period + meter->stale +
                          meter->was_stale + meter->beyond;
     if (policy->algorithm == WEIR_TOKEN_BUCKET && policy->refill == WEIR_GREEDY && meter->total > most)
-        over(meter, "H10: all together", record->at_us, meter->total, most);
+        meter_over(meter, "H10: all together", record->at_us, meter->total, most);
     const int64_t late_most = bucket_size(meter) + over_max(meter) + meter->late;
     if (meter->sim->scenario->troubles & TROUBLE_LATE && meter->all > late_most)
-        over(meter, "H10: all together, late ones included", record->at_us, meter->all, late_most);
+        meter_over(meter, "H10: all together, late ones included", record->at_us, meter->all, late_most);
 }
 
 /* ---- Leaky buckets ---- */

@@ -35,6 +35,12 @@ struct meter {
     int64_t window_end_us, window_used;
 };
 
+/* Report that a level is above the most that a promise allows; units. */
+void meter_over(struct meter *meter, const char *promise, int64_t at_us, int64_t level, int64_t most);
+
+/* Note what an instance's share yields in this outage, in meter->late, if that is more than in any before. */
+void late_take(struct meter *meter, const struct record *record);
+
 /* What one instance does without the store; sim_meter.c. lone_settle() returns the units that the meter must forget. */
 void lone_outage(struct meter *meter, const struct record *record);
 void lone_take(struct meter *meter, const struct record *record);

@@ -140,22 +140,22 @@ static int64_t cell_forgets(const struct cell *cell, const struct weir_plan *pla
 }
 
 /* Return when the state became idle, or will, by the store's clock, or INT64_MAX. Redis drops a state some time after
- * that. Then nothing tells when the key became idle: it counts as idle from the outage's beginning, after a full bucket
- * of that time had drained. */
+ * that. Then nothing tells when the key became idle: it counts as idle from the outage's beginning, after all of that
+ * time had come back. */
 static int64_t cell_idle_from_us(const struct cell *cell, const struct asked *asked, int64_t since_us, int64_t now_us)
 {
     const struct weir_plan *plan = &asked->plan;
-    const int64_t fill_us = div_up(plan->size * plan->q, plan->p) * plan->tick_us;
-    const int64_t dropped_us = STATE_KEPT_US + fill_us / 4;
+    const int64_t fill_us = state_drain_us(plan, 0);
+    const int64_t dropped_us = STATE_KEPT_US + (plan->p > 0 ? fill_us / 4 : 0);
     int64_t from_us = INT64_MAX;
     if (cell->is_there && !cell->has_former && cell->plan.fingerprint == plan->fingerprint)
-        from_us = (cell->state[1] + div_up(cell->state[0], plan->p)) * plan->tick_us;
+        from_us = state_fresh_at_us(plan, cell->state);
     if (!cell->is_there || (from_us != INT64_MAX && now_us - from_us > dropped_us))
         return since_us + fill_us;
     return from_us;
 }
 
-/* Answer a charge that asks how long its key lay idle, and leave a note: the twin of lua/bucket_settle.lua. */
+/* Answer a charge that asks how long its key lay idle, and leave a note: the twin of lua/settle.lua. */
 static void cell_tell_idle(struct cell *cell, const struct asked *asked, int64_t now_us, struct weir_decision *out)
 {
     const int64_t since_us = max_of(0, now_us - asked->ago_us);

@@ -128,6 +128,32 @@ static void fixed_check_roughly(struct meter *meter, const struct record *record
     }
 }
 
+/* Add up all uses, without forgiving anything. What a fixed window admits comes back when the next one begins. Between
+ * windows, and always for a sliding one, permits come back at the rate. */
+static void windows_late(struct meter *meter, const struct record *records, size_t count)
+{
+    const bool slides = meter->limit->policy.algorithm == WEIR_SLIDING_WINDOW;
+    int64_t last_us = SIM_EPOCH_US, end_us = 0;
+    for (size_t i = 0; i < count && !meter->sim->failed; i++) {
+        const struct record *record = &records[i];
+        meter->all = max_of(0, meter->all - mul_capped(meter->rate, max_of(0, record->at_us - last_us)));
+        last_us = max_of(last_us, record->at_us);
+        if (record->kind == RECORD_WINDOW && !slides && record->amount != end_us) {
+            meter->all = max_of(0, meter->all - meter->size * meter->period);
+            last_us = end_us = record->amount;
+        } else if (record->kind == RECORD_OUTAGE) {
+            lone_outage(meter, record);
+        } else if (record->kind == RECORD_FALLBACK) {
+            late_take(meter, record);
+        }
+        if (record->kind == RECORD_USE || record->kind == RECORD_FALLBACK)
+            meter->all += record->amount * meter->period;
+        if (meter->all > meter->size * meter->period + meter->late)
+            meter_over(meter, "H10: all together, late ones included", record->at_us, meter->all,
+                       meter->size * meter->period + meter->late);
+    }
+}
+
 static void meter_start(struct meter *meter)
 {
     memset(meter->lones, 0, (size_t)meter->sim->made * sizeof *meter->lones);
@@ -145,5 +171,9 @@ void windows_check(struct meter *meter, struct record *records, size_t count)
     } else {
         for (size_t i = 0; i < count && !meter->sim->failed; i++)
             fixed_take(meter, &records[i]);
+    }
+    if (meter->sim->scenario->troubles & TROUBLE_LATE) {
+        meter_start(meter);
+        windows_late(meter, records, count);
     }
 }

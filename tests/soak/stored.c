@@ -8,7 +8,7 @@
 /* The slowest limit is idle after 2 s. Clocks may add 2 s, and the room of docs/design/scripts.md 1.5 s. */
 #define TTL_MOST_MS 6500
 
-/* A note beside a key lives as long as an outage lasted, an hour at most, and 10 s: lua/bucket_settle.lua. */
+/* A note beside a key lives as long as an outage lasted, an hour at most, and 10 s: lua/settle.lua. */
 #define NOTE_TTL_MOST_MS (3600 * 1000 + 10 * 1000)
 
 static bool is_note(const char *key)

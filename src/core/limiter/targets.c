@@ -104,6 +104,7 @@ static bool write_plans(const struct weir *limiter, struct weir_limit *target) R
     const bool changes = is_other_plan(target, &plans.local_plan);
     const uint64_t version = ++target->of->version;
     atomic_store_explicit(&target->shadow, policy_shadow(&target->policy), memory_order_relaxed);
+    atomic_store_explicit(&target->in_flight, target->policy.algorithm == WEIR_CONCURRENCY, memory_order_relaxed);
     note_kind(target, &plans.plan);
     plan_cell_write(&target->plan, &plans.plan, version);
     plan_cell_write(&target->local_plan, &plans.local_plan, version);

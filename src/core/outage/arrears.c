@@ -1,7 +1,6 @@
 /* arrears.c - permits that a fallback admitted and that Redis has not been charged for: see arrears.h. */
 #include "core/outage/arrears.h"
 
-#include "core/algorithm/lease_rules.h"
 #include "core/ground/arith.h"
 
 #define PERMITS_BITS 31
@@ -70,11 +69,7 @@ static void arrears_add(struct weir *limiter, uint64_t hash, int64_t permits)
 
 void arrears_note(struct weir *limiter, const struct weir_backend_request *request)
 {
-    struct weir_plan plan;
-    if (!limiter->outage->arrears)
-        return;
-    plan_cell_read(&request->limit->plan, &plan);
-    if (!drains_steadily(&plan))
+    if (!limiter->outage->arrears || atomic_load_explicit(&request->limit->in_flight, memory_order_relaxed))
         return;
     if (!atomic_load_explicit(&limiter->outage->arrears->is_used, memory_order_relaxed))
         atomic_store_explicit(&limiter->outage->arrears->is_used, true, memory_order_relaxed);
@@ -115,14 +110,12 @@ static _Atomic int64_t *counted_of(const struct weir *limiter, uint64_t hash)
 
 bool arrears_must_ask(const struct weir *limiter, const struct weir_backend_request *of, int64_t owed)
 {
-    struct weir_plan plan;
     struct outage_id outage;
     if (of->now_us != WEIR_OWN_CLOCK || arrears_of(limiter, of) <= owed)
         return false;
-    plan_cell_read(&of->limit->plan, &plan);
     const int64_t counted_us = atomic_load_explicit(counted_of(limiter, of->hash), memory_order_relaxed);
     const int64_t ended_us = atomic_load_explicit(&limiter->outage->ended_us, memory_order_relaxed);
-    return drains_steadily(&plan) && (counted_us < ended_us || outage_read(limiter, &outage));
+    return counted_us < ended_us || outage_read(limiter, &outage);
 }
 
 bool arrears_ask(const struct weir *limiter, struct weir_backend_request *charge, int64_t owed)

@@ -2,8 +2,8 @@
  * options.outage_adds is set. docs/design/outages.md has the rule and its bound.
  *
  * A debt (settle.h) shrinks while the key's bucket drains in the fallback. If other instances kept the key in use in
- * Redis all that time, nothing drained there for it. So all permits that a bucket's fallback admitted are noted here.
- * A charge removes them, and so does time for which the key lay idle in Redis. Until they are gone, the outages of a
+ * Redis all that time, nothing came back there for it. So all permits that the fallback admitted are noted here. A
+ * charge removes them, and so does time for which the key lay idle in Redis. Until they are gone, the outages of a
  * key count as one: in the next outage it gets no more than what that one makes beyond them.
  *
  * Keys share slots by their hash. A slot is one word, so it needs no lock: 18 other bits of the hash, 15 of the
@@ -40,7 +40,8 @@ static inline bool arrears_any(const struct weir *limiter, const struct weir_bac
     return false;
 }
 
-/* Note what the fallback has admitted with a request. Windows forget their permits by themselves: nothing is noted. */
+/* Note what the fallback has admitted with a request. Not for a limit on requests in flight: its permits end with their
+ * requests, or with their holds. */
 void arrears_note(struct weir *limiter, const struct weir_backend_request *request);
 
 /* True if the fallback must deny a request, because of what is noted of its key from an outage that an answer has

@@ -76,7 +76,7 @@ static bool frame_read(const struct redis_flight *flight, const struct redis_fli
         if (redis_denial_is_short(reading->at, reply->len - REDIS_ECHO_SIZE))
             return denial_read(flight->keys[call->keys[0]].first, reading);
     }
-    if (call->script == REDIS_BUCKET_SETTLE) {
+    if (call->script == REDIS_SETTLE) {
         if (reply->len < 2 * REDIS_HEAD_SIZE + REDIS_ECHO_SIZE)
             return false;
         reading->idle_us = number_read(reading);

@@ -54,8 +54,7 @@ void redis_call_write_head(const struct redis_flight_call *call, size_t keys, si
 void redis_call_write_items(const struct redis_flight *flight, const struct redis_flight_call *call,
                             struct redis_bytes *out);
 
-/* If the call's request asks how long its key lay idle, and the plan allows it, write the script for it and return
- * true. */
+/* If the call's request asks how long its key lay idle, write the script for it and return true. */
 bool redis_ask_write(const struct redis_flight *flight, struct redis_flight_call *call, const char *prefix,
                      struct redis_bytes *out);
 

@@ -168,6 +168,11 @@ size_t redis_settle_write(const struct weir_plan *plan, int64_t cost, int64_t si
     return (size_t)(at - out);
 }
 
+void redis_ask_pack(int64_t permits, int64_t ago_us, const void *echo, unsigned char out[REDIS_ASK_SIZE])
+{
+    memcpy(put_number(put_number(out, 7, permits), 7, ago_us), echo, REDIS_ECHO_SIZE);
+}
+
 bool redis_left_read(const struct weir_plan *plan, const unsigned char bytes[REDIS_LEFT_SIZE], int64_t *state)
 {
     const int64_t halves = get_number(&bytes, 7), tick = get_number(&bytes, 7);

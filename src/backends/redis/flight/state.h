@@ -60,6 +60,11 @@ size_t redis_take_write(const struct weir_plan *plan, int64_t cost, const void *
 size_t redis_settle_write(const struct weir_plan *plan, int64_t cost, int64_t since_us, const void *echo,
                           unsigned char out[REDIS_SETTLE_SIZE]);
 
+/* Write the second argument of lua/settle.lua: charge `permits` for an outage that began `ago_us` ago, with the
+ * REDIS_ECHO_SIZE bytes at `echo`. */
+#define REDIS_ASK_SIZE (7 + 7 + REDIS_ECHO_SIZE)
+void redis_ask_pack(int64_t permits, int64_t ago_us, const void *echo, unsigned char out[REDIS_ASK_SIZE]);
+
 /* What a state is without its stamp, and that script's answer without its echo, unless it denies. No other answer is
  * as short. */
 #define REDIS_LEFT_SIZE (7 + 7)

@@ -20,7 +20,7 @@ enum redis_script_id {
     REDIS_FIXED_WINDOW,
     REDIS_SLIDING_WINDOW,
     REDIS_BUCKET_SINGLE, /* one take from one token or leaky bucket, one return to it, or one charge */
-    REDIS_BUCKET_SETTLE, /* one charge after an outage, which asks how long the key lay idle */
+    REDIS_SETTLE,        /* one charge after an outage, which asks how long the key lay idle */
     REDIS_SCRIPT_COUNT
 };
 
