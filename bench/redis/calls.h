@@ -24,7 +24,7 @@ extern const struct weir_policy calls_policies[KINDS];
 
 extern const char gateway_script[]; /* ends with a NUL */
 
-/* What every script that decides by the server's clock does at least: it reads the clock and one key. */
+/* The least that a script that decides by the server's clock must do: read the clock and one key. */
 extern const char floor_script[];
 
 struct call {

@@ -154,7 +154,7 @@ static void close_shared(void *data)
 }
 
 /* Open the limiter in which all workers count in local mode. They get it by fork(). If that fails, each worker opens
- * one of its own: an error would end nginx, also in a reload. */
+ * a separate one: an error would end nginx, also in a reload. */
 static void open_shared(ngx_cycle_t *cycle, struct nginx_main *main)
 {
     struct weir_options options = main->options;

@@ -117,7 +117,7 @@ int64_t __wrap_clock_monotonic_us(void)
 
 /* ---- The vtable ---- */
 
-/* What befalls a call: executed and answered, or an error on the way there or back. */
+/* Choose how a call ends: executed and answered, or with an error on the way there or back. */
 static int way_by_feed(bool *executed)
 {
     const uint8_t choice = world.fails ? feed_byte(&world.feed) : 0;

@@ -37,7 +37,7 @@ enum { PROCESSES_MOST = 64, THREADS_MOST = 64, KEYS_MOST = 1000, SOURCES = WEIR_
 #define TIDE_US 150000
 #define LOW_PAUSE_US 20000 /* between the calls of a thread */
 #define HIGH_PAUSE_US 2000
-/* Of what the rate gave over a whole run or, on a machine too busy to ask for that much, of what was asked for. */
+/* Of the permits that the rate gave over a whole run or, on a machine too busy for that, of those requested. */
 #define LEAST_USED 0.3
 #define PATIENCE_US 60000000 /* until the first lease */
 #define LOG_MOST (INT64_C(1) << 24)

@@ -223,7 +223,7 @@ void audit_landed(struct sim *sim, struct instance *instance, const struct asked
     struct holding *holding = &instance->holdings[asked->limit][asked->key];
     /* The instance may have given up permits that the audit still counts, because it rounds up what has refilled. */
     const int64_t ahead = min_of(grants_young(sim, holding), leased_by(instance, asked->limit, asked->key));
-    /* A lease that shrinks rounds up. What the holder then spends of a younger one, the audit takes from the older. */
+    /* A lease that shrinks rounds up. The audit charges to the older one what the holder then spends of a younger. */
     const int64_t rounding = 3 * holding->count + 1;
     if (ahead > limit->lease_max + rounding)
         violation(sim, "H7: instance %d has %lld permits of limit%d key%d ahead of use, of %lld", instance->number,

@@ -136,7 +136,7 @@ int process_goes_on(struct faults *faults)
     return 0;
 }
 
-/* Kill a process in an outage, which ends afterwards: nobody ever learns what it admitted. */
+/* Kill a process in an outage, and end the outage: no instance ever learns what that process admitted. */
 int process_dies_owing(struct faults *faults)
 {
     process_killed(faults);

@@ -38,7 +38,7 @@ struct seat {
     weir_limit *limits[LIMITS];
     weir_handle *handles[LIMITS][NAMED_KEYS];
     atomic_bool halted;
-    /* What callers have seen since the limiter was opened, to be compared with weir_stats. */
+    /* The answers that callers have seen since the limiter was opened, to be compared with weir_stats. */
     _Atomic int64_t allowed, denied, errors, fallbacks;
     struct worker workers[WORKERS];
 };

@@ -32,8 +32,8 @@ unsigned last_slot(const struct cluster *cluster, int primary);
 /* Wait until every replica has all writes so far. */
 void await_cluster_replicas(struct cluster *cluster);
 
-/* Return how often the running nodes were asked for the map of slots, and one node for a decision. -1 if the server
- * cannot say: Redis 6 counts all CLUSTER commands as one. */
+/* Return how many requests for the map of slots the running nodes have received, and how many decisions one node.
+ * -1 if the server cannot say: Redis 6 counts all CLUSTER commands as one. */
 int64_t map_asks(struct cluster *cluster);
 int64_t script_calls(struct cluster *cluster, int node);
 
@@ -82,8 +82,8 @@ void load_print(const struct load *load, const char *what);
 void assert_load_undisturbed(const struct load *load);
 /* The same, and that each key is charged exactly what was admitted. */
 void assert_load_exact(const struct load *load);
-/* Assert for each key of a limit of FEW_OF_EACH: what Redis admitted and what is left is at most FEW for each of the
- * `beginnings` of its state, exactly FEW if there was only one; and the fallback admitted at most FEW. */
+/* Check each key of a limit of FEW_OF_EACH. The permits that Redis admitted and those that are left are at most FEW for
+ * each of the `beginnings` of its state, and exactly FEW if there was one. The fallback admitted at most FEW. */
 void assert_few(struct load *load, int beginnings, const char *what);
 /* Return the permits that are charged to a key. */
 int64_t charged(weir_limit *limit, const char *key);

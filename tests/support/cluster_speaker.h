@@ -10,7 +10,7 @@
 
 enum { SPEAKER_TIMEOUT_US = 200000, SPEAKER_PATIENCE_US = 20 * 1000 * 1000 };
 
-/* Set before anybody asks it, but for what is atomic. */
+/* Set before the first request, except for the atomic fields. */
 struct speaker {
     struct fake_redis *fake;
     int port;

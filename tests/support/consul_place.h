@@ -1,7 +1,7 @@
 /* consul_place.h - where the tests on a real Consul take place: an agent, and limiters that follow it.
  *
- * Times are real: what is waited for may take as long as it likes, within reason, and what must never be is looked for
- * all that time.
+ * Times are real: an awaited state has a generous limit, and a state that must never occur is checked for all that
+ * time.
  */
 #ifndef WEIR_TESTS_CONSUL_PLACE_H
 #define WEIR_TESTS_CONSUL_PLACE_H

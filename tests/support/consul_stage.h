@@ -40,7 +40,7 @@ void stage_stop_following(struct consul_stage *stage);
  * `from`. */
 void stage_assert_gap(struct consul_stage *stage, const char *target, int from, int to, int64_t least_us);
 
-/* What CURLOPT_CAPATH was set to last: "" for NULL; "not set". */
+/* The latest value of CURLOPT_CAPATH: "" for NULL; "not set". */
 const char *stage_ca_path(void);
 
 /* Whether the latest list of header lines, which must not have been freed, holds `text`. */

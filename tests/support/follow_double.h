@@ -1,6 +1,6 @@
 /* follow_double.h - stands in for core/follow/follow.c and writes down what a source tells a limiter.
  *
- * Link with FOLLOW_DOUBLE_WRAPS (tests/CMakeLists.txt). What is told is kept as text, one line each:
+ * Link with FOLLOW_DOUBLE_WRAPS (tests/CMakeLists.txt). Each report is kept as a line of text:
  *
  *     peers self=a: b=1 a=3
  *     policies: api=token_bucket limit=100 period=1s; api/10.* !a reason (Consul's weir/api/10.*)
@@ -25,7 +25,7 @@ void told_reset(void);
 int told_count(enum weir_followed what, const char *beginning);
 struct told told_at(enum weir_followed what, const char *beginning, int i);
 
-/* Wait until `n` of them were told; fails the test after 20 s. The last of these n is returned. */
+/* Wait for `n` of them, and return the last. Fail the test after 20 s. */
 struct told told_await(enum weir_followed what, const char *beginning, int n);
 
 /* Whether any text holds this. */

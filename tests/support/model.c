@@ -776,7 +776,7 @@ void model_decide_all(const struct model_request *requests, size_t n, int64_t no
         if (cost == 0)
             continue;
         model_decide(requests[i].state, requests[i].rule, all ? MODEL_TAKE : MODEL_PEEK, cost, now_us, &each);
-        if (!all) /* another rule, or a clock far back, leaves its trace: as if more were asked for than ever is */
+        if (!all) /* another rule, or a clock far back, changes the state as a take above the limit does */
             model_decide(requests[i].state, requests[i].rule, MODEL_TAKE, requests[i].rule->size + 1, now_us, &unused);
         if (binds_more(&each, &binding)) {
             binding = each;

@@ -20,7 +20,7 @@ struct remote {
     struct weir_backend *store;
     pthread_mutex_t mutex;
     int64_t charged, most_charged; /* by requests with `ahead`; the largest one */
-    /* What charges that ask how long their key lay idle are told (own_ops.idles), and how many have asked. */
+    /* The answer to charges that ask how long their key was idle (own_ops.idles), and their number. */
     int64_t idle_us, ended_us;
     int asks;
 };

@@ -20,7 +20,7 @@ enum { STACK_SINGLE_MOST = 8 * 1024, STACK_GROUP_MOST = 16 * 1024 };
 #define STACK_SMALL "sliding_window limit=500 period=1h blocks=16"
 #define STACK_BUCKET "token_bucket limit=900 period=1h"
 
-/* What calls are made with: a request for each of several limits. */
+/* The arguments of the measured calls: a request for each of several limits. */
 enum { STACK_KEYS = WEIR_MAX_ALL, STACK_KEY_SIZE = 640 /* too long to be written to Redis in full */ };
 struct stack_ask {
     weir *limiter;

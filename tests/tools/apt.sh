@@ -1,5 +1,5 @@
-# apt.sh - packages of other suites of Debian, for tests/tools/servers.sh and tests/tools/debian13.sh: by an apt with a state of its
-# own, so that nothing of the system changes. The mirror is the one that the system's apt uses.
+# apt.sh - packages of other suites of Debian, for tests/tools/servers.sh and tests/tools/debian13.sh: by an apt with a
+# separate state, so that nothing of the system changes. The mirror is the one that the system's apt uses.
 # Sourced by them from the project's root; they set `folder`, where the state and a log are. POSIX sh.
 # shellcheck shell=sh disable=SC2154 # folder
 

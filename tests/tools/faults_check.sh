@@ -48,7 +48,7 @@ refused a_list_of_comments_is_told 'it has no rows' '# none'
 cat >"$scratch/list" <<'LIST'
 A1 passes, and tells a figure
     pass   so
-    check  test_hash secrets_are_drawn_anew_each_time
+    check  test_hash each_drawn_hash_secret_is_different
     run    echo "took 7 us"; echo "took 12.5 us of all"
     worst  us = took * us
 A2 its figure is not told
@@ -107,7 +107,7 @@ TOLD
 [ $status -eq 1 ] && diff "$scratch/expected" "$scratch/told" && status=0
 verdict each_row_has_the_result_of_the_worst_of_its_tests $status
 
-printf '%s\n' 'A1 in full it is another' ' pass so' ' long full test_hash secrets_are_drawn_anew_each_time' \
+printf '%s\n' 'A1 in full it is another' ' pass so' ' long full test_hash each_drawn_hash_secret_is_different' \
     >"$scratch/full"
 status=0
 sh tests/tools/faults.sh --build "$build" --out "$scratch/table" --list "$scratch/full" --long >"$scratch/out" 2>&1 || status=$?

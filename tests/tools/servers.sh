@@ -24,7 +24,7 @@ Exit status: 0, or 2 for wrong arguments.
 TEXT
 }
 
-# Of Redis and Valkey the tools and the server are one program, which goes by the name it is called by.
+# The tools and the server of Redis, and of Valkey, are one program; the name by which it is called selects the tool.
 describe() { # NAME - sets suite, package, program, and packed, the name of the program in the package
     case $1 in
     redis-6.0) suite=bullseye package=redis-tools packed=redis-check-rdb program=redis-server ;;

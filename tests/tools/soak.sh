@@ -53,7 +53,7 @@ cmake --build "build/$preset" --target soak --parallel "$jobs"
 mkdir -p build/soak
 : >build/soak/log
 say "soaking; the log is build/soak/log"
-# Both the program and tee would get a Ctrl-C: the program ends in order, and tee once all is said.
+# Both the program and tee would get a Ctrl-C. The program must end in order, and tee after the last line.
 lines=build/soak/lines
 rm -f "$lines"
 mkfifo "$lines"

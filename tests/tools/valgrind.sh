@@ -59,12 +59,12 @@ awk -v list="$list" '
 ' "$list" || exit 2
 
 need_packages valgrind
-# By its path, for some tests take away PATH. What hangs on lost memory is told with it.
+# By its path, because some tests remove PATH. Memory that only lost memory refers to is reported with it.
 memcheck="$(command -v valgrind) -q --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite \
 --error-exitcode=99 --num-callers=20 --fair-sched=try --suppressions=$PWD/tests/tools/valgrind.supp"
 
-# CMake puts an emulator before each test that is a program of the project. What such a program starts by exec, servers
-# and shells, is not looked at; what it forks is.
+# CMake puts an emulator before each test that is a program of the project. valgrind checks
+# the children that such a program forks, but not the servers and shells that it starts by exec.
 if [ -z "$build" ]; then
     build=build/valgrind
     say "building $build"

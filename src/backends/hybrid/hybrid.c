@@ -166,8 +166,8 @@ static bool hybrid_settle_here(struct hybrid *hybrid, const struct weir_backend_
     return settled;
 }
 
-/* Do what a verb needs of the account alone. True: the request is decided. False: the remote must be asked for
- * *rest. */
+/* Do what a verb needs of the account alone. True: the request is decided. False: *rest must go to the
+ * remote. */
 static bool hybrid_decide_here(struct hybrid *hybrid, const struct weir_backend_request *request,
                                struct weir_backend_request *rest, struct weir_decision *out)
 {
@@ -201,7 +201,7 @@ static int hybrid_decide_other_verb(struct hybrid *hybrid, const struct weir_bac
     return error;
 }
 
-/* True for a take that a lease may decide. What is leased of a queue cannot be reserved. */
+/* True for a take that a lease may decide. Leased permits of a queue cannot be reserved. */
 static bool hybrid_is_plain_take(const struct weir_backend_request *request)
 {
     return request->verb == WEIR_TAKE && request->cost > 0 && request->ahead == 0 &&

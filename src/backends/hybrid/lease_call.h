@@ -105,8 +105,8 @@ void lease_call_set_reservation(struct lease_call *call);
  * lock, and is about to ask the remote for `request`. Defined in hybrid/returns.c. */
 void hybrid_give_back(struct hybrid *hybrid, const struct weir_backend_request *request);
 
-/* Give back all permits that are leased, for at most timeout_us: no call begins any more. What has no answer by then is
- * lost. The caller holds no lock. */
+/* Give back all permits that are leased, for at most timeout_us: no call begins any more. Permits whose return has no
+ * answer after that time are lost. The caller holds no lock. */
 void hybrid_give_all_back(struct hybrid *hybrid);
 
 /* ---- lease_answer.c ---- */

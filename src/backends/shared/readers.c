@@ -16,7 +16,7 @@ static bool readers_need_fences(const struct readers *readers)
     return (atomic_load_explicit(&readers->care, memory_order_relaxed) & READERS_FENCES) != 0;
 }
 
-/* The store to the turn in readers_begin() was no barrier, so that read ends here and another one begins. */
+/* The store to the turn in readers_begin() is not a barrier, so end that read here and begin another one. */
 bool readers_begin_with_care(struct readers *readers, _Atomic uint64_t *turn)
 {
     const bool fences = readers_need_fences(readers);

@@ -121,8 +121,7 @@ static void show_json(const struct survey *survey, const char *time)
     puts("}");
 }
 
-/* Show the survey again and again. A round that fails, as while a replica takes over, is told and the next one
- * tries. */
+/* Show the survey repeatedly. If a round fails, for example while a replica takes over, print the error and go on. */
 static int watch(const struct live_options *options, struct survey *survey)
 {
     const int64_t every = options->every < 0 ? WATCH_EVERY : options->every;

@@ -1,7 +1,7 @@
 /* hold.h - runs rows against limits at the rows' own times and counts the outcome.
  *
  * The limiter's clock shows the time of the current row. The limiter has room for every key, so that only the limits
- * ever deny. What shadow limits would have denied, and what each limit gave out, is in the limiters' own figures.
+ * ever deny. The limiters' figures count what shadow limits would have denied, and the permits of each limit.
  * Several limits decide a row together, all or nothing; if they deny, a peek at each, at the same time, tells which of
  * them denied. A denial changes nothing, so the peeks see the same state as the decision.
  *

@@ -187,7 +187,7 @@ static enum feed_way way_of(const struct replay *replay)
     return replay->sort || replay->decisions_only || replay->store.mode != WEIR_LOCAL ? FEED_SORTED : FEED_ALONG;
 }
 
-/* Replay once. FEED_AGAIN: the feed wants the input again, and `load` tells what was said about it already. */
+/* Replay once. FEED_AGAIN: the feed needs the input again, and `load` knows which messages were already printed. */
 static int run_once(const struct replay *replay, enum feed_way way, struct loader *load)
 {
     struct run run = { .replay = replay };

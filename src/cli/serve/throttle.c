@@ -51,8 +51,8 @@ static void set_take_out(struct throttle *throttle, const struct throttle_set *s
     *link = set->next;
 }
 
-/* Return a set to replace: an idle one, or the one of the sample that was asked for the longest time ago. NULL: all of
- * the sample are in use. */
+/* Return a set to replace: an idle one, or the least recently used one of the sample. NULL: all of the sample are in
+ * use. */
 static struct throttle_set *throttle_victim(struct throttle *throttle, int64_t now_us)
 {
     struct throttle_set *oldest = NULL;

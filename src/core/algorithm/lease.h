@@ -176,7 +176,7 @@ int64_t lease_left(struct lease *lease, int64_t now_us);
 struct lease_order lease_make_order(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost,
                                     int64_t waiting, int64_t trip_us);
 
-/* Return the permits of an answer that go to the lease: all but those of a request that Redis itself has decided. */
+/* Return the permits of an answer that go to the lease: all except those of a request that Redis has decided. */
 static inline int64_t lease_granted(const struct lease_order *order, const struct weir_decision *decision)
 {
     return decision->ahead + (order->whole || !decision->allowed ? 0 : order->cost);

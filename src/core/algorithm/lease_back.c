@@ -84,7 +84,7 @@ bool lease_settle(struct lease *lease, const struct lease_rules *rules, int64_t 
 
 /* ---- To Redis ---- */
 
-/* Return how old a batch is: the time since it was asked for in which it has aged. */
+/* Return the age of a batch: the time since its order, without the time for which use has kept it young. */
 static int64_t batch_age_us(const struct lease *lease, const struct lease_batch *batch, int64_t now_us)
 {
     return lease->permit_us > 0 ? max_of(now_us, lease->busy_us) + lease->life_us - batch->end_us

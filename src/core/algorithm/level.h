@@ -34,7 +34,7 @@ static inline struct level level_read(const struct weir_plan *plan, const int64_
     return level;
 }
 
-/* What is computed once for a plan: the reciprocals of p and q, and the size in units. */
+/* Numbers computed once for a plan: the reciprocals of p and q, and the size in units. */
 struct level_known {
     uint64_t p_factor, q_factor; /* of a struct inverse, ... */
     uint32_t p_shift, q_shift;   /* ... whose halves are apart to save room */

@@ -195,7 +195,7 @@ int64_t sliding_window_fresh_at_us(const struct weir_plan *plan, const int64_t *
     return window.sum > 0 ? empty_at_us(plan, state, &window) : 0;
 }
 
-/* Fill *out but for what only a denial has. */
+/* Fill *out, except the fields that only a denial has. */
 static void sliding_tell(const struct weir_plan *plan, const int64_t *state, const struct sliding *window,
                          int64_t now_us, struct weir_decision *out)
 {

@@ -1,7 +1,8 @@
 /* errands.h - work that a limiter's own threads do for submitted requests, when it is due.
  *
- * weir_submit() must not block. What the backend can decide only by blocking, and what waits for a time, becomes an
- * errand: a peek, a reset, a group, and each try of a WEIR_OP_ACQUIRE. An errand that waits costs memory and no thread.
+ * weir_submit() must not block. Requests that the backend can decide only by blocking, and those that wait for a time,
+ * become errands: a peek, a reset, a group, and each try of a WEIR_OP_ACQUIRE. An errand that waits costs memory and no
+ * thread.
  * The threads start with the first errand: up to ERRANDS_THREADS of them if the backend can block, otherwise one.
  *
  *     weir_submit() -> errand -> heap, by time -> thread -> errand->run() -> `done`, or the heap again

@@ -53,7 +53,7 @@ void line_asks(struct lines *lines, const struct line_waiter *waiter);
 /* Permits have come back. Return the first waiter of that line, which may now ask, or NULL. */
 struct line_waiter *line_freed(struct lines *lines, const struct line_waiter *like);
 
-/* Leave the line. Return the waiter that has become its first one thereby, or NULL. */
+/* Leave the line. Return the waiter that is now its first one because of that, or NULL. */
 struct line_waiter *line_leave(struct lines *lines, struct line_waiter *waiter);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "core/limiter/limiter.h"
 
-/* What a reservation is before its request is decided, and if the request was denied. */
+/* The value of a reservation before its request is decided, and if the request was denied. */
 #define RESERVATION_NONE ((struct weir_reservation){ .permits = -1 })
 
 /* Check what may have come from another process: WEIR_OK, or WEIR_EINVAL with a line in the log. */

@@ -41,7 +41,7 @@ static struct share floors_instead(const struct share *shares)
     };
 }
 
-/* What follows from a new share in force, to be done without peers_mutex. */
+/* The consequences of a new share in force, to be handled without peers_mutex. */
 struct placed {
     bool is_placed, splits, is_new;
     const struct weir_limit *unfit; /* a limit without exact arithmetic at it, or NULL */

@@ -50,9 +50,9 @@ void peers_begin(struct peers *peers, const struct peers_rules *rules);
 void peers_end(struct peers *peers);
 
 /* Compute the share of a list, in any order. `self` is this instance's id, or NULL if it is not known: then without
- * remainders. WEIR_OK, with weights that the caller frees; WEIR_ENOMEM; or WEIR_EINVAL with a sentence: the list is
- * empty or lacks `self`; it has more than SHARE_MAX_INSTANCES entries or an id twice; an id is empty or longer than
- * PEERS_ID_MAX; or a weight is not 1 to SHARE_MAX_WEIGHT. */
+ * remainders. Return WEIR_OK, with weights that the caller frees, or WEIR_ENOMEM, or WEIR_EINVAL with a sentence. The
+ * list must have 1 to SHARE_MAX_INSTANCES entries, no id twice, and `self` unless that is NULL. Ids have 1 to
+ * PEERS_ID_MAX bytes, weights are 1 to SHARE_MAX_WEIGHT. */
 #define PEERS_ID_MAX 255
 int peers_read(const struct weir_peer *list, size_t n, const char *self, struct share *out, struct message message);
 

@@ -61,7 +61,7 @@ static inline struct inverse inverse_of(int64_t divisor)
 
 /* Return div_down(x, divisor) without a division, for the reciprocal of a divisor d. The factor is
  * (2^(64 + shift) - e) / d with 0 < e <= d, so the product is (x + 1) / d, less (x + 1) * e / (d * 2^(64 + shift)).
- * What is subtracted is above 0 and, as x < 2^63 and e < 2^(shift + 1), at most 1 / d. So no whole number comes between
+ * The subtrahend is above 0 and, as x < 2^63 and e < 2^(shift + 1), at most 1 / d. So no whole number comes between
  * the product and x / d. (Robison, "N-bit unsigned division via N-bit multiply-add", 2005.) */
 static inline int64_t div_down_by(int64_t x, struct inverse inverse)
 {

@@ -1,7 +1,7 @@
 /* key_hash.c - hashes keys of any length, and makes of a secret what that takes. */
 #include "core/ground/key_hash.h"
 
-/* Return numbers that only the secret tells: SipHash-1-3 of strings of one byte, which is no key's hash. */
+/* Derive a number from the secret alone: SipHash-1-3 of a string of one byte, which is not the hash of any key. */
 static uint64_t drawn(const struct hash_secret *secret, unsigned char number)
 {
     return siphash13(secret, &number, 1);

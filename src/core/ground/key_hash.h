@@ -22,7 +22,7 @@
 #include "core/ground/arith.h"
 #include "core/ground/hash.h"
 
-/* What is made of a limit's secret: for keys of 16 bytes, ... */
+/* Numbers derived from a limit's secret: for keys of 16 bytes, ... */
 struct key_hash {
     arith_wide a, b;
     arith_wide c; /* C + D * 16 */

@@ -217,7 +217,7 @@ void limits_undo(struct weir *limiter, size_t count)
     }
 }
 
-/* The table lacks a limit that found no memory when it was renamed, so this goes by the list. */
+/* The table may lack a limit, because memory ran out while it was renamed. So walk the list. */
 void limits_free(struct weir *limiter)
 {
     struct weir_limit *target = limiter->first_target, *limits = NULL, *next;

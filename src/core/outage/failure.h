@@ -13,7 +13,7 @@ void failure_free(struct weir *limiter);
 int failure_decide(struct weir *limiter, struct weir_backend_request *requests, size_t n, bool all, int64_t deadline_us,
                    struct weir_decision *out);
 
-/* Do the second half of that, for a backend that has answered with `error`. */
+/* Answer requests to which a backend has already answered with `error`, as above. */
 int failure_answer(struct weir *limiter, int error, struct weir_backend_request *requests, size_t n, bool all,
                    struct weir_decision *out);
 

@@ -10,7 +10,7 @@
 struct kept_returns {
     struct kept_return *first, **end;
     size_t count;
-    size_t unseen;   /* of these, from the first on, that the sending has not come to */
+    size_t unseen;   /* of these, from the first on, that have not been sent yet */
     bool is_sending; /* a thread sends, or an answer is under way */
 };
 

@@ -17,8 +17,8 @@ void settle_begin_in_child(struct weir *limiter);
  * the outage is already over: the caller must then call settle_all(). */
 bool settle_admitted(struct weir *limiter, const struct weir_backend_request *request, bool known);
 
-/* An outage is about to begin; the word does not say so yet. What was counted since the last one ended was admitted in
- * that one, and its record has it. */
+/* An outage is about to begin; the word does not say so yet. Permits counted since the last one ended were admitted in
+ * that one, and its record includes them. */
 void settle_outage_begins(struct weir *limiter) REQUIRES(limiter->outage->settle.mutex);
 
 /* An outage is over; the word says so already. */

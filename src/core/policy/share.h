@@ -1,8 +1,8 @@
 /* share.h - this instance's share of every limit: its weight w of a total W.
  *
  * Rates are divided exactly, as limit*w per period*W (plan.c). A number of whole permits x, such as a burst or a
- * window's limit, becomes floor(x*w/W). What is left over all instances goes to the first ones in the order of their
- * ids, one permit each, so the parts add up to the whole.
+ * window's limit, becomes floor(x*w/W). The permits that remain over all instances go to the first ones in the order of
+ * their ids, one each, so the parts add up to the whole.
  *
  * While instances come and go, several shares may have to hold together (peers.h). Then the least of each number
  * counts: the least of the rates and, separately, the least of each part. (The smaller w/W may have the larger part,

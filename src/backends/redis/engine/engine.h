@@ -33,7 +33,7 @@
 #include <pthread.h>
 
 #define REDIS_LANES 8
-#define REDIS_LANE_REQUESTS 256 /* of a batch; few callers have so many, so a lane begins with room for fewer */
+#define REDIS_LANE_REQUESTS 256 /* of a batch; batches are usually smaller, so a lane begins with less room */
 #define REDIS_BREAK_TIMEOUTS 3
 #define REDIS_BELLS 4 /* a power of two; flights that share a bell wake some threads in vain */
 

@@ -90,7 +90,7 @@ void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, i
     put_number(at, 7, times);
 }
 
-/* An item that is its key's only one has the key's place among the items, if those before it are so, too. */
+/* If all items up to one are their keys' only items, that item's index is also its key's index. */
 size_t redis_items_pack(unsigned char *bytes, size_t n)
 {
     unsigned char *items = bytes + REDIS_COUNTS_SIZE;
