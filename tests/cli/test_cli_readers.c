@@ -818,7 +818,7 @@ TEST(a_feed_delivers_late_rows_in_sorted_order, 30)
         ck_assert_uint_eq(sorted.most_kept, 5000);
         ck_assert_uint_le(along.most_kept, 128);
         ck_assert(code != EXIT_OK || along.count == 5000);
-        /* What was handed on before a row came too late need not be in order. */
+        /* Rows delivered before a row that is too late need not be in order. */
         ck_assert(code != EXIT_OK || memcmp(along.positions, sorted.positions, sizeof along.positions) == 0);
     }
 }

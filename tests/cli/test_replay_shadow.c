@@ -141,7 +141,7 @@ static void assert_agrees(const char *mode, const char *url, const char *log)
     }
 }
 
-TEST(replay_reports_what_the_limits_of_a_service_count_in_every_mode, 120)
+TEST(replay_reports_the_same_counts_as_a_service_in_every_mode, 120)
 {
     static char report[REPORT_SIZE];
     char log[64], command[96];

@@ -56,7 +56,7 @@ TEST(a_new_cluster_serves_every_slot_from_the_start, 60)
     ck_assert_int_eq(asker_ask(&by_port, NULL, 0, "PING", NULL), 4);
 }
 
-TEST(slots_are_those_that_the_nodes_compute, 60)
+TEST(computed_slots_equal_those_of_the_nodes, 60)
 {
     static const char *const keys[] = { "",           "123456789", "weir:limit:{user}", "{}x",   "a{b}c{d}", "{{a}}",
                                         "foo{}{bar}", "foo{",      "\xff\x80\n\r",      "{user}" };

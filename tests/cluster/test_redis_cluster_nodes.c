@@ -119,7 +119,7 @@ TEST(a_group_with_a_silent_node_is_refunded_at_the_other_nodes, 30)
     close_pair(&pair);
 }
 
-TEST(a_group_that_runs_out_of_time_is_refunded_as_a_whole, 30)
+TEST(a_group_that_times_out_is_refunded_as_a_whole, 30)
 {
     enum { KEYS = 64, DELAY_US = 40000 };
     static struct pair pair;

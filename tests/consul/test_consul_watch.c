@@ -113,7 +113,7 @@ TEST(polling_queries_at_the_poll_interval_and_never_with_an_index, 60)
 
 /* ---- Indexes ---- */
 
-TEST(index_that_goes_back_is_dropped, 60)
+TEST(an_index_that_decreases_is_dropped, 60)
 {
     struct fake_asked asked;
     stage_set(&stage, FAKE_ON_TCP);

@@ -138,7 +138,7 @@ TEST(a_permit_that_has_drained_is_not_given_back_by_an_acquire, 30)
     weir_close(limiter);
 }
 
-TEST(submitted_acquires_are_served_in_the_order_in_which_they_came, 60)
+TEST(submitted_acquires_are_served_in_order_of_arrival, 60)
 {
     STAGE(stage, "token_bucket limit=1 period=20ms burst=5");
     struct chance chance = chance_make(1);
@@ -260,7 +260,7 @@ TEST(a_waiter_is_denied_after_its_longest_wait, 60)
     ck_assert_uint_eq(stats_of(stage.limiter).allowed, 1);
 }
 
-TEST(a_smaller_cost_does_not_pass_a_larger_one_that_waits, 60)
+TEST(a_smaller_cost_does_not_overtake_a_larger_one_in_line, 60)
 {
     STAGE(stage, "token_bucket limit=1 period=1h burst=3");
     struct weir_decision decision;
@@ -414,7 +414,7 @@ TEST(with_an_event_fd_acquires_end_in_dispatch, 60)
     }
 }
 
-TEST(a_limiter_that_is_closed_ends_what_waits, 60)
+TEST(closing_a_limiter_ends_its_waiting_acquires, 60)
 {
     for (int with_fd = 0; with_fd < 2; with_fd++) {
         static struct stage stage;
@@ -534,7 +534,7 @@ enum { FORKS = 0 };
 enum { FORKS = 1 };
 #endif
 
-TEST_EACH(a_child_of_a_fork_has_its_own_threads_and_lines, FORKS, 60)
+TEST_EACH(a_forked_child_has_separate_threads_and_lines, FORKS, 60)
 {
     static struct fake fake;
     static struct stage stage;

@@ -393,7 +393,7 @@ static void another_policy(struct stream *stream, const struct weir_policy *poli
     scene_define(scene, weir_limit_name(stream->limit), &stream->policy);
 }
 
-TEST(several_limits_at_once_decide_as_the_model, 60)
+TEST(groups_over_several_limits_decide_as_the_model, 60)
 {
     int64_t goal = steps_or(100000), with_former = 0;
     for (uint64_t number = 0; goal > 0; number++) {
@@ -487,27 +487,27 @@ static void wait_exactly(enum kind kind)
     ck_assert_int_ge(checked, goal);
 }
 
-TEST(greedy_token_bucket_tells_the_wait_to_the_microsecond, 60)
+TEST(greedy_token_bucket_gives_the_wait_to_the_microsecond, 60)
 {
     wait_exactly(KIND_GREEDY);
 }
 
-TEST(interval_token_bucket_tells_the_wait_to_the_microsecond, 60)
+TEST(interval_token_bucket_gives_the_wait_to_the_microsecond, 60)
 {
     wait_exactly(KIND_INTERVAL);
 }
 
-TEST(fixed_window_tells_the_wait_to_the_microsecond, 60)
+TEST(fixed_window_gives_the_wait_to_the_microsecond, 60)
 {
     wait_exactly(KIND_FIXED);
 }
 
-TEST(sliding_window_tells_the_wait_to_the_microsecond, 60)
+TEST(sliding_window_gives_the_wait_to_the_microsecond, 60)
 {
     wait_exactly(KIND_SLIDING);
 }
 
-TEST(leaky_bucket_tells_the_wait_to_the_microsecond, 60)
+TEST(leaky_bucket_gives_the_wait_to_the_microsecond, 60)
 {
     wait_exactly(KIND_LEAKY);
 }
@@ -542,7 +542,7 @@ struct admission {
     int64_t now_us, cost;
 };
 
-TEST(no_window_of_a_period_sees_more_than_the_limit_of_a_sliding_window, 30)
+TEST(a_sliding_window_never_admits_more_than_its_limit_in_any_period, 30)
 {
     static const char *const policies[] = { "sliding_window limit=10 period=1s",
                                             "sliding_window limit=7 period=997us blocks=3",

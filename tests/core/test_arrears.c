@@ -219,7 +219,7 @@ TEST(a_reset_ends_arrears, 30)
     ck_assert_int_eq(noted(place, "a"), 0);
 }
 
-TEST(a_submitted_request_pays_too, 30)
+TEST(a_submitted_request_pays_arrears_too, 30)
 {
     PLACE(place, EAGER_TELLING, NULL, "token_bucket limit=10 period=1s burst=30");
     struct asked asked = { .done = 0 };

@@ -255,7 +255,7 @@ static void move_clock_by_chance(struct stream *stream, bool steps_back)
                                                              : now_us + by_us;
 }
 
-TEST(every_algorithm_stands_in_cold_as_the_model_says_to_the_last_field, 120)
+TEST(a_cold_fallback_decides_as_the_model_with_every_algorithm, 120)
 {
     int64_t streams = steps_or(400000) / STREAM_LENGTH, compared[2] = { 0, 0 };
     static struct stream stream;
@@ -297,7 +297,7 @@ static void redefine_by_chance(struct stream *stream)
 
 /* A refund can leave a key idle before a cold key would be. Whether it still exists then depends on the sweep, so this
  * test keeps idle keys. */
-TEST(permits_given_back_and_limits_redefined_in_an_outage_are_as_the_model_says, 120)
+TEST(refunds_and_redefinitions_in_an_outage_follow_the_model, 120)
 {
     int64_t streams = steps_or(400000) / STREAM_LENGTH, admitted = 0, splits = 0;
     static struct stream stream;
@@ -327,7 +327,7 @@ TEST(permits_given_back_and_limits_redefined_in_an_outage_are_as_the_model_says,
     must(splits > streams, "and limits redefined");
 }
 
-TEST(a_refund_that_finds_no_room_is_lost_and_no_error, 30)
+TEST(a_refund_without_room_is_lost_without_an_error, 30)
 {
     STREAM(stream, 0, KIND_GREEDY, false);
     const struct weir_policy policy = policy_of("token_bucket limit=100 period=1h");
@@ -347,7 +347,7 @@ TEST(a_refund_that_finds_no_room_is_lost_and_no_error, 30)
     ck_assert_uint_eq(stats_of(stream.scene.limiter).full, 0);
 }
 
-TEST(all_or_nothing_stands_in_cold_as_the_model_says, 120)
+TEST(a_cold_fallback_decides_groups_as_the_model, 120)
 {
     int64_t streams = steps_or(200000) / STREAM_LENGTH, allowed = 0, denied = 0;
     static struct stream stream;

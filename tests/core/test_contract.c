@@ -226,7 +226,7 @@ static struct tiny *open_tiny(struct scene *scene, const struct weir_backend_ops
     return tiny;
 }
 
-TEST(each_verb_is_one_call_that_says_what_the_caller_said, 10)
+TEST(each_verb_is_one_backend_call_with_the_callers_arguments, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     struct tiny *tiny = open_tiny(&scene, &tiny_ops, NULL);

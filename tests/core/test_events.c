@@ -127,7 +127,7 @@ TEST(key_is_reported_when_an_admission_crosses_the_near_mark, 30)
     assert_silence(&scene);
 }
 
-TEST(keys_and_limits_are_reported_apart_and_peeks_are_not, 30)
+TEST(keys_and_limits_are_reported_separately_and_peeks_are_not, 30)
 {
     EVENT_SCENE(scene, "fixed_window limit=1 period=1h", .mode = WEIR_LOCAL);
     weir_limit *other = scene_define_text(&scene, "other", "fixed_window limit=1 period=1h");

@@ -400,7 +400,7 @@ static void assert_every_verb_answers(enum weir_on_failure on_failure, const str
     }
 }
 
-TEST(with_open_every_verb_allows_what_could_ever_be_allowed, 30)
+TEST(with_on_failure_open_every_verb_allows_costs_within_the_limit, 30)
 {
     const struct weir_decision fits = { .allowed = true, .source = WEIR_BY_FAIL_OPEN, .limit = 10, .remaining = 10 };
     const struct weir_decision never = {
@@ -410,7 +410,7 @@ TEST(with_open_every_verb_allows_what_could_ever_be_allowed, 30)
     assert_every_verb_answers(WEIR_FAIL_OPEN, &fits, &never, WEIR_EIO);
 }
 
-TEST(with_closed_every_verb_denies_for_a_second, 30)
+TEST(with_on_failure_closed_every_verb_denies_for_a_second, 30)
 {
     const struct weir_decision fits = { .source = WEIR_BY_FAIL_CLOSED, .limit = 10, .retry_after_us = WEIR_SECOND };
     const struct weir_decision never = { .source = WEIR_BY_FAIL_CLOSED, .limit = 10, .retry_after_us = WEIR_NEVER };
@@ -418,7 +418,7 @@ TEST(with_closed_every_verb_denies_for_a_second, 30)
     assert_every_verb_answers(WEIR_FAIL_CLOSED, &fits, &never, WEIR_EIO);
 }
 
-TEST(with_local_every_verb_is_answered_by_memory, 30)
+TEST(with_on_failure_local_every_verb_is_answered_by_memory, 30)
 {
     for (int verb = 0; verb < VERBS; verb++) {
         struct weir_decision decision;
@@ -435,7 +435,7 @@ TEST(with_local_every_verb_is_answered_by_memory, 30)
     }
 }
 
-TEST(with_error_every_verb_fails_and_nothing_takes_over, 30)
+TEST(with_on_failure_error_every_verb_fails, 30)
 {
     for (int verb = 0; verb < VERBS; verb++) {
         struct weir_decision decision = { .limit = 4711 };
@@ -470,7 +470,7 @@ TEST(errors_that_are_no_outage_reach_the_caller_whatever_on_failure_is, 30)
     }
 }
 
-TEST(a_refund_or_a_reset_that_fails_is_an_error_and_no_outage, 30)
+TEST(a_failing_refund_or_reset_is_an_error_and_starts_no_outage, 30)
 {
     for (int on_failure = WEIR_FAIL_LOCAL; on_failure <= WEIR_FAIL_ERROR; on_failure++) {
         const struct weir_key key = weir_key_text("a");
@@ -485,7 +485,7 @@ TEST(a_refund_or_a_reset_that_fails_is_an_error_and_no_outage, 30)
     }
 }
 
-TEST(all_or_nothing_in_an_outage_is_decided_as_one, 30)
+TEST(a_group_in_an_outage_is_decided_as_one, 30)
 {
     struct weir_decision decision;
     STAGE(stage, NULL, true);

@@ -24,7 +24,7 @@ static weir_limit *target_of(weir *limiter, const char *name)
     return NULL;
 }
 
-TEST(an_override_counts_apart_from_its_limit, 10)
+TEST(an_override_is_counted_separately_from_its_limit, 10)
 {
     OPEN_SCENE(scene, NULL);
     weir_limit *api = scene_define_text(&scene, "api", "fixed_window limit=2 period=1h");
@@ -43,7 +43,7 @@ TEST(an_override_counts_apart_from_its_limit, 10)
     ck_assert_uint_eq(stats_of(scene.limiter).denied, 5);
 }
 
-TEST(an_answer_by_on_full_counts_under_that_source, 10)
+TEST(an_answer_by_on_full_is_counted_under_that_source, 10)
 {
     OPEN_SCENE(scene, OPTIONS(.max_keys = 1, .on_full = WEIR_FULL_DENY));
     weir_limit *api = scene_define_text(&scene, "api", "fixed_window limit=2 period=1h");
@@ -74,7 +74,7 @@ TEST(answers_are_counted_even_without_memory_for_a_stats_block, 10)
 
 /* ---- To find limits ---- */
 
-TEST(limits_and_overrides_in_force_come_in_the_order_in_which_they_were_made, 10)
+TEST(limits_and_overrides_are_listed_in_order_of_creation, 10)
 {
     static const char *const names[] = { "b", "a/x", "a", "c", "b/%25%2A%20*", "a/x*" };
     OPEN_SCENE(scene, NULL);
@@ -99,7 +99,7 @@ TEST(limits_and_overrides_in_force_come_in_the_order_in_which_they_were_made, 10
     ck_assert_ptr_nonnull(target_of(scene.limiter, "c"));
 }
 
-TEST(a_file_that_is_refused_leaves_no_limit_to_be_found, 10)
+TEST(a_refused_file_defines_no_limit, 10)
 {
     OPEN_SCENE(scene, NULL);
     char path[] = "/tmp/weir-figures-XXXXXX", message[256];

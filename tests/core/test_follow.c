@@ -670,7 +670,7 @@ TEST(an_open_without_memory_is_refused_and_leaves_nothing_behind, 60) /* LeakSan
     }
 }
 
-TEST(a_child_of_fork_follows_nothing_and_its_share_stays, 60)
+TEST(a_forked_child_follows_nothing_and_keeps_its_share, 60)
 {
     struct answer answer = { .n = 2 };
     weir *limiter = open_list(&answer);
@@ -759,7 +759,7 @@ TEST(closing_from_the_limiters_own_thread_ends_the_program_with_a_message, 60)
     }
 }
 
-TEST(a_child_of_fork_closes_while_a_thread_waits_in_its_parent, 30)
+TEST(a_forked_child_can_close_while_a_thread_waits_in_its_parent, 30)
 {
     struct answer answer = { .n = -1 };
     weir *limiter = open_list(&answer);
@@ -1092,7 +1092,7 @@ TEST(a_forked_child_that_closed_all_descriptors_keeps_its_later_ones, 60)
     dns_say(0, false, NULL);
 }
 
-TEST(a_child_of_fork_closes_while_dns_hangs_in_its_parent, 60)
+TEST(a_forked_child_can_close_while_dns_hangs_in_its_parent, 60)
 {
     weir *limiter = open_dns_that_hangs();
     const pid_t child = fork();

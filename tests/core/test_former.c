@@ -129,7 +129,7 @@ TEST_EACH(a_thousand_policy_flips_admit_no_more_than_the_larger_policy_alone, FO
     }
 }
 
-TEST_EACH(windows_end_however_fast_a_limit_flips, FORMS, 60)
+TEST_EACH(windows_end_even_if_a_limit_flips_rapidly, FORMS, 60)
 {
     int64_t admitted = 0;
     OPEN_SCENE(scene, NULL);
@@ -344,7 +344,7 @@ TEST_EACH(a_reset_forgets_both_states, FORMS, 30)
     ck_assert_int_eq(remaining(limit), 100);
 }
 
-TEST_EACH(a_refund_goes_to_both_states, FORMS, 30)
+TEST_EACH(a_refund_changes_both_states, FORMS, 30)
 {
     OPEN_SCENE(scene, NULL);
     weir_limit *limit = lowered(&scene, _i, "1h");
@@ -396,7 +396,7 @@ TEST(permits_charged_in_advance_are_charged_to_the_former_state_too, 30)
     }
 }
 
-TEST_EACH(all_or_nothing_charges_both_states_or_neither, FORMS, 30)
+TEST_EACH(a_group_charges_both_states_or_neither, FORMS, 30)
 {
     struct weir_decision decision;
     OPEN_SCENE(scene, NULL);
@@ -549,7 +549,7 @@ TEST(a_share_that_shrinks_and_grows_again_admits_no_extra_permit, 60)
     }
 }
 
-TEST(a_thread_with_an_older_plan_leaves_both_states_under_the_newer, 30)
+TEST(a_thread_with_an_older_plan_leaves_the_states_under_the_newer_plan, 30)
 {
     OPEN_SCENE(scene, NULL);
     weir_limit *limit = define(&scene, "limit", GREEDY, 100, "1h");

@@ -94,7 +94,7 @@ TEST(the_empty_string_has_a_hash_that_depends_on_the_secret, 30)
     ck_assert_uint_eq(siphash13(&rows[0].secret, NULL, 0), siphash13(&rows[0].secret, "x", 0));
 }
 
-TEST(zeroes_at_the_end_of_a_key_count, 30)
+TEST(trailing_zeroes_of_a_key_change_its_hash, 30)
 {
     static const unsigned char zeroes[64];
     for (size_t a = 0; a <= sizeof zeroes; a++)
@@ -102,7 +102,7 @@ TEST(zeroes_at_the_end_of_a_key_count, 30)
             must(siphash13(&rows[1].secret, zeroes, a) != siphash13(&rows[1].secret, zeroes, b), "a length is hashed");
 }
 
-TEST(secrets_are_drawn_anew_each_time, 30)
+TEST(each_drawn_hash_secret_is_different, 30)
 {
     struct hash_secret secrets[16];
     for (size_t i = 0; i < 16; i++) {
@@ -114,7 +114,7 @@ TEST(secrets_are_drawn_anew_each_time, 30)
 }
 
 /* A long key is hashed to its last byte. */
-TEST(every_byte_of_the_longest_key_counts, 30)
+TEST(every_byte_of_the_longest_key_changes_its_hash, 30)
 {
     unsigned char *key = calloc(1, WEIR_MAX_KEY_LEN);
     ck_assert_ptr_nonnull(key);

@@ -170,7 +170,7 @@ TEST(http_fields_give_a_decision_in_whole_seconds_rounded_up, 30)
     }
 }
 
-TEST(only_what_is_asked_for_is_written, 30)
+TEST(only_the_requested_http_fields_are_written, 30)
 {
     const struct weir_decision denied = { .retry_after_us = 1500000 }, allowed = { .allowed = true, .remaining = 1 };
     struct weir_http_field fields[1];
@@ -379,7 +379,7 @@ TEST(http_fields_report_the_policy_of_the_keys_override, 30)
     ck_assert_str_eq(field.value, "\"api\";q=100;w=1");
 }
 
-TEST(the_longest_values_are_whole, 30)
+TEST(the_longest_http_field_values_are_not_truncated, 30)
 {
     struct weir_policy policy = { .limit = WEIR_MAX_PERMITS,
                                   .period_us = WEIR_MAX_PERIOD_US,

@@ -56,7 +56,7 @@ static uint64_t hashed(const struct hasher *by, const void *data, size_t len)
     return key_hash_any(&by->hash, &by->rest, data, len);
 }
 
-TEST(hashes_of_keys_are_those_of_the_definition, 30)
+TEST(hashes_of_keys_follow_their_definition, 30)
 {
     unsigned char bytes[VECTORS + 8];
     for (size_t row = 0; row < ROWS; row++) {
@@ -75,7 +75,7 @@ TEST(hashes_of_keys_are_those_of_the_definition, 30)
     }
 }
 
-TEST(zeroes_at_the_end_of_a_hashed_key_count, 30)
+TEST(trailing_zeroes_of_a_key_change_its_table_hash, 30)
 {
     static const unsigned char zeroes[40];
     const struct hasher by = hasher_of(1, 2);
@@ -84,7 +84,7 @@ TEST(zeroes_at_the_end_of_a_hashed_key_count, 30)
             must(hashed(&by, zeroes, a) != hashed(&by, zeroes, b), "a length is hashed");
 }
 
-TEST(every_bit_of_a_hashed_key_counts, 30)
+TEST(every_bit_of_a_key_changes_its_hash, 30)
 {
     const struct hasher by = hasher_of(3, 4);
     for (size_t len = 1; len <= 40; len++) {

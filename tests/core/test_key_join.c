@@ -16,7 +16,7 @@ static void assert_joined(const char *expected, size_t n, const struct weir_key 
     ck_assert_str_eq(small, "untouched");
 }
 
-TEST(parts_become_netstrings, 30)
+TEST(weir_key_join_writes_netstrings, 30)
 {
     struct weir_key parts[] = { weir_key_text("192.0.2.7"), weir_key_text("/api"), weir_key_text("") };
     assert_joined("192.0.2.7", 1, parts);

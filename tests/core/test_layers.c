@@ -49,7 +49,7 @@ static struct layers_result apply_one(weir *limiter, enum weir_followed what, co
 
 /* ---- Which is in force ---- */
 
-TEST(consul_goes_before_the_file_and_the_file_before_code_in_every_order, 60)
+TEST(consul_overrides_the_file_and_the_file_overrides_code_in_every_order, 60)
 {
     static const char *const patterns[] = { NULL, "a", "a*" };
     static const char *const keys[] = { "z", "a", "ab" };
@@ -213,7 +213,7 @@ TEST(the_error_of_a_bad_entry_names_its_source_and_fault, 10)
     ck_assert_str_eq(result.sentence, "here: it stands twice");
 }
 
-TEST(a_layer_with_one_limit_too_many_has_the_others, 60)
+TEST(a_layer_with_one_limit_too_many_defines_the_others, 60)
 {
     char name[32];
     OPEN_SCENE(scene, NULL);
@@ -289,7 +289,7 @@ TEST(overrides_in_a_file_are_loaded_whole_or_not_at_all, 10)
     ck_assert_int_eq(peeked(new, "c", 1).limit, 24);
 }
 
-TEST(a_file_that_is_followed_is_a_layer_above_code_from_the_first, 10)
+TEST(a_followed_file_overrides_code_from_the_start, 10)
 {
     static const char text[] = "api = fixed_window limit=20 period=365d\napi/a = fixed_window limit=21 period=365d\n"
                                "later/a = fixed_window limit=22 period=365d\n";

@@ -165,7 +165,7 @@ TEST(a_busy_key_asks_redis_no_more_than_twice_per_lease_life, 10)
     }
 }
 
-TEST(costs_weigh_as_much_as_as_many_requests, 10)
+TEST(a_cost_of_n_counts_like_n_requests_when_leases_are_sized, 10)
 {
     struct key ones = fresh_key(WIDE);
     struct key tens = fresh_key(WIDE);
@@ -258,7 +258,7 @@ TEST(permits_are_scarce_from_a_short_grant_until_a_full_one, 10)
     }
 }
 
-TEST(no_more_is_leased_than_the_option_says, 10)
+TEST(no_lease_exceeds_option_lease_max, 10)
 {
     struct key key = fresh_key(WIDE);
     key.rules.max = 3;
@@ -481,7 +481,7 @@ TEST(slots_of_a_leaky_bucket_with_an_uneven_rate_are_never_early, 10)
 }
 
 /* Compare with the slots: the n-th departs at slot_us + ceil(n * q / p) ticks and can be spent until then. */
-TEST(a_slot_is_passed_over_when_its_time_has_passed_and_no_sooner, 10)
+TEST(a_slot_is_skipped_exactly_when_its_time_has_passed, 10)
 {
     static const char *const policies[] = {
         "leaky_bucket limit=1000 period=1s capacity=100", "leaky_bucket limit=7 period=1s capacity=100",
@@ -635,8 +635,8 @@ TEST(a_later_grant_stays_whole_until_earlier_used_permits_have_refilled, 10)
     ck_assert_int_eq(lease_left(&key.lease, START_US + SLOW_LIFE_US + 40 * SLOW_PERMIT_US), 99);
 }
 
-/* What a request used that Redis decided counts from when it was asked for: that may have been over before the
- * answer. */
+/* Permits of a request that Redis decided count from the time at which it was sent: the request may have ended before
+ * the answer arrived. */
 TEST(permits_used_by_an_answer_count_from_the_time_of_its_request, 10)
 {
     struct key key = key_with_lease(SLOW, 100);
@@ -762,7 +762,7 @@ TEST(the_average_moves_by_a_quarter_of_the_difference_each_half_life, 10)
     ck_assert(lease->count == 7 && lease->turn_us == start_us + INT64_C(1000000001) * half_us);
 }
 
-TEST(a_clock_that_steps_back_by_a_life_begins_the_count_anew, 10)
+TEST(a_clock_step_back_of_a_lease_life_restarts_the_load_count, 10)
 {
     struct key key = fresh_key(WIDE);
     struct lease *lease = &key.lease;
@@ -941,10 +941,10 @@ TEST(a_new_plan_drops_the_leases_and_denials_of_the_old_one, 10)
     ck_assert_uint_eq(key.lease.lost, 6);
 }
 
-/* What the answer to an ask says to a request that came before it and lacks some of `cost`. */
+/* The decision that an answer gives to an earlier request for which the lease does not cover `cost`. */
 TEST(an_answer_denies_earlier_requests_as_of_the_time_of_its_request, 10)
 {
-    /* `used` permits are taken, then `ask.cost` and `ask.ahead` are asked for; 1,000 us later that is told. */
+    /* Take `used` permits, then order `asked_cost` and `asked_ahead`; the answer arrives 1,000 us later. */
     static const struct {
         const char *policy;
         int64_t used, asked_cost, asked_ahead, cost, retry_us; /* 0: no denial */

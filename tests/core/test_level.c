@@ -25,7 +25,7 @@ static void assert_divides_around(uint64_t quotient, int64_t divisor)
     }
 }
 
-TEST(a_reciprocal_divides_as_the_divisor_does, 30)
+TEST(division_by_a_reciprocal_equals_division_by_the_divisor, 30)
 {
     struct chance chance = chance_make(1);
     static const int64_t divisors[] = { 1, 2, 3, 5, 7, 10, 641, 999999, 1000000, 86400000000, EXACT_MAX, INT64_MAX };
@@ -45,7 +45,7 @@ TEST(a_reciprocal_divides_as_the_divisor_does, 30)
 }
 
 /* Plans and levels at the ends of what plan.c lets through: every product is below 2^53. */
-TEST(a_level_is_told_alike_with_reciprocals_and_without, 30)
+TEST(levels_are_equal_with_and_without_reciprocals, 30)
 {
     struct chance chance = chance_make(2);
     int denied = 0, overdrawn = 0;

@@ -197,7 +197,7 @@ TEST(open_for_applies_only_with_on_failure_open, 30)
     assert_refused(options, WEIR_EINVAL, "option open_for_us must be 0 to 86400000000, not -1");
 }
 
-TEST(distributed_mode_needs_an_url_and_a_prefix_that_is_seen, 30)
+TEST(distributed_mode_requires_a_url_and_a_printable_prefix, 30)
 {
     static const char *const bad[] = { "", " ", "a b", "weir{", "}", "tab\t", "\x7f", "ma\xc3\xb1" };
     char long_prefix[66];
@@ -243,7 +243,7 @@ TEST(a_build_without_redis_says_so, 30)
 }
 #endif
 
-TEST(options_at_the_ends_of_their_ranges_are_taken, 30)
+TEST(options_at_the_ends_of_their_ranges_are_accepted, 30)
 {
     static const struct weir_options rows[] = {
         { .max_keys = 1 },
@@ -269,7 +269,7 @@ TEST(options_at_the_ends_of_their_ranges_are_taken, 30)
     }
 }
 
-TEST(defaults_are_those_of_the_header, 30)
+TEST(option_defaults_are_those_in_the_header, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT, read;
     must_succeed(options_read(&options, &read));
@@ -376,7 +376,7 @@ TEST(weir_limit_info_gives_the_largest_lease_and_the_possible_excess, 30)
 }
 #endif
 
-TEST(structs_of_any_other_size_are_refused_whole, 60)
+TEST(options_of_any_other_struct_size_are_refused, 60)
 {
     for (size_t size = 0; size < 2 * sizeof(struct weir_options); size++) {
         unsigned char bytes[2 * sizeof(struct weir_options)];
@@ -402,7 +402,7 @@ TEST(structs_of_any_other_size_are_refused_whole, 60)
     ck_assert_int_eq(weir_open(&options, &limiter), WEIR_EINVAL);
 }
 
-TEST(no_options_at_all_are_all_defaults, 30)
+TEST(null_options_give_all_defaults, 30)
 {
     weir *limiter = NULL;
     weir_limit *limit;
@@ -430,7 +430,7 @@ TEST(weir_open_refuses_a_null_out_pointer, 30)
 
 /* ---- Without a log hook ---- */
 
-/* What these options, refused or not, make weir write to stderr when it opens twice. */
+/* Get the text that weir writes to stderr if it opens twice with these options, whether they are refused or not. */
 static void stderr_of(const struct weir_options *options, char *text, size_t size)
 {
     FILE *file = tmpfile();
@@ -487,7 +487,7 @@ static void write_file(char *path, size_t size, const char *text)
     close(descriptor);
 }
 
-TEST(a_policy_file_is_loaded_at_open_or_the_open_fails, 30)
+TEST(weir_open_loads_the_policy_file_or_fails, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     struct scene scene;
@@ -513,7 +513,7 @@ TEST(a_policy_file_is_loaded_at_open_or_the_open_fails, 30)
 
 /* ---- The clock ---- */
 
-TEST(a_clock_out_of_range_is_an_error_that_is_told_and_counted, 30)
+TEST(a_clock_out_of_range_is_an_error_that_is_logged_and_counted, 30)
 {
     static const int64_t bad[] = { -1, INT64_MIN, WEIR_MAX_TIME_US + 1, INT64_MAX };
     struct weir_stats stats = { .size = sizeof stats };
@@ -544,7 +544,7 @@ TEST(a_clock_out_of_range_is_an_error_that_is_told_and_counted, 30)
     ck_assert_uint_eq(stats.allowed, 2);
 }
 
-TEST(the_ends_of_time_are_times, 30)
+TEST(the_smallest_and_the_largest_time_are_accepted, 30)
 {
     OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=5 period=1m");
@@ -775,7 +775,7 @@ TEST(a_users_backend_decides_and_the_core_counts, 30)
     ck_assert(tiny.destroyed);
 }
 
-TEST(a_backend_without_a_part_that_it_needs_is_refused, 30)
+TEST(a_backend_without_a_required_function_is_refused, 30)
 {
     struct weir_backend_ops ops[6];
     for (int i = 0; i < 6; i++)
@@ -814,7 +814,7 @@ TEST(a_backend_without_a_part_that_it_needs_is_refused, 30)
     weir_close(scene.limiter);
 }
 
-TEST(another_mode_than_local_is_refused_for_another_backend, 30)
+TEST(a_users_backend_requires_local_mode, 30)
 {
     static const struct weir_options rows[] = {
         { .mode = WEIR_DISTRIBUTED, .redis_url = "redis://127.0.0.1" },

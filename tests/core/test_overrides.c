@@ -56,7 +56,7 @@ static weir_limit *open_limit(struct scene *scene, int64_t size)
 
 /* ---- Which policy a key has ---- */
 
-TEST(the_key_itself_goes_first_then_the_longest_prefix_then_the_limit, 10)
+TEST(an_exact_pattern_wins_over_the_longest_prefix_and_that_over_the_limit, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     weir_limit *limit = open_limit(&scene, 10);
@@ -89,7 +89,7 @@ TEST(the_key_itself_goes_first_then_the_longest_prefix_then_the_limit, 10)
     ck_assert_int_eq(size_of(limit, "10.0.0.1"), 16);
 }
 
-TEST(an_override_is_of_its_limit_alone_and_leaves_the_limits_own_policy, 10)
+TEST(an_override_affects_only_its_limit_and_leaves_the_limits_policy, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     weir_limit *limit = open_limit(&scene, 10);
@@ -248,7 +248,7 @@ static bool is_there(const struct plain_pattern *patterns, size_t n, const struc
     return false;
 }
 
-TEST(keys_of_any_bytes_find_the_override_that_a_look_at_all_patterns_finds, 60)
+TEST(keys_of_any_bytes_find_the_override_that_a_linear_search_finds, 60)
 {
     static struct plain_pattern patterns[PATTERNS];
     struct chance chance = chance_make(1);
@@ -281,7 +281,7 @@ TEST(keys_of_any_bytes_find_the_override_that_a_look_at_all_patterns_finds, 60)
     }
 }
 
-TEST(one_pattern_too_many_is_refused_and_those_that_ended_count, 60)
+TEST(one_pattern_too_many_is_refused_and_ended_overrides_still_count, 60)
 {
     CLOSED_BY(scene_close) struct scene scene;
     char name[40];
@@ -464,7 +464,7 @@ TEST(keys_without_room_share_a_state_per_override, 10)
 
 /* ---- Shares ---- */
 
-TEST(an_override_is_shared_out_like_its_limit, 10)
+TEST(an_override_is_divided_into_shares_like_its_limit, 10)
 {
     const struct share quarter = { .weight = 1, .total = 4, .rank = 0, .count = 4 };
     const struct share half = { .weight = 1, .total = 2, .rank = 0, .count = 2 };
@@ -595,7 +595,7 @@ static void *read_on(void *user)
     return NULL;
 }
 
-TEST(readers_go_on_while_overrides_come_and_go, 60)
+TEST(decisions_continue_while_overrides_change, 60)
 {
     static const char *const names[] = { "api/alpha", "api/al*", "api/alph*", "api/beta", "api/*", "api" };
     static const char *const texts[] = {

@@ -374,7 +374,7 @@ TEST(a_part_that_fails_during_another_parts_outage_starts_cold, 60)
 }
 
 /* However often the parts fail, each key stays within an envelope of the limit, because weir charges what it owes. */
-TEST(parts_that_come_and_go_admit_no_more_than_the_limit, 60)
+TEST(parts_that_fail_and_return_admit_no_more_than_the_limit, 60)
 {
     struct chance chance = chance_make(7);
     begin(NULL);

@@ -156,7 +156,7 @@ TEST(costs_and_times_at_corners_are_decided_in_range_and_refused_outside, 10)
 }
 
 /* Numbers with which published limiters overflowed and admitted everything. */
-TEST(vectors_that_overflowed_elsewhere_are_refused_or_exact, 10)
+TEST(numbers_that_overflow_other_limiters_are_refused_or_exact, 10)
 {
     static const int64_t numbers[] = { 86400, 1, 200000000 };
     OPEN_SCENE(scene, NULL);

@@ -19,7 +19,7 @@ static bool same_policy(const struct weir_policy *a, const struct weir_policy *b
 
 /* ---- Text ---- */
 
-TEST(text_that_the_grammar_allows_is_read, 10)
+TEST(valid_policy_texts_are_read, 10)
 {
     static const struct {
         const char *text;
@@ -178,7 +178,7 @@ TEST(a_policy_is_printed_in_its_shortest_text, 10)
     }
 }
 
-TEST(a_text_that_does_not_fit_is_refused_and_nothing_is_written_beyond, 10)
+TEST(a_text_that_does_not_fit_is_refused_without_an_overflow, 10)
 {
     struct weir_policy policy = policy_of("leaky_bucket limit=50 period=1ms capacity=100");
     char text[160], small[160];
@@ -279,7 +279,7 @@ TEST(random_text_is_refused_with_a_message_or_read_as_a_valid_policy, 60)
     }
 }
 
-TEST(a_word_of_a_megabyte_is_refused_with_a_sentence_that_fits, 10)
+TEST(a_word_of_a_megabyte_is_refused_with_a_short_message, 10)
 {
     enum { LENGTH = 1 << 20 };
     char *text = malloc(LENGTH + 1), message[80];
@@ -348,7 +348,7 @@ static int read_text(const char *text, struct visits *visits, char *message, siz
     return result;
 }
 
-TEST(comments_blank_lines_line_ends_and_spaces_are_read_as_people_write_them, 10)
+TEST(common_comments_blank_lines_line_ends_and_spaces_are_read, 10)
 {
     struct visits visits = { 0 };
     char message[200] = "";

@@ -251,7 +251,7 @@ TEST(a_link_that_is_swapped_as_kubernetes_does_it_is_followed, 60)
     await_size(&stage, 30);
 }
 
-TEST(a_file_elsewhere_that_a_link_leads_to_is_followed, 60)
+TEST(a_file_behind_a_link_to_another_folder_is_followed, 60)
 {
     CLOSED_BY(stage_close) struct stage stage;
     char target[PATH_MAX + 32], other[PATH_MAX + 32];
@@ -350,7 +350,7 @@ TEST(a_folder_or_pipe_in_place_of_the_file_is_a_failure_and_not_read, 60)
     await_size(&stage, 21);
 }
 
-TEST(a_file_may_have_policies_for_keys_of_limits_that_code_defines_later, 60)
+TEST(a_file_may_have_overrides_of_limits_that_code_defines_later, 60)
 {
     CLOSED_BY(stage_close) struct stage stage;
     stage_make(&stage);
@@ -360,7 +360,7 @@ TEST(a_file_may_have_policies_for_keys_of_limits_that_code_defines_later, 60)
     ck_assert_int_eq(size_of(&stage, "gold"), 200);
 }
 
-TEST(a_file_that_is_bad_at_open_is_an_error_of_open, 60)
+TEST(a_bad_policy_file_makes_weir_open_fail, 60)
 {
     CLOSED_BY(stage_close) struct stage stage;
     stage_make(&stage);

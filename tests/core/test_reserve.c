@@ -47,7 +47,7 @@ TEST(an_invalid_reservation_is_refused, 10)
 
 /* ---- Outages ---- */
 
-TEST(a_charge_in_an_outage_is_settled_like_what_was_admitted, 30)
+TEST(a_charge_in_an_outage_is_settled_like_admitted_permits, 30)
 {
     PLACE(place, EAGER, NULL, ten);
     outage_admits(place, "a", 5 * WEIR_SECOND, 3);
@@ -121,7 +121,7 @@ TEST(a_settlement_that_does_not_reach_redis_is_an_error, 30)
     ck_assert_int_eq(try_in(place, "a", 1).remaining, 7);
 }
 
-/* Whatever on_failure says: no choice can record it, and the permits are still there. */
+/* With every on_failure: none can record the renewal, and the permits are still reserved. */
 TEST(a_renewal_that_does_not_reach_redis_is_an_error_and_keeps_the_reservation, 30)
 {
     static const enum weir_on_failure choices[] = { WEIR_FAIL_LOCAL, WEIR_FAIL_OPEN, WEIR_FAIL_CLOSED,
@@ -274,7 +274,7 @@ TEST(a_reservation_on_a_full_table_follows_on_full, 10)
     reserve_on_a_full_table(WEIR_FULL_DENY, -1, 0);
 }
 
-TEST(a_charge_that_finds_no_room_is_counted, 10)
+TEST(a_charge_without_room_is_counted, 10)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     CLOSED_BY(scene_close) struct scene scene;

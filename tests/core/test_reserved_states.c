@@ -77,7 +77,7 @@ TEST(a_reservation_settled_for_less_leaves_the_state_of_a_smaller_take, 60)
     must(admitted > steps_or(200000) / 10, "hardly anything was in use: the test says little");
 }
 
-/* Its limit was larger when it was reserved. Since then a full bucket has refilled: what is in use now came later. */
+/* Its limit was larger when it was reserved. A full bucket has refilled since: the permits in use are later ones. */
 TEST(settling_a_reservation_larger_than_the_bucket_returns_no_later_permit, 20)
 {
     struct chance chance = chance_make(103);
@@ -93,7 +93,7 @@ TEST(settling_a_reservation_larger_than_the_bucket_returns_no_later_permit, 20)
     }
 }
 
-/* What a key did: `used` permits at a time, which a reservation not yet settled counts in full. */
+/* `used` permits of a key at a time; a reservation that is not settled yet counts in full. */
 struct event {
     int64_t at_us, reserved, used;
     bool is_settled;
@@ -135,7 +135,7 @@ TEST(settling_leaves_at_least_the_used_permits_charged, 60)
             state_charge(&plan, used, begin_us, 0);
             for (int k = 0; k < count; k++)
                 state_use(&plan, used, events[k].at_us, events[k].used);
-            /* A window that opens with a request may open at another one here: what counts is the permits. */
+            /* A window that opens with a request may open at another one here: compare the permits only. */
             if (plan.align == WEIR_ALIGN_EPOCH || (plan.algorithm != WEIR_FIXED_WINDOW && plan.refill != WEIR_INTERVAL))
                 must(state_holds(&plan, state, now_us) >= state_holds(&plan, used, now_us),
                      "permits come back that were used");

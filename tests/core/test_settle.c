@@ -11,7 +11,7 @@
 
 /* ---- When it is charged ---- */
 
-TEST(all_keys_are_settled_as_soon_as_the_store_is_back, 30)
+TEST(all_keys_are_settled_as_soon_as_the_backend_returns, 30)
 {
     PLACE(place, EAGER, NULL, ten);
     outage_admits(place, "a", 5 * WEIR_SECOND, 3);
@@ -78,7 +78,7 @@ TEST(a_key_that_owes_for_a_later_outage_only_is_forgotten_for_the_earlier_one, 3
     ck_assert_int_eq(stats_of(place->limiter).keys, 0);
 }
 
-TEST(a_key_that_is_asked_for_first_is_settled_just_before, 30)
+TEST(a_requested_key_is_settled_before_its_request, 30)
 {
     for (int verb = 0; verb < 5; verb++) {
         PLACE(place, LAZY, NULL, ten);
@@ -353,7 +353,7 @@ TEST(a_redefinition_that_changes_no_key_does_not_split_an_outage, 10)
     ck_assert_uint_eq(stats_of(place->limiter).outages, 1);
 }
 
-TEST(a_reset_forgets_what_is_owed_and_a_refund_does_not, 30)
+TEST(a_reset_forgets_owed_permits_and_a_refund_does_not, 30)
 {
     PLACE(place, LAZY, NULL, ten);
     outage_admits(place, "a", 5 * WEIR_SECOND, 3);

@@ -21,8 +21,8 @@ struct crowd {
     struct place instances[MOST_INSTANCES];
     bool is_cut[MOST_INSTANCES];
     struct meter meters[FLAP_KEYS];
-    /* What instances that are cut off may add by their part of the rate: each since its cable was cut; the sum; and the
-     * part of the sum from before a key's meter was last empty, without outages that had not ended then. */
+    /* The time for which instances that are cut off may add their share of the rate: each one since its cable was cut;
+     * the sum; and the part of the sum from before a key's meter was last empty, without outages still open then. */
     int64_t part_us[MOST_INSTANCES], parts_us, past_us[FLAP_KEYS];
     int count;
 };

@@ -1,4 +1,4 @@
-/* test_settle_threads.c - threads that settle one key at once, closes and forks meanwhile. */
+/* test_settle_threads.c - threads that settle one key together, and closes and forks during that. */
 #include "core/limiter/own_ops.h"
 #include "core/outage/outage.h"
 #include "settle_place.h"
@@ -143,7 +143,7 @@ static void try_denied(void *user)
     must(!decision.allowed, "another thread settles the key");
 }
 
-TEST(waiting_for_another_settlement_is_no_cancellation_point, 30)
+TEST(waiting_for_another_settlement_is_not_a_cancellation_point, 30)
 {
     OTHER(other);
     CLOSED_PLACE *place = place_without_room(OPTIONS(.timeout_us = 1000), &other);

@@ -255,7 +255,7 @@ TEST(decisions_of_a_limiter_appear_in_the_printed_metrics, 30)
 
 /* ---- Labels ---- */
 
-TEST(each_sample_has_all_labels_with_what_must_be_escaped, 30)
+TEST(each_sample_has_all_labels_correctly_escaped, 30)
 {
     const struct weir_stats stats = { .size = sizeof stats };
     static const struct {

@@ -70,7 +70,7 @@ static bool is_readable(int fd)
 
 /* ---- Answers that come later ---- */
 
-TEST(a_failure_that_comes_later_is_answered_by_the_policy_too, 30)
+TEST(a_late_failure_of_a_submitted_request_is_answered_by_on_failure, 30)
 {
     STAGE(stage, NULL);
     submit(&stage, 0, 3);
@@ -94,7 +94,7 @@ TEST(a_failure_that_comes_later_is_answered_by_the_policy_too, 30)
     ck_assert_uint_eq(stats.errors, 0);
 }
 
-TEST(a_failure_that_comes_later_is_decided_at_the_callers_time, 30)
+TEST(a_late_failure_is_decided_at_the_callers_time, 30)
 {
     STAGE(stage, NULL);
     stage.ops[0].request.now_us = 64000000;
@@ -105,7 +105,7 @@ TEST(a_failure_that_comes_later_is_decided_at_the_callers_time, 30)
     ck_assert(stage.ops[1].decision.allowed);
 }
 
-TEST(other_errors_that_come_later_reach_done, 30)
+TEST(other_late_errors_reach_done, 30)
 {
     static const int errors[] = { WEIR_ESTATE, WEIR_ENOMEM };
     STAGE(stage, NULL);

@@ -97,7 +97,7 @@ TEST(denials_in_quick_succession_are_counted_by_sample, 60)
     }
 }
 
-TEST(limits_count_apart_and_long_keys_are_cut, 10)
+TEST(limits_are_counted_separately_and_long_keys_are_truncated, 10)
 {
     TOP_SCENE(scene, 10, .top_keys_in_clear = true);
     weir_limit *other = scene_define_text(&scene, "other", "fixed_window limit=1 period=1h");
@@ -130,7 +130,7 @@ TEST(limits_count_apart_and_long_keys_are_cut, 10)
     ck_assert_uint_eq(top[0].denied, 1);
 }
 
-TEST(every_verb_that_denies_counts, 10)
+TEST(every_verb_that_denies_is_counted, 10)
 {
     TOP_SCENE(scene, 10, .top_keys_in_clear = true);
     weir_limit *wide = scene_define_text(&scene, "wide", "fixed_window limit=100 period=1h");

@@ -2,7 +2,7 @@
  * decision's cost is lost, no other process blocks, and nothing is damaged.
  *
  * The first test steps a child through a decision, one instruction at a time, and copies the shared memory whenever it
- * has changed. What a copy holds is what the death of the child at that instruction would leave. Two judges look at
+ * has changed. Each copy is what the child's death at that instruction would leave. Two judges look at
  * each copy: one that has been using the file, and so inherits the dead process's lock; and one that opens it.
  *
  * The second test kills the child there, and another process goes on. It does so after each instruction that has
@@ -318,7 +318,7 @@ static void lives_prepare(const struct death *death, weir_limit *limit)
     death_prepare(death, limit);
 }
 
-/* What the file held when it was looked at last. */
+/* The contents of the file at the last comparison. */
 struct watch {
     const struct machine *machine;
     unsigned char *stripe, *rules;

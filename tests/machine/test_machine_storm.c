@@ -34,7 +34,7 @@ enum {
     NONE = -1
 };
 
-/* What a process was told. Its successor goes on with it, so each word has one writer. */
+/* The answers that a process received. Its successor continues with them, so each word has one writer. */
 struct told {
     _Atomic int64_t used[OWN];         /* permits in use of its own keys */
     _Atomic int64_t then[OWN];         /* what the decision under way makes of that if it is admitted, or NONE */

@@ -86,7 +86,7 @@ TEST(a_shard_gets_a_few_buckets_at_a_time, 20)
     bench_close(&bench);
 }
 
-TEST(chains_get_longer_until_there_is_memory_for_more_buckets, 20)
+TEST(without_memory_for_more_buckets_chains_grow_longer, 20)
 {
     static struct bench bench;
     bench_open(&bench, 0);

@@ -388,7 +388,7 @@ TEST(a_shard_gets_more_groups_for_a_key_that_finds_no_cell, 10)
 }
 
 /* Sixteen shards of 200 keys that become idle. The table counts what it uses. */
-TEST(a_shard_that_has_lost_its_keys_gives_groups_back, 30)
+TEST(a_shard_frees_groups_once_its_keys_are_gone, 30)
 {
     CLOSED_BY(crammed_close) struct crammed crammed;
     struct walk *walk = &crammed.walk;
@@ -559,7 +559,7 @@ TEST(a_record_that_a_look_is_writing_moves_only_when_it_is_written, 20)
 }
 
 /* A look may have read the word of any cell long before. */
-TEST(the_count_of_a_cell_goes_on_when_a_record_moves_there, 10)
+TEST(a_cells_change_count_continues_when_a_record_moves_there, 10)
 {
     static const uint64_t far = WORD_ONE_CHANGE * 1000000; /* beyond the count of a record that has hardly changed */
     CLOSED_BY(crammed_close) struct crammed crammed;
@@ -618,7 +618,7 @@ TEST(nearly_all_keys_have_cells_and_most_in_their_first_group, 60)
 static const uint32_t numbers[] = { 1, 64, 127, 128, 0x55555, 0xaaaaa, (1u << RULE_BITS) - 1 };
 enum { NUMBERS = sizeof numbers / sizeof numbers[0] };
 
-TEST(a_word_tells_length_and_rule_while_its_count_goes_round, 10)
+TEST(a_word_keeps_length_and_rule_while_its_count_wraps_around, 10)
 {
     const uint64_t counts[] = { 0, 1, UINT64_C(1) << 31, (UINT64_C(1) << (64 - WORD_COUNT_SHIFT)) - 1 };
     for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++)

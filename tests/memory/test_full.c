@@ -34,7 +34,7 @@ static struct weir_decision taken_as_peeked(struct scene *scene, weir_limit *lim
     return decision;
 }
 
-TEST_EACH(a_peek_says_what_a_full_table_would_answer, 3, 30)
+TEST_EACH(a_peek_answers_as_a_try_on_a_full_table_would, 3, 30)
 {
     struct chance chance = chance_make((uint64_t)_i);
     int64_t full = 0, made_room = 0;
@@ -56,7 +56,7 @@ TEST_EACH(a_peek_says_what_a_full_table_would_answer, 3, 30)
     ck_assert_int_gt(made_room, 100);
 }
 
-TEST(a_peek_says_what_a_table_without_bytes_would_answer, 30)
+TEST(a_peek_answers_as_a_try_on_a_table_without_memory_would, 30)
 {
     static const size_t lens[] = { 16, 2000 }; /* an entry of a page, and one that is too large */
     for (size_t l = 0; l < sizeof lens / sizeof lens[0]; l++) {
@@ -75,7 +75,7 @@ TEST(a_peek_says_what_a_table_without_bytes_would_answer, 30)
 
 /* ---- Refunds to the shared state ---- */
 
-TEST(a_refund_of_a_key_without_room_goes_to_the_state_that_it_shares, 30)
+TEST(a_refund_of_a_key_without_room_changes_the_shared_state, 30)
 {
     for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
         OPEN_SCENE(scene, OPTIONS(.max_keys = 1, .on_full = WEIR_FULL_SHARE));
@@ -132,7 +132,7 @@ static struct weir_decision take_number(weir_limit *limit, int64_t number, int64
 
 /* An attacker uses each of its keys just before it becomes idle, and asks for new ones in between. A look at a key that
  * is not idle must be paid for by a decision for that key. */
-TEST(a_full_table_of_live_keys_looks_at_few_of_them, 60)
+TEST(a_full_table_of_live_keys_examines_few_of_them, 60)
 {
     enum { KEYS = 20000, ROUNDS = 4 };
     static const int64_t margins_us[] = { 1, 1000, WEIR_SECOND };

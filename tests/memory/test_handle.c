@@ -132,7 +132,7 @@ static void run_pair(enum kind kind, uint64_t stream, bool keep_idle)
     scene_close(&pair.scene);
 }
 
-TEST(a_handle_decides_what_its_key_would_whatever_happens_to_it, 120)
+TEST(a_handle_decides_as_its_key_in_every_situation, 120)
 {
     for (int kind = 0; kind < KIND_COUNT; kind++) {
         run_pair((enum kind)kind, (uint64_t)kind, false);

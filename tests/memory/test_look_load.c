@@ -620,7 +620,7 @@ static void *pass(void *argument)
     return NULL;
 }
 
-TEST(keys_swept_and_made_again_as_the_clock_moves_are_fresh, 60)
+TEST(keys_dropped_and_created_again_as_the_clock_moves_are_fresh, 60)
 {
     weir_limit *limits[PASSING];
     struct passer passers[8];
@@ -753,8 +753,8 @@ static void *decide_on(void *argument)
     return NULL;
 }
 
-/* Run in the child. Whatever its parent's other threads were doing, it can decide, reuse memory (which waits for
- * readers), and finds each atomic step whole. Return 0 if so. */
+/* Run in the child, with its parent's other threads stopped anywhere. Return 0 if it can decide, can reuse memory
+ * (which waits for readers), and finds each atomic step whole. */
 static int live_on(struct pairs *pairs)
 {
     struct weir_decision decision;

@@ -252,7 +252,7 @@ static void fill(weir_limit *limit, int64_t keys)
     }
 }
 
-TEST(keys_turned_away_share_a_state_of_each_limit, 30)
+TEST(keys_without_room_share_a_state_per_limit, 30)
 {
     OPEN_SCENE(scene, OPTIONS(.max_keys = 10, .on_full = WEIR_FULL_SHARE));
     weir_limit *minute = scene_define_text(&scene, "minute", "token_bucket limit=10 period=1m");
@@ -291,7 +291,7 @@ TEST(keys_turned_away_share_a_state_of_each_limit, 30)
     ck_assert(own.allowed && own.source == WEIR_BY_MEMORY);
 }
 
-TEST(keys_turned_away_and_allowed_are_not_counted, 30)
+TEST(with_on_full_allow_keys_without_room_are_not_counted, 30)
 {
     OPEN_SCENE(scene, OPTIONS(.max_keys = 10, .on_full = WEIR_FULL_ALLOW));
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1m");
@@ -752,7 +752,7 @@ TEST(a_decision_begun_before_a_redefinition_gives_no_second_burst, 30)
     }
 }
 
-TEST(a_limit_redefined_to_what_it_is_or_was_keeps_its_keys, 30)
+TEST(a_limit_redefined_to_its_current_or_former_policy_keeps_its_keys, 30)
 {
     OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "sliding_window limit=100 period=1h");
@@ -854,7 +854,7 @@ TEST(growth_is_not_switched_off_by_keys_that_share_a_bucket, 30)
     ck_assert_uint_le(shape_of(&scene).longest_chain, 80);
 }
 
-TEST(the_same_key_of_two_limits_is_two_keys, 30)
+TEST(the_same_key_under_two_limits_is_two_keys, 30)
 {
     OPEN_SCENE(scene, NULL);
     weir_limit *first = scene_define_text(&scene, "first", "token_bucket limit=10 period=1h");

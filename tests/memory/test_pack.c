@@ -80,7 +80,7 @@ TEST(keys_too_large_for_a_page_find_room_in_a_table_of_idle_short_keys, 60)
     assert_others_find_room(OPTIONS(.max_keys = 100000, .max_bytes = 1 << 20), 16, 50, 65536, 8);
 }
 
-TEST(keys_that_need_room_together_find_it_among_others, 60)
+TEST(a_group_of_new_keys_finds_room_among_idle_keys, 60)
 {
     OPEN_SCENE(scene, OPTIONS(.max_bytes = 1 << 20));
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1m");
@@ -137,7 +137,7 @@ static size_t len_by_chance(struct chance *chance, int phase)
 }
 
 /* Each refusal inspects up to 512 keys, so while the time stands still, idle keys are soon found. */
-TEST_EACH(a_key_is_refused_only_if_no_idle_one_is_found_and_little_is_free, 3, 60)
+TEST_EACH(a_key_is_refused_only_without_an_idle_key_and_with_little_memory_free, 3, 60)
 {
     static const char *const policies[] = { "token_bucket limit=10 period=1m",
                                             "sliding_window limit=1000 period=1m blocks=20",

@@ -280,7 +280,7 @@ TEST(limits_without_room_are_answered_by_on_full_and_find_room_later, 60)
     ck_assert_uint_eq(stats_of(scene.limiter).errors, 0);
 }
 
-TEST(a_limit_that_is_new_has_room_although_keys_fill_the_table, 60)
+TEST(a_new_limit_finds_room_although_keys_fill_the_table, 60)
 {
     enum { LATE = 30 };
     const int64_t most = INT64_C(1) << 20;

@@ -114,7 +114,7 @@ static size_t size_by_chance(struct chance *chance)
     }
 }
 
-TEST(entries_of_all_sizes_keep_what_is_written_to_them, 30)
+TEST(entries_of_all_sizes_keep_their_contents, 30)
 {
     static struct bench bench;
     struct chance chance = chance_make(1);
@@ -245,7 +245,7 @@ static int64_t assert_no_class_has_a_free_page(const struct bench *bench)
 }
 
 /* Whatever the sizes, an entry is refused only if less is free than the slack and the entry itself. */
-TEST(with_any_mix_of_sizes_little_is_free_when_there_is_no_room, 60)
+TEST(a_full_slab_has_little_free_memory_with_any_mix_of_sizes, 60)
 {
     static const int64_t most[] = { 256 << 10, 1 << 20, 3 << 20, 6 << 20 };
     static struct bench bench;
@@ -285,7 +285,7 @@ TEST(with_any_mix_of_sizes_little_is_free_when_there_is_no_room, 60)
     }
 }
 
-TEST(a_page_is_emptied_as_soon_as_the_others_have_room_for_its_entries, 10)
+TEST(a_page_is_emptied_once_the_others_have_room_for_its_entries, 10)
 {
     static struct bench bench;
     bench_open(&bench, 10 * (int64_t)SLAB_SMALL_PAGE);

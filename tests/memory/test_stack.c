@@ -34,18 +34,18 @@ static void measure_all(const struct weir_options *options, int64_t uses, bool o
     }
 }
 
-TEST(every_verb_keeps_to_its_stack_after_any_redefinition, 60)
+TEST(every_verb_stays_within_its_stack_bound_after_any_redefinition, 60)
 {
     measure_all(NULL, 1, false);
     measure_all(NULL, 800, false);
 }
 
-TEST(every_verb_keeps_to_its_stack_under_overrides, 60)
+TEST(every_verb_stays_within_its_stack_bound_under_overrides, 60)
 {
     measure_all(NULL, 800, true);
 }
 
-TEST_EACH(a_full_table_takes_no_more_stack, 3, 60)
+TEST_EACH(a_full_table_uses_no_more_stack, 3, 60)
 {
     static const enum weir_on_full on_full[] = { WEIR_FULL_DENY, WEIR_FULL_SHARE, WEIR_FULL_ALLOW };
     measure_all(OPTIONS(.max_keys = 1, .on_full = on_full[_i]), 1, false);

@@ -102,7 +102,7 @@ TEST(a_take_sees_only_the_record_of_its_key, 10)
     }
 }
 
-TEST(a_take_leaves_records_alone_that_are_not_as_it_expects, 10)
+TEST(a_take_leaves_unexpected_records_alone, 10)
 {
     for (int k = 0; k < STAND_KEYS; k++) {
         CLOSED_BY(stand_close) struct stand stand;

@@ -260,7 +260,7 @@ TEST(eight_threads_take_every_permit_of_every_key_once, 180)
     }
 }
 
-TEST(a_limit_redefined_all_the_while_gives_every_permit_once, 180)
+TEST(a_limit_redefined_continuously_gives_every_permit_once, 180)
 {
     for (int i = 0; i < REPEATS * KEY_COUNTS; i++) {
         CLOSED_BY(shop_close) struct shop shop;
@@ -270,7 +270,7 @@ TEST(a_limit_redefined_all_the_while_gives_every_permit_once, 180)
     }
 }
 
-TEST(a_limit_lowered_and_raised_all_the_while_gives_every_permit_once, 180)
+TEST(a_limit_lowered_and_raised_continuously_gives_every_permit_once, 180)
 {
     for (int i = 0; i < REPEATS * KEY_COUNTS; i++) {
         CLOSED_BY(shop_close) struct shop shop;
@@ -490,7 +490,7 @@ static void *reserve_and_settle(void *argument)
     return NULL;
 }
 
-TEST(permits_reserved_and_settled_by_eight_threads_leave_what_was_used, 60)
+TEST(reservations_settled_by_eight_threads_leave_exactly_the_used_permits, 60)
 {
     for (int policy = 0; policy < UNREFILLED; policy++) {
         struct buyer buyers[THREADS];
@@ -613,7 +613,7 @@ static void *count_once(void *argument)
     return NULL;
 }
 
-TEST(a_thread_that_ends_hands_its_stripe_on, 30)
+TEST(a_thread_that_ends_frees_its_stripe, 30)
 {
     SHOP(shop, 1000, unrefilled[0]);
     for (int i = 0; i < 500; i++) {
@@ -860,7 +860,7 @@ static bool forbid_membarrier(void)
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
-TEST(a_limiter_closes_where_membarrier_was_forbidden_after_it_opened, 30)
+TEST(a_limiter_closes_even_if_membarrier_was_forbidden_after_it_opened, 30)
 {
     enum { CLOSED = 10, CANNOT_FORBID, NOT_FORBIDDEN }; /* exit statuses that no failing check uses */
     const pid_t child = fork();

@@ -14,7 +14,7 @@
 
 static const char key[] = "weir:limit:{key}", note[] = "weir:limit:{key}:i";
 
-/* What a charge has been told, and the server's time before and after it. */
+/* The answer to a charge, and the server's time before and after it. */
 struct told {
     int64_t idle_us, ended_us, charged, before_us, after_us;
 };

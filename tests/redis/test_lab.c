@@ -222,8 +222,8 @@ TEST(a_proxy_forwards_and_counts_messages, 30)
     ck_assert_int_eq(counts.faults, 0);
 }
 
-/* What a client with a request in flight sees, whether the server received the request, and whether a second can
- * follow. */
+/* The answer that a client with a request in flight sees, whether the server received the request, and whether a
+ * second one can follow. */
 static const struct {
     enum fproxy_fault fault;
     const char *name;

@@ -322,7 +322,7 @@ TEST(a_server_without_room_for_a_connection_is_used_over_the_existing_one, 60)
 
 /* ---- Where it is ---- */
 
-TEST(a_server_is_found_by_its_name, 60)
+TEST(a_server_is_found_by_its_host_name, 60)
 {
     CLOSED_BY(redis_server_stop) struct redis_server by_port;
     CLOSED_BY(scene_close) struct scene scene;

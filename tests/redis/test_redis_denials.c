@@ -261,7 +261,7 @@ static int take_too_much(struct odd *odd)
     return status;
 }
 
-TEST(a_server_that_answers_a_read_with_an_error_decides_by_scripts, 60)
+TEST(after_an_error_to_a_read_scripts_decide, 60)
 {
     static const struct {
         const char *time, *value;

@@ -26,7 +26,7 @@ static void assert_name_is(struct weir_key key, const char *expected, size_t exp
                   (int)expected_len, expected);
 }
 
-TEST(names_are_prefix_limit_and_the_key_in_braces, 30)
+TEST(key_names_are_the_prefix_the_limit_and_the_key_in_braces, 30)
 {
     static const struct {
         const char *key;
@@ -106,7 +106,7 @@ TEST(lengths_are_bounded_and_change_form_at_513_bytes, 30)
     free(braces);
 }
 
-TEST(each_byte_of_a_long_key_counts, 30)
+TEST(each_byte_of_a_long_key_changes_its_name, 30)
 {
     static char other[REDIS_KEY_MAX];
     char *key = run_of(WEIR_MAX_KEY_LEN);

@@ -71,7 +71,7 @@ static void assert_map_is(const char *bytes, const char *expected)
 }
 
 /* Answers of Redis 6.0.16, 7.0.15 and 8.0.2 and Valkey 8.1.1, except for the ids. The last three were identical. */
-TEST(real_answers_are_read, 30)
+TEST(maps_of_real_clusters_are_read, 30)
 {
     static const struct {
         const char *bytes, *expected;
@@ -326,7 +326,7 @@ TEST(the_largest_number_of_nodes_is_read_and_one_more_is_refused, 30)
     ck_assert_str_eq(why, "there are too many nodes");
 }
 
-TEST(an_answer_that_was_refused_leaves_nothing_in_the_next, 30)
+TEST(a_refused_map_leaves_nothing_in_the_next, 30)
 {
     const char *why;
     const char bad[] = "*2\r\n" GOOD "*3\r\n:20\r\n:30\r\n*2\r\n$3\r\nbad\r\n";
@@ -346,7 +346,7 @@ TEST(an_answer_that_was_refused_leaves_nothing_in_the_next, 30)
 
 /* ---- Redirections ---- */
 
-TEST(redirections_say_kind_slot_and_node, 30)
+TEST(a_redirect_gives_kind_slot_and_node, 30)
 {
     static const struct {
         const char *text;

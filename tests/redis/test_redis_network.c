@@ -38,7 +38,7 @@ static void report_longest(const char *what, const struct longest *longest)
            what, longest->us - TIMEOUT_US, TIMEOUT_US, longest->errors, longest->kept_us);
 }
 
-TEST(a_link_cut_a_hundred_times_never_holds_a_call_and_heals, 60)
+TEST(a_connection_cut_a_hundred_times_blocks_no_call_and_recovers, 60)
 {
     struct longest idle = { 0 }, flying = { 0 };
     PLACE(place, true, NULL);

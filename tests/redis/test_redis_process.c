@@ -258,7 +258,7 @@ static void count_alarm(int number)
     atomic_fetch_add(&alarms, 1);
 }
 
-TEST(signals_ten_thousand_times_a_second_are_no_errors, 60)
+TEST(ten_thousand_signals_a_second_cause_no_error, 60)
 {
     const struct sigaction action = { .sa_handler = count_alarm }; /* without SA_RESTART */
     const struct itimerval often = { .it_interval.tv_usec = 100, .it_value.tv_usec = 100 },

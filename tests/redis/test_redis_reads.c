@@ -193,7 +193,7 @@ static void answer_fresh(int64_t cost)
 
 /* ---- Decided by reading ---- */
 
-TEST(a_key_that_was_denied_is_read_and_gets_the_decision_of_its_script, 10)
+TEST(a_read_of_a_denied_key_gives_the_decision_of_its_script, 10)
 {
     const struct redis_reply later = reply_of(REDIS_REPLY_IS_LIST, "1790000001 0");
     for (int has_room = 0; has_room < 2; has_room++) {
@@ -332,7 +332,7 @@ static void assert_runs_after(const struct redis_reply *time, const struct redis
     ck_assert_int_eq(desk.decisions[0].remaining, 2);
 }
 
-TEST(a_state_that_admits_a_take_goes_to_its_script, 10)
+TEST(a_read_of_a_state_that_admits_is_followed_by_the_script, 10)
 {
     const struct redis_reply now = reply_of(REDIS_REPLY_IS_LIST, "1790000000 0");
     const struct redis_reply nil = { .kind = REDIS_REPLY_IS_NIL, .text = "" };
@@ -442,7 +442,7 @@ TEST(a_read_is_tried_again_after_a_busy_answer, 10)
     desk_close();
 }
 
-TEST(a_reply_of_another_kind_does_not_fit, 10)
+TEST(a_read_reply_of_another_kind_is_rejected, 10)
 {
     static const struct redis_reply times[] = {
         { .kind = REDIS_REPLY_IS_STRING, .text = "1790000000 0", .len = 12 },

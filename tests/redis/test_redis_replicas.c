@@ -419,7 +419,7 @@ TEST(without_acknowledgements_no_caller_is_admitted_or_exceeds_its_timeout, 60)
     ck_assert_int_ge(after.limit - after.remaining, load.allowed);
 }
 
-TEST(redis_and_the_fallback_stay_within_the_limit_together_as_replicas_come_and_go, 60)
+TEST(redis_and_the_fallback_stay_within_the_limit_while_replicas_fail_and_return, 60)
 {
     CLOSED_BY(replicated_stop) struct replicated both;
     CLOSED_BY(place_close) struct place place;

@@ -268,7 +268,7 @@ static void keys_collect(struct keys *keys)
         }
 }
 
-TEST(no_two_keys_share_a_count_whatever_their_bytes, 30)
+TEST(keys_of_any_bytes_are_counted_separately, 30)
 {
     static struct keys keys;
     struct place place;

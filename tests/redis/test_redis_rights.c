@@ -344,7 +344,7 @@ static struct served guarded_served(struct place *place, const struct sentinels 
     return served;
 }
 
-TEST(a_server_that_a_sentinel_names_needs_role, 60)
+TEST(a_server_that_a_sentinel_names_requires_the_right_to_role, 60)
 {
     static const struct sentinels_wish wish = { .servers = 1, .sentinels = 1 };
     static const char *const uses[] = { "sentinels", NULL };

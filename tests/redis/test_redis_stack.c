@@ -112,7 +112,7 @@ enum { GROUNDS = 2 * STORES };
 
 /* ---- Tests ---- */
 
-TEST_EACH(every_verb_keeps_to_its_stack_after_any_redefinition, GROUNDS, 60)
+TEST_EACH(every_verb_stays_within_its_stack_bound_after_any_redefinition, GROUNDS, 60)
 {
     static struct ground ground;
     ground_open(&ground, STORE_OF(_i), MODE_OF(_i), PATIENT_US);
@@ -126,7 +126,7 @@ TEST_EACH(every_verb_keeps_to_its_stack_after_any_redefinition, GROUNDS, 60)
     ground_close(&ground);
 }
 
-TEST_EACH(a_call_that_connects_or_sends_scripts_keeps_to_its_stack, GROUNDS, 60)
+TEST_EACH(a_call_that_connects_or_sends_scripts_stays_within_its_stack_bound, GROUNDS, 60)
 {
     static struct ground ground;
     for (int i = 0; i < STACK_VERBS; i++) {
@@ -160,7 +160,7 @@ static void measure_outage(struct ground *ground, const struct stack_verb *verb,
     ground_measure(ground, verb, words[3]);
 }
 
-TEST_EACH(every_verb_keeps_to_its_stack_in_outages_and_after_them, GROUNDS, 60)
+TEST_EACH(every_verb_stays_within_its_stack_bound_in_and_after_outages, GROUNDS, 60)
 {
     static struct ground ground;
     for (int i = 0; i < STACK_VERBS; i++) {

@@ -329,7 +329,7 @@ TEST(equal_items_of_the_leading_keys_are_merged_and_refunds_counted, 10)
 
 /* ---- One take from a bucket ---- */
 
-/* Check the stamp of an argument and the numbers behind it, but for the echo between the fourth and the fifth. */
+/* Check the stamp of an argument and the numbers behind it, except the echo between the fourth and the fifth. */
 static void assert_argument(const unsigned char *argument, size_t len, const char *stamp, const int64_t *numbers)
 {
     char text[2 * REDIS_STAMP_MAX + 1];

@@ -137,7 +137,7 @@ static const struct {
     { WEIR_HYBRID, true, false }, /* charges in advance */
 };
 
-TEST_EACH(every_key_ends_in_the_time_that_is_documented, sizeof ways / sizeof *ways, 60)
+TEST_EACH(every_key_expires_within_the_documented_time, sizeof ways / sizeof *ways, 60)
 {
     struct asked asked;
     struct chance chance = chance_make((uint64_t)_i);

@@ -152,8 +152,8 @@ TEST(a_url_of_sentinels_or_of_a_cluster_gives_each_host, 30)
     redis_target_free(&most);
 }
 
-/* The marker stands wherever a secret may, also where a stray byte makes the parser take the secret for something
- * else. */
+/* The marker is in every place of a secret, including those where a stray byte makes the parser take the secret for
+ * something else. */
 TEST(a_bad_url_is_refused_by_its_part_and_never_quoted, 30)
 {
     static const struct {

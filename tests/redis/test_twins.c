@@ -197,7 +197,7 @@ static size_t key_name(const struct walk *walk, int key, char name[32])
     return (size_t)snprintf(name, 32, "w%d:{%d}", walk->episode, key);
 }
 
-/* One of any kind, or one like `other` but for its numbers, whose states can be carried over exactly. */
+/* Return a plan of any kind, or one like `other` with other numbers, whose states can be carried over exactly. */
 static struct weir_plan plan_beside(struct chance *chance, const struct weir_plan *other)
 {
     struct weir_plan plan = *other;

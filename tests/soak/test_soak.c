@@ -76,7 +76,7 @@ static void allow(enum allowance_kind kind, int64_t from_us, int64_t until_us, i
 
 /* ---- Without faults ---- */
 
-TEST(the_limit_is_within_the_bound_and_one_permit_more_is_not, 10)
+TEST(the_soak_judge_accepts_the_limit_and_rejects_one_permit_more, 10)
 {
     for (int limit = 0; limit < LIMITS; limit++) {
         set_up();
@@ -137,7 +137,7 @@ TEST(repeatedly_full_windows_are_within_the_bound, 10)
     }
 }
 
-TEST(hybrid_mode_adds_what_weir_limit_info_states, 10)
+TEST(the_soak_judge_allows_hybrid_mode_the_excess_of_weir_limit_info, 10)
 {
     set_up();
     over_max[HYBRID][BUCKET] = 20;
@@ -234,7 +234,7 @@ TEST(a_restarted_process_may_use_its_local_limit_anew_and_its_share_twice, 10)
     }
 }
 
-TEST(an_outage_allows_its_own_admissions_up_to_a_bucket, 10)
+TEST(the_soak_judge_allows_admissions_of_an_outage_up_to_one_bucket, 10)
 {
     for (int extra = 0; extra < 2; extra++) {
         set_up();

@@ -1,7 +1,7 @@
 /* figures.c - contract: what the limiter and each limit count. */
 #include "contract/parts.h"
 
-CONTRACT_TEST(CONTRACT_COUNTS, each_limit_counts_its_own_answers_by_every_verb, 10)
+CONTRACT_TEST(CONTRACT_COUNTS, each_limit_counts_its_answers_to_every_verb, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);

@@ -128,7 +128,7 @@ CONTRACT_TEST(CONTRACT_TIME, a_renewal_takes_permits_again_that_have_already_ref
         scene.now_us += 2 * WEIR_SECOND;
         must_succeed(weir_renew(limit, weir_key_text("a"), 8, &decision, &held));
         ck_assert(decision.allowed && decision.remaining == cases[i].left_early);
-        charge(limit, "a", 5); /* the key is overdrawn: what is renewed at once needs no room */
+        charge(limit, "a", 5); /* the key is overdrawn: an immediate renewal needs no room */
         must_succeed(weir_renew(limit, weir_key_text("a"), 8, &decision, &held));
         ck_assert(decision.allowed && decision.remaining == 0);
         scene.now_us += 30 * WEIR_SECOND;

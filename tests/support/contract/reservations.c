@@ -1,7 +1,7 @@
 /* reservations.c - contract: reserve and settle. */
 #include "contract/parts.h"
 
-CONTRACT_TEST(CONTRACT_COUNTS, a_reservation_is_settled_for_what_was_used, 10)
+CONTRACT_TEST(CONTRACT_COUNTS, a_reservation_is_settled_for_the_used_permits, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
