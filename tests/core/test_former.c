@@ -85,7 +85,7 @@ static bool is_there(struct scene *scene, weir_limit *limit, bool *has_former)
     *has_former = entry && rule_former(entry_rule(table, entry));
     const bool is_current = entry && rule_is_current(entry_rule(table, entry), &request);
     if (entry)
-        entry_let_go(entry);
+        entry_let_go(table, entry);
     lock_give(&shard->mutex);
     must(!*has_former || !is_current, "an entry with a former state is never current");
     return entry != NULL;

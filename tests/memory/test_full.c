@@ -203,7 +203,7 @@ static bool is_up_to_date(struct scene *scene, weir_limit *limit, const char *ke
     struct entry *entry = shard_find(table, shard, &request);
     const bool is_current = !entry || entry_rule(table, entry)->plan.fingerprint == plan.fingerprint;
     if (entry)
-        entry_let_go(entry);
+        entry_let_go(table, entry);
     lock_give(&shard->mutex);
     return is_current;
 }

@@ -92,7 +92,7 @@ static void all_let_go(struct memory *memory, struct all *all) UNCHECKED
             continue;
         if (!due_has(entry))
             shard_note(&memory->table, all_shard(memory, all, i), entry, entry_fresh_at_us(&memory->table, entry));
-        entry_let_go(entry);
+        entry_let_go(&memory->table, entry);
     }
 }
 

@@ -160,7 +160,7 @@ void cells_fill(struct cells *cells, struct record *record, uint64_t hash, uint3
                 struct weir_key key)
 {
     record_release(record, word_of(record_held_word(record), rule->number, key.len) | WORD_BUSY);
-    record_write_key(record, rule->words, key);
+    record_write_key(record, cells_fit(rule->words, key.len) ? rule->words : SUMMARY_WORDS, key);
     cell_own(cell_of(cells, record), cells_tag(hash), place);
 }
 

@@ -11,8 +11,11 @@
  *
  * The head has 16 bits of each cell's hash, its tag. Tag 0 marks a free cell.
  *
- * A longer record lies behind its entry. Its cell then holds the place (slab.h) of the entry, under rule 0. So does a
- * cell without a key, with place 0. A place is only a hint: a thread checks whose record it leads to.
+ * A record with a longer state, but such a key, is divided: the cell has the word and the key, and the state lies behind
+ * the entry. In the two words between them is a summary of a sliding window's state, which decides most requests.
+ *
+ * A record with a longer key lies behind its entry. Its cell then holds the place (slab.h) of the entry, under rule 0.
+ * So does a cell without a key, with place 0. A place is only a hint: a thread checks whose record it leads to.
  *
  * The lower half of a hash chooses two of its shard's groups. A key takes a cell of its first group, or else of its
  * second one; or else up to CELLS_MOVES other records move, each to the other group of its key. A key that finds no
@@ -172,7 +175,7 @@ static inline bool cells_has(const struct cells *cells, const struct record *rec
            cells->shards * cells->most_groups * sizeof(struct cell_group);
 }
 
-/* Return the place of the entry whose record is in a cell; 0: there is none any more. */
+/* Return the place of the entry whose record, or its word and key, is in a cell; 0: there is none any more. */
 static inline _Atomic uint32_t *cells_owner(const struct cells *cells, const struct record *record)
 {
     const size_t offset = (uintptr_t)record - (uintptr_t)cells->groups;
@@ -183,6 +186,12 @@ static inline _Atomic uint32_t *cells_owner(const struct cells *cells, const str
 static inline bool cells_fit(size_t words, size_t key_len)
 {
     return record_words(words, key_len) <= CELL_WORDS;
+}
+
+/* True if a record that does not fit is divided between a cell and its entry. */
+static inline bool cells_divide(size_t words, size_t key_len)
+{
+    return record_words(SUMMARY_WORDS, key_len) <= CELL_WORDS && entry_apart_bytes(words) <= SLAB_MAX_ENTRY;
 }
 
 /* ---- Under the shard's mutex ---- */

@@ -36,7 +36,7 @@ int64_t memory_debt(struct weir_backend *backend, const struct weir_backend_requ
     struct entry *entry = shard_find(&memory->table, shard, request);
     int64_t debt = entry ? entry_debt(memory, entry, request) : 0;
     if (entry)
-        entry_let_go(entry);
+        entry_let_go(&memory->table, entry);
     lock_give(&shard->mutex);
     return debt;
 }
@@ -55,7 +55,7 @@ int64_t memory_pay(struct weir_backend *backend, const struct weir_backend_reque
     if (entry && debt <= permits)
         shard_remove(&memory->table, shard, entry);
     else if (entry && (permits == 0 || decide_entry(memory, shard, &paid, entry, &decision)))
-        entry_let_go(entry);
+        entry_let_go(&memory->table, entry);
     lock_give(&shard->mutex);
     return max_of(0, debt - permits);
 }
@@ -89,8 +89,9 @@ static bool debt_walk_bucket(struct walk *walk, const UT_hash_bucket *bucket)
         const struct rule *rule = entry_rule(walk->table, entry);
         const uint32_t limit_id = (uint32_t)rule->key.limit_id;
         if (limit_id >> OUTAGE_TAG_BIT == walk->tag &&
-            !walk->visit(walk->user, limit_id,
-                         weir_key((const void *)&entry->record->words[rule->words], entry_key_len(entry))))
+            !walk->visit(
+                walk->user, limit_id,
+                weir_key((const void *)&entry->record->words[entry_key_at(entry, rule->words)], entry_key_len(entry))))
             return false;
     }
     return true;

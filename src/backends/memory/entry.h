@@ -33,6 +33,7 @@
 
 #include "backends/memory/rules.h"
 #include "backends/shared/slab.h"
+#include "core/algorithm/sliding_window.h"
 #include "core/ground/hash.h"
 
 /* From the lowest bit up: busy, the key's length, the rule's number, and the count, which may overflow. */
@@ -66,7 +67,7 @@ struct entry {
             _Atomic int64_t due_us; /* (s) writers, with the entry claimed or new; memory/due.h */
         };
     };
-    _Atomic uint64_t own[]; /* the record, unless it is in a cell */
+    _Atomic uint64_t own[]; /* a record, unless that is in a cell; if it is divided, a record of the state alone */
 };
 
 _Static_assert(sizeof(struct entry) == sizeof(UT_hash_handle), "56 bytes, on the systems at hand");
@@ -74,7 +75,10 @@ _Static_assert(offsetof(UT_hash_handle, tbl) == 0, "record takes its place");
 _Static_assert(sizeof(const void *) == sizeof(int64_t), "due_us takes the place of a pointer");
 
 #define ENTRY_NOT_DUE INT64_MAX
-#define ENTRY_HELD UINT32_C(0x80000000) /* in hh.keylen: a thread with the mutex has claimed the entry */
+#define ENTRY_HELD UINT32_C(0x80000000)  /* in hh.keylen: a thread with the mutex has claimed the entry */
+#define ENTRY_APART UINT32_C(0x40000000) /* in hh.keylen: the state is behind the entry, the rest in a cell (cells.h) */
+#define SUMMARY_WORDS 2                  /* between the word and the key of such a record */
+_Static_assert(SUMMARY_WORDS == SLIDING_SUMMARY_WORDS, "a sliding window's summary");
 
 /* Return the record behind an entry. */
 static inline struct record *entry_own(struct entry *entry)
@@ -89,7 +93,18 @@ static inline bool entry_has_own(const struct entry *entry)
 
 static inline size_t entry_key_len(const struct entry *entry)
 {
-    return entry->hh.keylen & ~ENTRY_HELD;
+    return entry->hh.keylen & ~(ENTRY_HELD | ENTRY_APART);
+}
+
+static inline bool entry_is_apart(const struct entry *entry)
+{
+    return (entry->hh.keylen & ENTRY_APART) != 0;
+}
+
+/* Return where the key of an entry's record begins, if its state has `words`. */
+static inline size_t entry_key_at(const struct entry *entry, size_t words)
+{
+    return entry_is_apart(entry) ? SUMMARY_WORDS : words;
 }
 
 /* Make an entry's handle from another one, which is in the same place of its bucket, except `record`. Member by member,
@@ -116,6 +131,12 @@ static inline size_t record_words(size_t words, size_t key_len)
 static inline size_t entry_bytes(size_t words, size_t key_len)
 {
     return sizeof(struct entry) + sizeof(struct record) + record_words(words, key_len) * sizeof(int64_t);
+}
+
+/* Return the bytes of an entry with its state behind it: a record without a key. */
+static inline size_t entry_apart_bytes(size_t words)
+{
+    return entry_bytes(words, 0);
 }
 
 /* ---- The word ---- */
@@ -202,15 +223,29 @@ static inline void record_write(struct record *record, size_t from, const int64_
         atomic_store_explicit(&record->words[from + i], state[i], memory_order_release);
 }
 
+/* Prepare the memory of an entry with its state behind it. A late look may take that for a record, so it must find one
+ * without a rule there, and the count continued. */
+static inline void entry_set_apart(struct entry *entry)
+{
+    struct record *own = entry_own(entry);
+    record_release(own, word_of(record_held_word(own), 0, 0));
+}
+
+/* Return the record that has an entry's state. */
+static inline struct record *entry_stated(const struct entry *entry)
+{
+    return entry_is_apart(entry) ? entry_own((struct entry *)(uintptr_t)entry) : entry->record;
+}
+
 static inline void entry_read(const struct entry *entry, size_t from, int64_t *state, size_t words)
 {
-    record_read(entry->record, from, state, words);
+    record_read(entry_stated(entry), from, state, words);
 }
 
 /* Write to an entry that is claimed or new. */
 static inline void entry_write(struct entry *entry, size_t from, const int64_t *state, size_t words)
 {
-    record_write(entry->record, from, state, words);
+    record_write(entry_stated(entry), from, state, words);
 }
 
 /* Return the last word of a key, padded with zeros, its bytes in memory order. */
@@ -237,14 +272,14 @@ static inline uint64_t native_word(const unsigned char *bytes)
 /* Return a state of a claimed entry, to be read in place: nobody else changes it. */
 static inline const int64_t *entry_state(const struct entry *entry, size_t from)
 {
-    return (const int64_t *)&entry->record->words[from];
+    return (const int64_t *)&entry_stated(entry)->words[from];
 }
 
 /* Return room for a state of a claimed entry, to be changed and then passed to entry_put(): `copy`, or the state
  * itself. */
 static inline int64_t *entry_room(struct entry *entry, size_t from, int64_t copy[ENTRY_COPIED_WORDS], size_t words)
 {
-    return words > ENTRY_COPIED_WORDS ? (int64_t *)&entry->record->words[from] : copy;
+    return words > ENTRY_COPIED_WORDS ? (int64_t *)&entry_stated(entry)->words[from] : copy;
 }
 
 /* Return the same, filled with the state. */

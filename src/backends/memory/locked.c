@@ -53,7 +53,7 @@ static enum table_error locked_decide_missing(struct memory *memory, struct shar
         if (error)
             return error;
         entry_write(entry, 0, state, state_words(&plan));
-        entry_let_go(entry);
+        entry_let_go(&memory->table, entry);
         shard_note(&memory->table, shard, entry, request->now_us + decision.reset_after_us);
     }
     *out = decision;
@@ -134,7 +134,7 @@ static enum table_error locked_decide(struct memory *memory, struct shard *shard
     else
         error = locked_decide_missing(memory, shard, request, out);
     if (entry)
-        entry_let_go(entry);
+        entry_let_go(&memory->table, entry);
     if (request->verb != WEIR_PEEK && ++shard->turns % LOCKED_SWEEP_TURNS == 0)
         memory_sweep(memory, shard, request->now_us, 1);
     lock_give(&shard->mutex);
@@ -150,7 +150,7 @@ int64_t memory_used(struct weir_backend *backend, const struct weir_backend_requ
     struct entry *entry = shard_find(&memory->table, shard, request);
     if (entry) {
         used = state_used(&entry_rule(&memory->table, entry)->plan, entry_state(entry, 0), &at_us);
-        entry_let_go(entry);
+        entry_let_go(&memory->table, entry);
     }
     lock_give(&shard->mutex);
     return used;

@@ -76,6 +76,20 @@ look_closely(const struct table *table, const struct weir_backend_request *reque
     return may_be ? rule : NULL;
 }
 
+/* True if a record in a cell has its state behind the entry, which has `words`. */
+static inline bool look_is_apart(const struct table *table, const struct record *record, size_t words, size_t key_len)
+{
+    return words > SUMMARY_WORDS && !cells_fit(words, key_len) && cells_has(&table->cells, record);
+}
+
+/* True if a record under look->rule has the request's key. */
+static inline bool look_has_key(const struct table *table, const struct look *look, struct weir_key key)
+{
+    const size_t words = look->rule->words;
+    return record_has_key(look->record, look_is_apart(table, look->record, words, key.len) ? SUMMARY_WORDS : words,
+                          key);
+}
+
 /* True if a record is that of the request's key. */
 static inline bool look_at(const struct table *table, struct record *record, const struct weir_backend_request *request,
                            struct look *look)
@@ -89,7 +103,7 @@ static inline bool look_at(const struct table *table, struct record *record, con
         look->rule = rule;
         look->whose = look->word & WORD_WHOSE;
     }
-    return record_has_key(record, look->rule->words, request->key);
+    return look_has_key(table, look, request->key);
 }
 
 /* A hint leads to a cell, by its offset in bytes, or to an entry with its own record, by LOOK_HINTS_OWN, its place, and
@@ -300,6 +314,71 @@ look_greedy_back(const struct table *table, const struct look *look, int64_t now
     return look_publish(look, state, GREEDY_WORDS) ? LOOK_DONE : LOOK_AGAIN;
 }
 
+/* A copy of a state. The state lies in the record of the look or, if that is divided, in `apart`, and may have a
+ * summary in the record. */
+struct look_state {
+    struct record *apart;
+    bool has_summary;
+    size_t words;
+    int64_t copy[LOOK_WORDS];
+};
+
+/* Copy the state of a divided record. The entry is that of the record if the word has not changed since. While the
+ * thread looks, it stays an entry of that size. */
+static inline bool look_read_apart(const struct table *table, const struct look *look, struct look_state *state)
+{
+    int64_t summary[SUMMARY_WORDS];
+    const struct entry *entry = look_entry(table, look->record);
+    if (!entry || atomic_load_explicit(&look->record->word, memory_order_relaxed) != look->word)
+        return false;
+    state->apart = entry_own((struct entry *)(uintptr_t)entry);
+    state->has_summary = rule_has_summary(look->rule);
+    record_read(state->apart, 0, state->copy, state->words);
+    if (!state->has_summary)
+        return atomic_load_explicit(&look->record->word, memory_order_relaxed) == look->word;
+    if (!look_read(look, summary, SUMMARY_WORDS))
+        return false;
+    if (!sliding_summary_open(summary, state->copy))
+        memset(state->copy + SUMMARY_WORDS, 0, (state->words - SUMMARY_WORDS) * sizeof *state->copy);
+    return true;
+}
+
+static inline bool look_publish_apart(const struct look *look, const struct look_state *state)
+{
+    int64_t summary[SUMMARY_WORDS];
+    uint64_t word = look->word;
+    if (state->has_summary)
+        sliding_summary_close(&look->rule->plan, state->copy, summary);
+    if (!record_claim(look->record, &word))
+        return false;
+    record_write(state->apart, 0, state->copy, state->words);
+    if (state->has_summary)
+        record_write(look->record, 0, summary, SUMMARY_WORDS);
+    record_release(look->record, word + WORD_ONE_CHANGE);
+    return true;
+}
+
+static inline bool look_may_by_summary(const struct weir_backend_request *request)
+{
+    return request->verb == WEIR_TAKE && request->ahead == 0 && request->cost > 0 && !request->reservation;
+}
+
+/* Take permits from a sliding window by its summary alone, if that suffices. */
+static inline enum look_end look_take_by_summary(const struct look *look, const struct weir_backend_request *request,
+                                                 struct weir_decision *out)
+{
+    int64_t summary[SUMMARY_WORDS];
+    if (!look_read(look, summary, SUMMARY_WORDS))
+        return LOOK_AGAIN;
+    struct weir_decision decision;
+    if (!sliding_summary_take(&look->rule->plan, summary, request->now_us, request->cost, &decision))
+        return LOOK_GIVEN_UP;
+    if (decision.allowed && !look_publish(look, summary, SUMMARY_WORDS))
+        return LOOK_AGAIN;
+    *out = decision;
+    return LOOK_DONE;
+}
+
 /* Decide by any algorithm. The parameters are separate words, not a struct: a struct just written field by field
  * and then copied with wider loads stalls on store forwarding. The same holds for the answer, so it is written in
  * place. */
@@ -311,19 +390,26 @@ __attribute__((noinline)) static enum look_end look_any(const struct table *tabl
     const struct look look = { .record = record, .rule = rule, .word = word };
     const struct weir_plan *plan = &rule->plan;
     const size_t words = rule->words, time_at = state_time_at(plan);
-    int64_t state[LOOK_WORDS];
+    struct look_state state;
+    const bool is_apart = look_is_apart(table, record, words, word_len(word));
+    if (is_apart && rule_has_summary(rule) && look_may_by_summary(request)) {
+        const enum look_end end = look_take_by_summary(&look, request, out);
+        if (end != LOOK_GIVEN_UP)
+            return end;
+    }
     if (words > LOOK_WORDS)
         return LOOK_GIVEN_UP;
-    if (!look_read(&look, state, words))
+    state.words = words;
+    if (!(is_apart ? look_read_apart(table, &look, &state) : look_read(&look, state.copy, words)))
         return LOOK_AGAIN;
-    const int64_t time = state[time_at];
+    const int64_t time = state.copy[time_at];
     const struct weir_decision before = *out;
-    if (!state_decide_request(plan, state, request->now_us, request->verb, request, out))
+    if (!state_decide_request(plan, state.copy, request->now_us, request->verb, request, out))
         return LOOK_DONE;
-    const bool is_left = out->reset_after_us == 0 || state[time_at] < time ||
+    const bool is_left = out->reset_after_us == 0 || state.copy[time_at] < time ||
                          (request->verb == WEIR_REFUND &&
                           look_is_due_earlier(table, record, request->now_us + out->reset_after_us));
-    if (!is_left && look_publish(&look, state, words))
+    if (!is_left && (is_apart ? look_publish_apart(&look, &state) : look_publish(&look, state.copy, words)))
         return LOOK_DONE;
     *out = before;
     return is_left ? LOOK_GIVEN_UP : LOOK_AGAIN;
@@ -342,7 +428,7 @@ __attribute__((noinline)) static bool look_retry(const struct table *table, stru
         if ((look.word & WORD_BUSY) != 0)
             continue;
         /* The memory may serve another key of the same rule by now. */
-        if ((look.word & WORD_WHOSE) != look.whose || !record_has_key(look.record, look.rule->words, request->key))
+        if ((look.word & WORD_WHOSE) != look.whose || !look_has_key(table, &look, request->key))
             break;
         const enum look_end end = look_any(table, look.record, look.rule, look.word, request, out);
         if (end != LOOK_AGAIN)

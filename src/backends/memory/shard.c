@@ -11,9 +11,10 @@
 
 /* ---- Finding ---- */
 
-/* Return the bytes of an entry's memory. */
-static size_t entry_size(const struct table *table, const struct entry *entry)
+size_t entry_size(const struct table *table, const struct entry *entry)
 {
+    if (entry_is_apart(entry))
+        return entry_apart_bytes(entry_rule(table, entry)->words);
     return entry_has_own(entry) ? entry_bytes(entry_rule(table, entry)->words, entry_key_len(entry)) : sizeof *entry;
 }
 
@@ -28,7 +29,8 @@ static bool entry_is_of(const struct table *table, const struct entry *entry,
     if (entry->hh.hashv != (unsigned)request->hash || entry_key_len(entry) != request->key.len)
         return false;
     const struct rule *rule = entry_rule(table, entry);
-    return rule->key.limit_id == request->limit_id && record_has_key(entry->record, rule->words, request->key);
+    return rule->key.limit_id == request->limit_id &&
+           record_has_key(entry->record, entry_key_at(entry, rule->words), request->key);
 }
 
 /* Find an entry that has a cell. */
@@ -66,7 +68,7 @@ struct entry *shard_find(struct table *table, const struct shard *shard, const s
         shard_fetch_for(table, shard, request->hash);
     struct entry *entry = has_cells ? shard_find_by_cells(table, shard, request) : NULL;
     if (entry) {
-        entry_hold(entry);
+        entry_hold(table, entry);
         return entry;
     }
     if (has_cells && !cells_are_marked(cells_group(&table->cells, shard->number, request->hash, false)))
@@ -78,10 +80,36 @@ struct entry *shard_find(struct table *table, const struct shard *shard, const s
             continue;
         if (has_cells)
             cells_note(&table->cells, shard->number, request->hash, entry_place(table, entry), 0);
-        entry_hold(entry);
+        entry_hold(table, entry);
         return entry;
     }
     return NULL;
+}
+
+/* ---- States behind entries ---- */
+
+void entry_open(const struct table *table, struct entry *entry)
+{
+    int64_t summary[SUMMARY_WORDS], first[SUMMARY_WORDS];
+    const struct rule *rule = entry_rule(table, entry);
+    if (!rule_has_summary(rule))
+        return;
+    record_read(entry->record, 0, summary, SUMMARY_WORDS);
+    entry_read(entry, 0, first, SUMMARY_WORDS);
+    const bool rest_counts = sliding_summary_open(summary, first);
+    entry_write(entry, 0, first, SUMMARY_WORDS);
+    for (size_t i = SUMMARY_WORDS; !rest_counts && i < sliding_window_words(rule->plan.blocks); i++)
+        entry_write(entry, i, &(int64_t){ 0 }, 1);
+}
+
+void entry_close(const struct table *table, struct entry *entry)
+{
+    int64_t summary[SUMMARY_WORDS];
+    const struct rule *rule = entry_rule(table, entry);
+    if (!rule_has_summary(rule))
+        return;
+    sliding_summary_close(&rule->plan, entry_state(entry, 0), summary);
+    record_write(entry->record, 0, summary, SUMMARY_WORDS);
 }
 
 /* ---- Memory ---- */
@@ -175,10 +203,11 @@ enum table_error shard_rule(struct table *table, struct shard *shard, const stru
 }
 
 /* Put an entry into its bucket. uthash would also keep the order of insertion, in the pointers that due.h uses. */
-static void shard_put(struct shard *shard, struct entry *entry, const struct weir_backend_request *request)
-    REQUIRES(shard->mutex)
+static void shard_put(struct shard *shard, struct entry *entry, const struct weir_backend_request *request,
+                      bool is_apart) REQUIRES(shard->mutex)
 {
-    const struct entry made = { .hh = { .keylen = (unsigned)request->key.len | ENTRY_HELD,
+    const struct entry made = { .hh = { .keylen = (unsigned)request->key.len | ENTRY_HELD |
+                                                  (is_apart ? ENTRY_APART : 0),
                                         .hashv = (unsigned)request->hash } };
     entry_copy_handle(entry, &made);
     atomic_store_explicit(&entry->due_us, ENTRY_NOT_DUE, memory_order_relaxed);
@@ -186,28 +215,33 @@ static void shard_put(struct shard *shard, struct entry *entry, const struct wei
     buckets_put(&shard->buckets, &entry->hh);
 }
 
-/* Make an entry whose record is in a cell. Not done with TABLE_OK if *out stays NULL: there is no cell. */
+/* Make an entry whose record, at least without its state, is in a cell. Not done with TABLE_OK if *out stays NULL:
+ * there is no cell. */
 static enum slab_error entry_make_in_cell(struct table *table, struct shard *shard, const struct rule *rule,
                                           const struct weir_backend_request *request, struct entry **out)
     REQUIRES(shard->mutex)
 {
     void *memory;
     struct record *record = NULL;
-    if (shard_has_cells(table, shard) && cells_fit(rule->words, request->key.len))
+    const bool fits = cells_fit(rule->words, request->key.len);
+    const size_t bytes = fits ? sizeof(struct entry) : entry_apart_bytes(rule->words);
+    if (shard_has_cells(table, shard) && (fits || cells_divide(rule->words, request->key.len)))
         record = cells_room(&table->cells, shard->number, request->hash, CELLS_MOVES, true);
     if (!record)
         return SLAB_OK;
-    const enum slab_error error = entry_take(table, shard, sizeof(struct entry), &memory);
+    const enum slab_error error = entry_take(table, shard, bytes, &memory);
     if (error)
         return error;
-    const uint32_t place = slab_place(&table->slab, memory, sizeof(struct entry));
+    const uint32_t place = slab_place(&table->slab, memory, bytes);
     if (place == 0) {
-        entry_give(table, shard, memory, sizeof(struct entry));
+        entry_give(table, shard, memory, bytes);
         return SLAB_OK;
     }
     *out = memory;
     (*out)->record = record;
-    shard_put(shard, *out, request);
+    if (!fits)
+        entry_set_apart(*out);
+    shard_put(shard, *out, request, !fits);
     cells_fill(&table->cells, record, request->hash, place, rule, request->key);
     return SLAB_OK;
 }
@@ -230,7 +264,7 @@ static enum slab_error entry_make_with_own(struct table *table, struct shard *sh
     const uint64_t word = is_paged ? record_held_word(record) : 0;
     record_release(record, word_of(word, rule->number, request->key.len) | WORD_BUSY);
     record_write_key(record, rule->words, request->key);
-    shard_put(shard, entry, request);
+    shard_put(shard, entry, request, false);
     if (shard_has_cells(table, shard))
         cells_note(&table->cells, shard->number, request->hash, slab_place(&table->slab, entry, bytes), CELLS_MOVES);
     return SLAB_OK;
@@ -302,9 +336,10 @@ bool shard_has_bytes(struct table *table, const struct shard *shard, const struc
     const size_t bytes = entry_bytes(words, request->key.len);
     if (!shard_has_cells(table, shard))
         return budget_has(&table->shared, (int64_t)bytes);
-    const bool has_cell = cells_fit(words, request->key.len) &&
+    const bool fits = cells_fit(words, request->key.len);
+    const bool has_cell = (fits || cells_divide(words, request->key.len)) &&
                           cells_room(&table->cells, shard->number, request->hash, CELLS_MOVES, false) != NULL;
-    return slab_has_room(&table->slab, has_cell ? sizeof(struct entry) : bytes);
+    return slab_has_room(&table->slab, !has_cell ? bytes : fits ? sizeof(struct entry) : entry_apart_bytes(words));
 }
 
 bool shard_has_room(struct table *table, const struct shard *shard, const struct weir_backend_request *request,

@@ -56,12 +56,12 @@ static struct entry *shard_find_fresh(struct table *table, struct shard *shard, 
     struct entry *entry;
     for (; *steps > 0 && (entry = due_first(&shard->due, at_us)); --*steps) {
         shard->tried++;
-        entry_hold(entry);
+        entry_hold(table, entry);
         const int64_t fresh_at_us = entry_fresh_at_us(table, entry);
         if (fresh_at_us <= at_us)
             return entry;
         due_file(&shard->due, entry, fresh_at_us);
-        entry_let_go(entry);
+        entry_let_go(table, entry);
     }
     return NULL;
 }
@@ -127,28 +127,31 @@ static void shard_move(struct table *table, struct shard *shard, struct entry *o
 {
     void *memory;
     const bool has_own = entry_has_own(old);
-    const size_t bytes = has_own ? entry_bytes(entry_rule(table, old)->words, entry_key_len(old))
-                                 : sizeof(struct entry);
+    const size_t bytes = entry_size(table, old);
     if (slab_take(&table->slab, bytes, shard->number, &memory) != SLAB_OK) {
-        entry_let_go(old);
+        entry_let_go(table, old);
         return;
     }
     struct entry *entry = memory;
     const uint32_t place = slab_place(&table->slab, entry, bytes);
     if (!has_own && place == 0) { /* its cell must name it */
         slab_give(&table->slab, memory, bytes);
-        entry_let_go(old);
+        entry_let_go(table, old);
         return;
     }
     if (has_own) {
         shard_move_own(table, shard, old, entry, slab_place(&table->slab, old, bytes), place);
     } else {
         entry->record = old->record;
+        if (entry_is_apart(old)) {
+            entry_set_apart(entry);
+            record_write(entry_own(entry), 0, entry_state(old, 0), entry_rule(table, old)->words);
+        }
         atomic_store_explicit(cells_owner(&table->cells, old->record), place, memory_order_release);
     }
     shard_relink(shard, entry, old);
     slab_give(&table->slab, old, bytes);
-    entry_let_go(entry);
+    entry_let_go(table, entry);
 }
 
 static void table_pack_entry(void *user, unsigned owner, void *memory)
@@ -159,7 +162,7 @@ static void table_pack_entry(void *user, unsigned owner, void *memory)
     struct entry *entry = memory;
     lock_take(&shard->mutex);
     if (slab_is_owned(&table->slab, entry, owner)) {
-        entry_hold(entry);
+        entry_hold(table, entry);
         if (entry_fresh_at_us(table, entry) <= packing->now_us)
             shard_evict(table, shard, entry);
         else
@@ -192,7 +195,7 @@ static int64_t shard_make_room(struct table *table, struct shard *shard, int64_t
         if (most > 0)
             shard_evict(table, shard, fresh);
         else
-            entry_let_go(fresh);
+            entry_let_go(table, fresh);
     }
     shard_note_soonest(table, shard, due_soonest_us(&shard->due));
     lock_give(&shard->mutex);

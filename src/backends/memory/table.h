@@ -113,15 +113,23 @@ static inline struct rule *entry_rule(const struct table *table, const struct en
 struct entry *shard_find(struct table *table, const struct shard *shard, const struct weir_backend_request *request)
     REQUIRES(shard->mutex);
 
+/* shard.c: bring the state behind a claimed entry up to date from its summary; or the summary from the state. */
+void entry_open(const struct table *table, struct entry *entry);
+void entry_close(const struct table *table, struct entry *entry);
+
 /* Claim an entry that the caller has not claimed. Waits for a thread that is changing it without the mutex. */
-static inline void entry_hold(struct entry *entry)
+static inline void entry_hold(const struct table *table, struct entry *entry)
 {
     record_hold(entry->record);
     entry->hh.keylen |= ENTRY_HELD;
+    if (entry_is_apart(entry))
+        entry_open(table, entry);
 }
 
-static inline void entry_let_go(struct entry *entry)
+static inline void entry_let_go(const struct table *table, struct entry *entry)
 {
+    if (entry_is_apart(entry))
+        entry_close(table, entry);
     entry->hh.keylen &= ~ENTRY_HELD;
     record_release(entry->record, word_next(record_held_word(entry->record)));
 }
@@ -152,6 +160,9 @@ enum table_error entry_make(struct table *table, struct shard *shard, struct rul
 
 /* Take a claimed entry out of the table, and give back its memory and its rule. */
 void entry_drop(struct table *table, struct shard *shard, struct entry *entry) REQUIRES(shard->mutex);
+
+/* Return the bytes of an entry's memory. */
+size_t entry_size(const struct table *table, const struct entry *entry);
 
 /* Return the time at which both states of a claimed entry become fresh if they are not used again. */
 int64_t entry_fresh_at_us(const struct table *table, const struct entry *entry);

@@ -149,6 +149,26 @@ static int64_t empty_at_us(const struct weir_plan *plan, const int64_t *state, c
     return (sliding_id(window, i) + plan->blocks + 1) * plan->period_us;
 }
 
+void sliding_summary_close(const struct weir_plan *plan, const int64_t *state, int64_t words[SLIDING_SUMMARY_WORDS])
+{
+    const count *counts = counts_of(state);
+    struct sliding_summary summary = { .id = state[0], .newest = counts[0] };
+    for (int64_t i = 1; i <= plan->blocks; i++)
+        summary.older += counts[i];
+    memcpy(words, &summary, sizeof summary);
+}
+
+bool sliding_summary_open(const int64_t words[SLIDING_SUMMARY_WORDS], int64_t *state)
+{
+    struct sliding_summary summary;
+    memcpy(&summary, words, sizeof summary);
+    state[0] = summary.id;
+    counts_in(state)[0] = summary.newest;
+    if (summary.older == 0)
+        counts_in(state)[1] = 0;
+    return summary.older != 0;
+}
+
 void sliding_window_charge(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used)
 {
     memset(state, 0, sliding_window_words(plan->blocks) * sizeof *state);
