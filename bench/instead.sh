@@ -54,7 +54,7 @@ left_out() {
     printf 'left out: %s: %s\n' "$1" "$2" >>"$scratch/reasons"
 }
 
-# there_is PACKAGE COMMAND: true if the command is there, at last after an attempt to install the packages.
+# there_is PACKAGE COMMAND: true if the command exists, if necessary after an attempt to install the packages.
 there_is() {
     command -v "$2" >/dev/null 2>&1 && return 0
     [ $installs = yes ] || return 1

@@ -3,7 +3,7 @@
  * There is no clock, no rule, no comparison of keys and no arithmetic. Groups of three cells are as large as the
  * limiter's, and 4/5 of the cells are in use. The hash chooses the cell, and one compare-and-swap changes it. Each
  * operation depends on the one before. A decision has some hundred instructions, so a processor does not look ahead to
- * the next one; without the dependency it would run many of these at once.
+ * the next one; without the dependency it would run many of these in parallel.
  */
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
-/* changes.c - one of several processes that share a limit is killed, and later one starts: what they admit meanwhile.
+/* changes.c - one of several processes that share a limit is killed, and later one starts: how much they admit then.
  *
- * Requests ask for twice the limit, and the balancer notices a change at once, so the limiter alone is responsible for
- * any unused permits. Local mode has to know its peers. A list in shared memory names the processes that have recently
- * shown a sign of life, as Consul does with a TTL. That TTL and the hold-down, not weir, determine most of local mode's
- * result, so a note below the table states them.
+ * Requests ask for twice the limit, and the balancer notices a change immediately, so the limiter alone is responsible
+ * for any unused permits. Local mode has to know its peers. A list in shared memory names the processes that have
+ * recently shown a sign of life, as Consul does with a TTL. That TTL and the hold-down, not weir, determine most of
+ * local mode's result, so a note below the table states them.
  */
 #include <math.h>
 #include <stdio.h>
@@ -106,7 +106,7 @@ static void changes_draw(const struct changes *changes, struct instances *all, i
 }
 
 /* Fill `sums` (steps + 1 values) with the permits admitted to requests due before each step. A request counts at its
- * due time, not at its answer: an instance waiting for a processor is no change. */
+ * due time, not at its answer: an instance that waits for a processor has not changed. */
 static void sum_steps(const struct instances *all, enum weir_mode mode, double *sums, size_t steps)
 {
     for (size_t i = 0; i <= steps; i++)

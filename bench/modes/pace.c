@@ -5,7 +5,7 @@
  * would if callers waited for each answer.
  *
  * One thread watches the clock and submits due requests by weir_submit(), however many are under way. An answer that
- * cannot be given at once gets its time where weir delivers it. So no sleeping thread's wake-up is measured. While
+ * comes later is timed when weir delivers it. So no sleeping thread's wake-up is measured. While
  * nothing is due, the thread offers its processor to weir's own thread (sched_yield()). The floor is what the machine
  * itself adds: the same loop with a call that does nothing.
  *

@@ -110,7 +110,7 @@ void call_read(struct call *call, const struct bench_key *key)
     add_key(call, KIND_TOKEN, 0, key);
 }
 
-/* Begin a call that is no single take. */
+/* Begin a call that is not a single take. */
 static void call_begin(struct call *call, enum kind kind, const struct bench_key *keys, size_t n)
 {
     const struct weir_plan *plan = plan_of(kind);

@@ -1,9 +1,9 @@
 /* outage.c - what callers notice when Redis stops answering in the middle of their calls, and when it comes back.
  *
- * SIGSTOP stops the server: its connections stand, and the system even accepts new ones, but nothing is answered. That
- * is harder to tell from slowness than a server that is gone. Callers pause a little between calls, as a program with
- * other work does; otherwise they would wait for a processor, and that wait would be measured. The report also shows
- * how late a short sleep of the main thread returns meanwhile: what the machine itself adds.
+ * SIGSTOP stops the server: its connections stay open, and the system even accepts new ones, but nothing is answered.
+ * That is harder to tell from slowness than a server that is gone. Callers pause a little between calls, as a program
+ * with other work does; otherwise they would wait for a processor, and that wait would be measured. The report also
+ * shows how late a short sleep of the main thread returns in that time: the delay that the machine itself adds.
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-/* inside.h - the tables of a report, for what prints them. */
+/* inside.h - the tables of a report, as the functions that print them need them. */
 #ifndef BENCH_INSIDE_H
 #define BENCH_INSIDE_H
 

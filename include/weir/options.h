@@ -29,8 +29,9 @@ enum weir_mode {
      * until they may change, so most decisions need no call. Only a token bucket with greedy refill can exceed its
      * limit, by at most weir_limit_info.over_max; with `strict` it cannot either. */
     WEIR_HYBRID,
-    /* In a file in memory that all processes of this machine map, option `shared`: exact over them, without I/O, and
-     * whichever of them dies. Otherwise as WEIR_LOCAL: several machines have their shares. See docs/machine.md. */
+    /* In a file in memory that all processes of this machine map, option `shared`. The counts are exact over all of
+     * them, even if any of them dies, and need no I/O. Otherwise as WEIR_LOCAL: each of several machines has a share.
+     * See docs/machine.md. */
     WEIR_MACHINE
 };
 
@@ -39,10 +40,10 @@ enum weir_mode {
  * charge is an error unless WEIR_FAIL_LOCAL records it. */
 enum weir_on_failure {
     /* This process decides in memory, by its share: weir_options.instances and the fields after it. Without them the
-     * share is the whole limit. Whatever the algorithm, a key then gets permits at this share of the limit's rate, one
-     * after the other: 100 seconds of an outage admit 100 seconds' worth, on a window of a day too. A key
-     * begins with this share of the permits that Redis last reported as left, if weir remembers that (it does for the
-     * last 16,384 keys, roughly), and otherwise with none: an outage is never a second burst. After the outage weir
+     * share is the whole limit. With every algorithm a key then gets permits at this share of the limit's rate, one
+     * after the other: 100 seconds of an outage admit 100 seconds' worth, also on a window of a day. A key begins with
+     * this share of the permits that Redis last reported as left, if weir remembers them (it does for roughly the last
+     * 16,384 keys), and otherwise with none: an outage is never a second burst. After the outage weir
      * charges the admitted permits of a key to Redis before Redis decides for that key again. Source
      * WEIR_BY_FALLBACK. */
     WEIR_FAIL_LOCAL,

@@ -15,8 +15,8 @@
  *
  * One thread serves all clients. Nothing that they do can hold up a decision for long: it takes no lock that a decision
  * of a known key takes, has a low priority, turns at most once in CONTROL_TURN_US, and serves at most
- * CONTROL_CLIENTS, each for CONTROL_PATIENCE_US at most. When one more arrives, the oldest goes. What the socket's
- * buffer cannot take is made when it can, so a client costs a fixed amount of memory.
+ * CONTROL_CLIENTS, each for CONTROL_PATIENCE_US at most. When one more arrives, the oldest goes. An answer is
+ * made in parts, as the socket's buffer takes them, so a client costs a fixed amount of memory.
  */
 #ifndef CONTROL_CONTROL_H
 #define CONTROL_CONTROL_H

@@ -32,7 +32,7 @@ TEST(only_days_of_the_calendar_are_read, 30)
                 char text[64];
                 const char *wrong;
                 int64_t time_us;
-                time_t seconds = timegm(&parts); /* changes what is no day into one that is */
+                time_t seconds = timegm(&parts); /* changes an invalid day into a valid one */
                 bool is_day = parts.tm_year == year - 1900 && parts.tm_mon == month - 1 && parts.tm_mday == day &&
                               seconds >= 0 && seconds <= WEIR_MAX_TIME_US / WEIR_SECOND;
                 snprintf(text, sizeof text, "%04d-%02d-%02d 12:00:00", year, month, day);

@@ -44,7 +44,7 @@ TEST(a_client_with_too_many_waiting_requests_resumes_once_they_are_answered, 30)
     static char pipeline[REQUESTS * (sizeof TRY_LOGIN - 1) + 1];
     for (int i = 0; i < REQUESTS; i++)
         memcpy(pipeline + (size_t)i * strlen(TRY_LOGIN), TRY_LOGIN, strlen(TRY_LOGIN));
-    session_say(&session, pipeline, sizeof pipeline - 1); /* at once: a socket takes few small pieces */
+    session_say(&session, pipeline, sizeof pipeline - 1); /* in one piece: a socket takes few small ones */
     ck_assert_uint_eq(session.server.clients->waiting_count, CLIENT_WAITING_MAX);
     int answered = 0, replies = 0;
     while (answered < REQUESTS) {

@@ -151,7 +151,7 @@ TEST(a_group_that_times_out_is_refunded_as_a_whole, 30)
     close_pair(&pair);
 }
 
-/* ---- How often the map is asked for ---- */
+/* ---- How often the map is requested ---- */
 
 TEST(a_dead_node_without_requests_causes_fewer_and_fewer_map_requests, 60)
 {

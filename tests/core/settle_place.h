@@ -20,7 +20,7 @@ struct place {
 };
 
 enum way {
-    EAGER, /* the cable reports that it is well again, and answers submitted requests at once */
+    EAGER, /* the cable reports that it works again, and answers submitted requests immediately */
     LATER, /* it answers them when the test says so, and reports nothing */
     LAZY,  /* it can do neither */
     EAGER_TELLING,

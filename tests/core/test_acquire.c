@@ -289,7 +289,7 @@ TEST(a_submitted_acquire_waits_out_the_delay_of_a_leaky_bucket, 60)
     STAGE(stage, "leaky_bucket limit=1 period=20ms capacity=5");
     submit(&stage, 0, WEIR_OK);
     for (int i = 1; i < 5; i++)
-        submit(&stage, i, 1); /* each has its time of departure at once */
+        submit(&stage, i, 1); /* each has its time of departure immediately */
     stage.waiting[5].op.max_wait_us = PERIOD_US / 2;
     submit(&stage, 5, WEIR_OK);
     ck_assert(!stage.waiting[5].op.decision.allowed && stage.waiting[5].op.decision.retry_after_us > 0);

@@ -60,7 +60,7 @@ TEST(during_an_outage_memory_decides_by_the_share_and_starts_cold, 30)
     ck_assert(!decision.allowed);
     ck_assert_int_eq(decision.limit, 5);
     ck_assert_int_eq(decision.remaining, 0);
-    ck_assert_int_eq(decision.retry_after_us, WEIR_SECOND); /* at half of the rate it is two, but the outage may end */
+    ck_assert_int_eq(decision.retry_after_us, WEIR_SECOND); /* two at half the rate, but the outage may end */
     ck_assert_int_eq(decision.reset_after_us, ten_us);
     ck_assert_int_eq(taken(stage.limit, "a", 6).retry_after_us, WEIR_SECOND); /* more than the share */
     ck_assert_int_eq(taken(stage.limit, "a", 11).retry_after_us, WEIR_NEVER);

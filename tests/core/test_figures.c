@@ -1,5 +1,5 @@
-/* test_figures.c - figures per limit: where they count, how they are found, and how they are printed. What each verb
- * counts, in every mode, is in support/contract. */
+/* test_figures.c - figures per limit: where they count, how they are found, and how they are printed. The tests in
+ * support/contract check the counts of each verb in every mode. */
 #include "failing_alloc.h"
 #include "support.h"
 

@@ -881,7 +881,7 @@ TEST(shares_reported_by_several_threads_take_effect_in_order, 60)
     atomic_store(&crowd.is_over, true);
     pthread_join(looker, NULL);
 
-    /* The share in force follows from the rules, whichever thread was last. */
+    /* The share in force follows from the rules, no matter which thread was last. */
     struct share chain[PEERS_SHARES];
     peers_in_force(&crowd.limiter->follow->peers, chain);
     assert_share(crowd.limiter, chain[0].weight, chain[0].total);

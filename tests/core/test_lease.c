@@ -447,7 +447,7 @@ TEST(leased_permits_of_a_leaky_bucket_are_time_slots_that_expire, 10)
     struct weir_decision decision;
     struct key key = fresh_key("leaky_bucket limit=1000 period=1s capacity=100");
     const struct lease_order order = { .era = key.lease.era, .cost = 1, .ahead = 10, .spread = 1, .whole = true };
-    asked(&key, &order, 100); /* departs at once; the ten after it every 1,000 us */
+    asked(&key, &order, 100); /* departs immediately; the ten after it every 1,000 us */
     const int64_t base_us = key.now_us;
     for (int slot = 1; slot <= 3; slot++) {
         ck_assert_int_eq(lease_decide(&key.lease, key.now_us, 1, WEIR_TAKE, &decision), LEASE_SPENT);
@@ -730,7 +730,7 @@ TEST(permits_refunded_to_a_lease_of_another_era_are_lost, 10)
     ck_assert_uint_eq(key.lease.lost, 5);
 }
 
-/* ---- How much is asked for, to the permit ---- */
+/* ---- The exact size of an order ---- */
 
 /* Return the permits ordered ahead for a request of `cost`, with `waiting` more, at a load of a hundred. */
 static int64_t ahead_at(const struct lease *lease, const struct lease_rules *rules, int64_t cost, int64_t waiting)
@@ -1019,7 +1019,7 @@ TEST(the_last_answer_of_redis_is_recalled_with_its_age, 10)
     ck_assert(!lease_is_ahead(&key.lease, START_US - WEIR_CLOCK_SLACK_US - 1));
 }
 
-/* ---- The two common cases at once: lease_hit() ---- */
+/* ---- The two common cases together: lease_hit() ---- */
 
 static struct lease lease_by_chance(struct chance *chance, const struct lease_rules *rules,
                                     const struct weir_plan *plan)

@@ -436,7 +436,7 @@ TEST(a_submitted_request_is_decided_by_the_override_and_reports_its_limit, 10)
     ck_assert_ptr_eq(fake.queue[1]->request.limit, limit);
     ck_assert_int_eq(fake_answer(&fake, WEIR_OK, 1), 1);
     scene.log_allowed = true;
-    ck_assert_int_eq(fake_answer(&fake, WEIR_EIO, 1), 1); /* the stand-in answers, for the same limit */
+    ck_assert_int_eq(fake_answer(&fake, WEIR_EIO, 1), 1); /* the fallback answers for the same limit */
     ck_assert_int_eq(ops[1].decision.source, WEIR_BY_FALLBACK);
     ck_assert_int_eq(atomic_load(&done_count), 2);
     atomic_store(&fake.later, false);

@@ -1,4 +1,4 @@
-/* test_settle_bursts.c - however often the cable flaps, no more is admitted at once than the limit allows. */
+/* test_settle_bursts.c - however often the connection flaps, no burst admits more than the limit allows. */
 #include "settle_place.h"
 
 /* An unbounded leaky meter of all admitted permits, in microseconds at one permit a second. */

@@ -225,7 +225,7 @@ static void refund(void)
     lease_refunded(&story.lease, story.now_us, story.now_us, &decision);
 }
 
-/* What is idle goes back to the store. */
+/* Idle permits go back to the store. */
 static void return_rest(void)
 {
     struct weir_decision unused;

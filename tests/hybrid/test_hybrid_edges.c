@@ -199,7 +199,7 @@ TEST(a_group_denied_by_the_deny_cache_only_peeks_at_its_other_members, 10)
         ck_assert_int_eq(peeked(stage.limit, keys[i], 1).remaining, 1); /* nothing was charged */
 }
 
-/* ---- What is redefined, refunded or looked at meanwhile ---- */
+/* ---- Redefinitions, refunds and peeks while a call is in flight ---- */
 
 TEST(permits_granted_under_another_policy_are_not_used, 10)
 {

@@ -195,7 +195,7 @@ static void bytes_pass(struct fproxy *proxy, struct pair *pair, struct wire *fro
     wire_use(from, from->in_len);
 }
 
-/* Forward each whole message of `from`; bytes that are no message stay forever. */
+/* Forward each whole message of `from`; bytes that are not a message stay forever. */
 static void messages_pass(struct fproxy *proxy, struct pair *pair, struct wire *from, int64_t now_us)
 {
     ssize_t len;

@@ -23,7 +23,7 @@ enum fproxy_fault {
     FPROXY_RESET_REPLY, /* reset instead of the reply */
     FPROXY_CUT_REPLY,   /* half of the reply, then closed */
     FPROXY_HALF_CLOSE,  /* the reply, then no more bytes; the connection stays open and is read */
-    FPROXY_GARBAGE,     /* bytes that are no message, instead of the reply */
+    FPROXY_GARBAGE,     /* bytes that are not a message, instead of the reply */
     FPROXY_TWICE,       /* the reply comes twice */
     FPROXY_SWAP,        /* the reply comes after the next one */
     FPROXY_DRIP         /* the reply comes one byte at a time, fproxy_pace() apart */

@@ -2,11 +2,11 @@
  * decision's cost is lost, no other process blocks, and nothing is damaged.
  *
  * The first test steps a child through a decision, one instruction at a time, and copies the shared memory whenever it
- * has changed. Each copy is what the child's death at that instruction would leave. Two judges look at
- * each copy: one that has been using the file, and so inherits the dead process's lock; and one that opens it.
+ * has changed. Each copy is what the child's death at that instruction would leave. Two judges examine each copy: one
+ * that has been using the file, and so inherits the dead process's lock; and one that opens it.
  *
- * The second test kills the child there, and another process goes on. It does so after each instruction that has
- * changed the file: a death at any other one leaves the same file.
+ * The second test kills the child after each instruction that has changed the file, and another process goes on. A
+ * death at any other instruction leaves the same file.
  */
 #include "homes.h"
 

@@ -18,7 +18,7 @@
 
 /* ---- weir's file ---- */
 
-/* Each verb, in pages that are there or not. */
+/* Each verb, in pages that exist or are missing. */
 static void call_all(struct scene *scene, weir_limit *limit, int error)
 {
     for (int i = 0; i < 500; i++) {
@@ -60,7 +60,7 @@ TEST_EACH(truncating_a_file_in_use_fails_calls_but_ends_no_process, 4, 60)
     ck_assert_msg(strstr(scene.last_line, "truncated while it was in use") != NULL, "%s", scene.last_line);
     stats_of(scene.limiter);
 
-    /* What is made anew under that name is another file. */
+    /* A new file under that name is a different one. */
     ck_assert_int_eq(unlink(path), 0);
     OPEN_SCENE(second, SHARED);
     call_all(&second, scene_define_text(&second, "limit", "token_bucket limit=100 period=1h"), WEIR_OK);

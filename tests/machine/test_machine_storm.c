@@ -36,7 +36,7 @@ enum {
 
 /* The answers that a process received. Its successor continues with them, so each word has one writer. */
 struct told {
-    _Atomic int64_t used[OWN];         /* permits in use of its own keys */
+    _Atomic int64_t used[OWN];         /* permits in use of its private keys */
     _Atomic int64_t then[OWN];         /* what the decision under way makes of that if it is admitted, or NONE */
     _Atomic int64_t net[SHARED];       /* permits admitted of the shared keys, less those refunded */
     _Atomic int64_t key, change;       /* what is under way there: the key, or NONE */

@@ -7,7 +7,7 @@
 
 #include <sys/mman.h>
 
-/* ---- What the kernel was asked for ---- */
+/* ---- The requests to the kernel ---- */
 
 enum { ADVISED_MOST = 64 };
 
@@ -100,7 +100,7 @@ TEST(cells_may_become_huge_pages_where_half_of_a_page_is_in_use, 20)
     cells_free(&cells);
 }
 
-/* On the first touch it would become one at once, and the first key would wait for that. */
+/* On the first touch it would become one immediately, and the first key would wait for that. */
 TEST(memory_that_no_key_has_touched_never_becomes_a_huge_page, 20)
 {
     enum { SHARDS = HUGE_BYTES / sizeof(struct cell_group) };

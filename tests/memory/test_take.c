@@ -249,7 +249,7 @@ static void pair_ask(struct pair *pair, struct chance *chance)
     ck_assert_mem_eq(&out[0], &out[1], sizeof out[0]);
 }
 
-/* Ask in a batch: of keys that are there and others, some more than once, by the limit and by another one. */
+/* Ask in a batch: for existing keys and others, some more than once, by the limit and by another one. */
 static void pair_ask_many(struct pair *pair, struct chance *chance)
 {
     enum { MOST = 70 };

@@ -10,8 +10,8 @@
 #     same         the compiler makes the same code of it in an installed build: it changes nothing
 #     impossible   it does not compile
 #
-# Only what a mutant changes is compiled: its file or, for a header, the objects that use the function. A program is
-# linked when its first test runs, with these objects before the library. A survivor is tried once more in
+# Only the changed code is compiled: the mutant's file or, if that is a header, the objects that use the function. A
+# program is linked when its first test runs, with these objects before the library. A survivor is tried once more in
 # BUILD/sanitized, where leaks and invalid reads are failures.
 set -eu
 cd "$(dirname "$0")/../.."

@@ -1,7 +1,7 @@
 /* test_idle.c - a charge after an outage learns for how long its key lay idle: lua/settle.lua.
  *
- * The script goes by the server's clock. So each test reads that clock before and after a call, and what the script
- * says must lie between what it may say at those two times.
+ * The script uses the server's clock. So each test reads that clock before and after a call, and the script's answer
+ * must lie between the answers that are right at those two times.
  */
 #include "scripts.h"
 

@@ -29,7 +29,7 @@ enum { CHILD_HAS_THREADS = 1, CHILD_ALLOCATES = 0 };
 enum { CHILD_HAS_THREADS = 1, CHILD_ALLOCATES = 1 };
 #endif
 
-struct walker { /* takes permits of its own key, so it knows exactly how many are left */
+struct walker { /* takes permits of a private key, so it knows exactly how many are left */
     weir_limit *limit;
     int number;
     atomic_bool *done;

@@ -33,7 +33,7 @@ static void calls_asks(struct sim *sim, void *what)
     events_add(sim, sim->now_us + 1 + (int64_t)(-log(chance) * *mean_us), NULL, calls_asks, what);
 }
 
-/* Return the calls for each request of a key that is asked for so often. They count after `warm_s`, by when a key above
+/* Return the calls for each request of a key with this demand. They count after `warm_s`, by when a key above
  * its limit has spent its burst. */
 static double calls_run(const struct weir_policy *policy, double a_second, double warm_s, double for_s)
 {

@@ -12,8 +12,8 @@
  *                outage, without outage_adds; windows_late() does the same for windows               H10, H11
  *
  * `owed` is all that an instance's fallback admitted and has not settled. When the store decides for the instance
- * again, only two things are forgiven: what drained in the fallback since (`debt` is the rest), and what the store
- * had no room for. What the fallback admitted after a settlement had been sent stays owed.
+ * again, it forgives only permits that drained in the fallback since (`debt` is the rest) and those for which it had no
+ * room. Permits that the fallback admitted after it sent a settlement stay owed.
  */
 #include "sim_meter.h"
 

@@ -19,8 +19,8 @@ struct judge;
 struct judge *judge_make(bool forgives); /* false: no fault allows anything */
 void judge_free(struct judge *judge);    /* NULL is ignored */
 
-/* Add a process's record. What a fallback admitted of a bucket counts while Redis is gone for all, see allow.h;
- * otherwise it is checked against that fallback's share alone. */
+/* Add a process's record. Permits of a bucket that a fallback admitted count while Redis is gone for all, see
+ * allow.h; otherwise they are compared with that fallback's share alone. */
 void judge_take(void *judge, int process, const struct record *record);
 
 /* A fault allows more; end_us INT64_MAX: it is still active. */

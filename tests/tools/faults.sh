@@ -133,7 +133,7 @@ else
     wanted=$all_rows
 fi
 
-# by_ctest FOLDER OPTION... - the tests of a build; CTest's own logs are elsewhere, for this may be a test of that build.
+# by_ctest FOLDER OPTION... - the tests of a build. CTest's logs are elsewhere: this may be a test of that build.
 by_ctest() {
     mkdir -p "$out/ctest"
     printf 'subdirs("%s")\n' "$(cd "$1" && pwd)" >"$out/ctest/CTestTestfile.cmake"
@@ -141,7 +141,7 @@ by_ctest() {
     ctest --test-dir "$out/ctest" "$@" 2>&1
 }
 
-# ---- Whether all that the list names is there ----
+# ---- Check that everything in the list exists ----
 
 has_test() { # NAME
     grep -qxF "$1" "$out/tests"

@@ -37,7 +37,7 @@
     (IN_CREATE | IN_MODIFY | IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE | IN_DELETE_SELF | \
      IN_MOVE_SELF | IN_ATTRIB)
 
-/* What distinguishes a file from another and from an earlier version; all 0: no file. */
+/* The fields that distinguish a file from another and from an earlier version; all 0: no file. */
 struct look {
     bool is_file; /* opening a pipe, for example, would block */
     dev_t device;

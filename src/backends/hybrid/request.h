@@ -32,7 +32,7 @@ struct lease_call *request_call_ahead(struct hybrid *hybrid, struct account_shar
                                       const struct weir_backend_request *request, int64_t now_us)
     REQUIRES(shard->mutex);
 
-/* Take the remote's answer to `order` in. False: the lacking permits have come, but the lease still does not
+/* Take the remote's answer to `order` in. False: the missing permits have arrived, but the lease still does not
  * cover the request. The caller holds no lock. */
 bool request_answered(struct hybrid *hybrid, const struct weir_backend_request *request,
                       const struct lease_order *order, int64_t asked_us, const struct weir_decision *decision,

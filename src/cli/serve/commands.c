@@ -64,7 +64,7 @@ static void run_top(struct client *client, const struct resp_command *command)
 
 /* ---- What Redis clients send besides ---- */
 
-/* True if the words are equal. Takes the same time at whichever byte they differ. */
+/* True if the words are equal. Takes the same time for every position at which they differ. */
 static bool password_is(struct span word, const char *password)
 {
     unsigned char differs = word.len != strlen(password);

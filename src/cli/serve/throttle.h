@@ -14,7 +14,7 @@
 #include <weir/weir.h>
 
 #define THROTTLE_MAX 16384
-#define THROTTLE_SAMPLE 64 /* sets that are looked at for one to replace */
+#define THROTTLE_SAMPLE 64 /* sets that are examined to find one to replace */
 
 #define THROTTLE_ERROR "Cell error: Store error:" /* how redis-cell begins its errors */
 

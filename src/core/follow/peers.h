@@ -10,9 +10,9 @@
  * up to the whole. An instance that is not in that view has joined since, and still holds its very first view: a share
  * of 0.
  *
- * The first view is 1/floor_instances instead if the caller has set that. What has not been confirmed for max_stale_us
- * continues to hold, and beside it a floor: 1/floor_instances, or else the least of all answers. Times are microseconds
- * of one clock that never steps back.
+ * The first view is 1/floor_instances instead if the caller has set that. A view that was not confirmed for
+ * max_stale_us continues to hold, together with a floor: 1/floor_instances, or else the least of all answers. Times are
+ * microseconds of one clock that never steps back.
  */
 #ifndef CORE_FOLLOW_PEERS_H
 #define CORE_FOLLOW_PEERS_H

@@ -41,7 +41,7 @@ void key_hash_make(const struct hash_secret *secret, struct key_hash *hash, stru
 /* Return the hash of a key of any length. */
 uint64_t key_hash_any(const struct key_hash *hash, const struct key_hash_rest *rest, const void *data, size_t len);
 
-/* Return it where only the secret is there. Takes ten times as long. */
+/* Return it if only the secret is known. Takes ten times as long. */
 uint64_t key_hash_by(const struct hash_secret *secret, const void *data, size_t len);
 
 static inline uint64_t key_hash_words(const struct key_hash *hash, arith_wide c, uint64_t x, uint64_t y)

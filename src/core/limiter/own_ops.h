@@ -30,8 +30,8 @@ typedef int own_reserve_op(struct weir_limit *limit, struct weir_key key, int64_
                            struct weir_reservation *reservation, struct weir_decision *out);
 typedef int own_give_back_op(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t since_us);
 
-/* A backend's short ways, for a limiter with is_plain set and a limit whose plan is a token bucket with greedy refill
- * or was one a moment ago. They use the functions of take.h. A decision in memory takes no longer than a call between
+/* A backend's fast paths, for a limiter with is_plain set and a limit whose plan is, or was a moment ago, a token
+ * bucket with greedy refill. They use the functions of take.h. A decision in memory takes no longer than a call between
  * core and backend. */
 struct own_takes {
     /* Do all of weir_try_at() and weir_handle_try(). `limit` or `handle` is not NULL; the other arguments have not been

@@ -63,7 +63,7 @@ static inline int take_check_key(const struct weir_limit *limit, struct weir_key
     return error ? error : take_check(limit->limiter, cost, now_us, out);
 }
 
-/* Write the time to decide by, where the caller gave none: 0. To be called once the hash is there, see api/verbs.h. */
+/* Write the time to decide by, where the caller gave none: 0. Call it once the hash is known, see api/verbs.h. */
 static inline int take_time(const struct weir_limit *limit, int64_t *now_us)
 {
     return *now_us == 0 ? read_clock(limit->limiter, now_us) : WEIR_OK;

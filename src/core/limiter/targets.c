@@ -1,7 +1,7 @@
 /* targets.c - keeps the policies of limits and overrides, in layers, and writes the plans of those in force.
  *
  * A limit and its overrides have separate plan cells but share one count of versions. A backend that stores states by
- * version takes the newest plan under which it has met a key for the plan in force. So two rules hold:
+ * version assumes that the newest plan under which it has met a key is the plan in force. So two rules hold:
  *
  *     1. Of the plans in force, the more specific has the greater version: the limit's is below any override's, a
  *        shorter prefix's below a longer one's, and a single key's is the greatest. The order of overrides that have no

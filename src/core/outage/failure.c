@@ -2,8 +2,8 @@
  *
  * During an outage the fallback treats every key as if all its permits had been taken when the outage began, except its
  * share of those known to be left (known.h). That time is set once, so a later failure gives no permits back. Each
- * outage has a number (outage_span.c), and the fallback keeps its keys apart from those of the outage before. What the
- * fallback admitted is settled afterwards (settle.c).
+ * outage has a number (outage_span.c), and the fallback keeps its keys apart from those of the outage before. Permits
+ * that the fallback admitted are settled afterwards (settle.c).
  */
 #include "core/outage/failure.h"
 
@@ -135,7 +135,7 @@ static int decide_local(struct weir *limiter, int failure, struct weir_backend_r
     return error;
 }
 
-/* Answer without looking at the key: what the plan alone tells. */
+/* Answer from the plan alone, without the key's state. */
 static void decide_blindly(const struct weir *limiter, const struct weir_backend_request *request, bool open,
                            int64_t age_us, struct weir_decision *out)
 {

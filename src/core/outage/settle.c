@@ -176,7 +176,7 @@ void settle_outage_over(struct weir *limiter, uint32_t tag, int64_t since_us, in
     if (limiter->outage->settle.is_on)
         record.admitted = atomic_exchange(&limiter->outage->settle.admitted, 0);
     const int64_t own_time_us = atomic_exchange(&limiter->outage->settle.own_time_us, -1);
-    if (own_time_us >= 0) { /* the request that ended it may go by another clock */
+    if (own_time_us >= 0) { /* the request that ended it may use another clock */
         record.by_own_time = true;
         record.until_us = own_time_us;
     }

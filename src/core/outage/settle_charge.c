@@ -160,7 +160,7 @@ static void settlement_end(struct weir *limiter, struct settlement *settlement, 
 #define CHARGE_MOST 4 /* keys in one call: their requests and decisions lie on the caller's stack */
 
 /* Charge the first of a list, at most `most` of them and CHARGE_MOST, in one call. *n: how many; the decision of each
- * is in its op. Not inline: what follows is done without this frame. */
+ * is in its op. Not inline, so that later steps do not keep this frame on the stack. */
 __attribute__((noinline)) static int settlements_charge(struct weir *limiter, struct settlement *first, size_t most,
                                                         int64_t deadline_us, size_t *n)
 {

@@ -8,7 +8,7 @@
 
 #include <weir/backend.h>
 
-/* What became of this instance's part of the burst, capacity or window limit. */
+/* How this instance's part of the burst, capacity or window limit was rounded. */
 enum plan_part {
     PLAN_PART,
     PLAN_PART_LIFTED, /* 0, lifted to 1 */

@@ -88,7 +88,7 @@ static struct batch *batch_make(size_t n)
     return batch;
 }
 
-/* What to decide: all of a caller's requests but one, or all if that is n, with another verb unless that is NULL. */
+/* The requests to decide: all of a caller's except but_one (n: all), with another verb unless that is NULL. */
 struct batch_wish {
     const struct weir_backend_request *requests;
     size_t n, but_one;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What is known about nginx's variables and Apache's codes. Other variables are text under their own name. */
+/* The known variables of nginx and codes of Apache. Other variables are text under their own name. */
 static const struct known {
     const char *name;   /* weir's */
     const char *nginx;  /* its variable */
