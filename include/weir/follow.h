@@ -48,9 +48,8 @@ struct weir_peer {
 
 /* The instances that share the limits. One of `service`, `dns` and `list` names the source. weir treats answers so:
  *
- * - An empty list, or one without this instance, counts as a failure, because Consul answers so when a token is
- * missing
- *   or an agent has restarted.
+ * - An empty list, or one without this instance, counts as a failure. Consul answers so if a token is missing or if
+ *   an agent has restarted.
  * - A smaller share takes effect immediately. A larger one takes effect after hold_down_us in which no answer gave
  *   less, or at most a seventh later while answers keep changing. So the shares of all instances never add up to more
  *   than the limit, as long as every instance learns of every change within that time.
@@ -98,8 +97,8 @@ struct weir_peers {
      * datacenter, not just on its agent: weir refuses a list in which an id appears twice. */
     const char *id;
 
-    /* Consul, true: register this instance under `service` and `id` with a check that passes for ttl_us, renew the
-     * check every third of that, register again when the agent has forgotten it, and deregister in weir_close(). Its
+    /* Consul, true: register this instance under `service` and `id` with a check that passes for ttl_us, and renew the
+     * check every third of ttl_us. Register again when the agent has forgotten it, and deregister in weir_close(). Its
      * weight there is weir_options.weight. False: something else registers it. Everything registered must be UTF-8.
      * The id must not contain control bytes, nor an empty part, "." or ".." between slashes, because Consul could not
      * deregister it. */

@@ -73,13 +73,12 @@ WEIR_API int weir_inspect_key(weir_inspector *inspector, const char *limit, stru
 
 /* Look at every key of `limit` (NULL: of every limit) that `pattern` matches (NULL: every key), in no order. A pattern
  * is an override's: see weir_limit_define(). Keys that exist throughout are visited at least once; a key may be visited
- * twice, and keys of slots that move between nodes of a cluster may be missed. The server is asked in steps (SCAN) that
- * hold it up for well below a millisecond each, but every step looks at keys of other limits and programs, too, so the
- * whole takes time in proportion to all keys in the server. In a shared file, each key that exists throughout is
- * visited once, and keys that are idle are not. The walk holds the lock of a part of the file for a key or two at a
- * time, and none during a visit.
- * `visit` must not use the inspector. If it returns anything but WEIR_OK, the visits end and this function returns the
- * same. */
+ * twice, and keys of slots that move between nodes of a cluster may be missed. weir walks the server in steps (SCAN)
+ * that each take it well below a millisecond. Every step also visits keys of other limits and programs, so the whole
+ * walk takes time in proportion to all keys in the server. In a shared file, each key that exists throughout is visited
+ * once, and keys that are idle are not. The walk holds the lock of a part of the file for a key or two at a time, and
+ * none during a visit. `visit` must not use the inspector. If it returns anything but WEIR_OK, the visits end and this
+ * function returns the same. */
 WEIR_API int weir_inspect_keys(weir_inspector *inspector, const char *limit, const char *pattern,
                                int (*visit)(void *user, const struct weir_inspected *key), void *user);
 

@@ -196,7 +196,7 @@ struct weir_options {
 
     /* Path of a Unix socket, of 107 bytes at most, on which `weir stats`, `weir top`, `weir watch`, `weir peek`, `weir
      * reset` and `weir reload` ask this limiter. It has mode 0600: only this process's user, and root, can connect. It
-     * is there from weir_open() until weir_close(); one that a dead process left behind is replaced. A separate thread
+     * exists from weir_open() until weir_close(), and replaces one that a dead process left behind. A separate thread
      * of low priority serves up to 16 clients, for 5 seconds each. Default NULL: none. */
     const char *control_socket;
 
@@ -206,10 +206,10 @@ struct weir_options {
                             * whether they were chosen. Default 0: random, another choice by each limiter */
 
     /* Redis, as above: the number of replicas that must acknowledge a charge, refund or reset before it counts: 0 to
-     * 16; default 0. weir sends WAIT, which the Redis user must be allowed, after the primary has reported a change;
-     * denials and peeks need none. More than 8 concurrent callers, and all submitted requests, share a connection;
-     * there every request, even one that will be denied, waits behind a running WAIT, for up to three quarters of
-     * timeout_us.
+     * 16; default 0. After the primary has reported a change, weir sends WAIT, for which the Redis user needs the
+     * right. Denials and peeks need no WAIT. More than 8 concurrent callers, and all submitted requests, share a
+     * connection; there every request, even one that will be denied, waits behind a running WAIT, for up to three
+     * quarters of timeout_us.
      *
      * If too few replicas acknowledge within three quarters of the call's remaining time, the request has failed as
      * if Redis had not answered: on_failure decides, and a lease is not created. Redis may have charged it. In

@@ -39,7 +39,7 @@ struct weir_stats {
     uint64_t events_lost;              /* events for weir_options.event that found the queue full */
 };
 
-/* What one limit, or one override, has answered. A member of weir_try_all() counts when the group is admitted, or when
+/* The answers of one limit, or of one override. A member of weir_try_all() counts when the group is admitted, or when
  * this limit denies it. */
 struct weir_limit_stats {
     size_t size;         /* set to sizeof(struct weir_limit_stats) before the call */
@@ -67,7 +67,7 @@ WEIR_API int weir_limit_print_name(const weir_limit *limit, char *text, size_t s
 /* One of the keys that are denied most. */
 struct weir_top_key {
     weir_limit *limit; /* that denied it */
-    uint64_t denied;   /* how often; what a shadow limit would have denied counts, too */
+    uint64_t denied;   /* how often; requests that a shadow limit would have denied count, too */
     uint64_t error;    /* `denied` may include as many denials of other keys: weir counts at most top_keys keys, and a
                         * new one takes over the smallest count. Denials in memory that follow each other within 100 us
                         * on a thread are counted by sample, one in 32, so `denied` is an estimate for them */

@@ -15,7 +15,7 @@
 #error "include <weir/weir.h>"
 #endif
 
-/* What a submitted request does: the same as the function of that name. */
+/* The verb of a submitted request, which does the same as the function of that name. */
 enum weir_op_verb {
     WEIR_OP_TRY, /* the default; the others need a request.now_us of 0 */
     WEIR_OP_RESERVE,

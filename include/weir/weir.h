@@ -312,8 +312,8 @@ WEIR_API int weir_acquire(weir_limit *limit, struct weir_key key, int64_t cost, 
 WEIR_API int weir_peek(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out);
 
 /* Return `cost` permits to the key, up to the state of a fresh key. A sliding window takes them from its oldest block,
- * so that its promise holds whichever permits they were. A fixed window takes them from the current window, even if the
- * permits belong to an earlier one.
+ * so that its promise holds no matter when they were taken. A fixed window takes them from the current window, even if
+ * the permits belong to an earlier one.
  *
  * With WEIR_FAIL_LOCAL, refunds and settlements made while Redis is out of reach go there when it returns: up to 16,384
  * wait, and the call returns WEIR_OK. Those that still wait when the limiter is closed are lost. */
