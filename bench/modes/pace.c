@@ -29,7 +29,7 @@
 #define KEYS 1000
 #define RATES 5
 #define LENGTH 2.5     /* of a repetition, relative to those of the other parts */
-#define FEW 500        /* at least so many requests, unless --quick */
+#define FEW 500        /* the least number of requests, unless --quick */
 #define LEAD 0.8       /* of a repetition: a hybrid limiter runs so long before it, unmeasured, to warm its leases */
 #define LATE_MOST 0.02 /* part of all requests */
 #define LATE_FEW 64    /* so few prove nothing */

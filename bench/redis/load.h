@@ -40,7 +40,7 @@ struct load_cost {
 struct load_cost load_cost_so_far(const struct store *store, weir *limiter);
 struct load_cost load_cost_since(const struct load_cost *before, const struct store *store, weir *limiter);
 
-/* True if other programs took so much of the machine that a repetition of that length must be measured again. */
+/* True if other programs used enough of the machine that a repetition of that length must be measured again. */
 bool load_was_disturbed(const struct load_cost *cost, double seconds);
 
 /* Report a failure on stderr, the first time only. */

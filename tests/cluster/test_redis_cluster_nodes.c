@@ -1,5 +1,5 @@
 /* test_redis_cluster_nodes.c - cluster nodes that are silent, slow, gone, without slots or unreachable: which charges
- * are refunded, how often the other nodes are asked for the map, and what the log says. */
+ * are refunded, how often weir requests the map from the other nodes, and the log. */
 #include "cluster_speaker.h"
 
 #include <inttypes.h>

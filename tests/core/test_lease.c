@@ -222,7 +222,7 @@ TEST(when_permits_are_scarce_the_cost_of_waiting_requests_is_ordered_immediately
     for (key.lease.remaining = 0; key.lease.remaining < 640; key.lease.remaining += 160)
         for (int64_t waiting = 0; waiting < 20; waiting++) {
             struct lease again = key.lease;
-            const int64_t presses = waiting > 4 ? waiting : 4; /* a load of 49 in 50 ms asks for so many in 5 ms */
+            const int64_t presses = waiting > 4 ? waiting : 4; /* a load of 49 in 50 ms requests as many in 5 ms */
             const bool is_little = presses > key.lease.remaining / 32;
             const struct lease_order order = lease_make_order(&again, &key.rules, key.now_us, 1, waiting, 0);
             ck_assert_uint_eq(order.spread, is_little ? 1 : 32);

@@ -343,7 +343,7 @@ TEST(a_folder_or_pipe_in_place_of_the_file_is_a_failure_and_not_read, 60)
     await_failure(&stage, 0, "");
     await_size(&stage, 20);
     const uint64_t failures = file_stats(&stage).failures;
-    run_in(&stage, "rmdir limits.conf && mkfifo limits.conf"); /* nobody will ever write to it */
+    run_in(&stage, "rmdir limits.conf && mkfifo limits.conf"); /* no process will ever write to it */
     await_failure(&stage, failures, "limits.conf: not a file");
     run_in(&stage, "rm limits.conf");
     write_size(stage.path, 21);

@@ -121,7 +121,7 @@ TEST(outages_beyond_the_number_kept_are_dropped_and_counted, 30)
     for (int i = 0; i < 10000 && atomic_load(&place->limiter->outage->settle.owes); i++)
         try_in(place, "b", 1);
     ck_assert(!atomic_load(&place->limiter->outage->settle.owes));
-    ck_assert_int_eq(stats_of(place->limiter).keys, 0); /* nobody needs those that were given up */
+    ck_assert_int_eq(stats_of(place->limiter).keys, 0); /* no outage needs those that were dropped */
 }
 
 TEST(a_settled_outage_is_forgotten_before_an_unsettled_one, 30)

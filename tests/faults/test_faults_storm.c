@@ -43,7 +43,7 @@ static int ask_until_over(struct crowd *crowd, int number)
     options.mode = WEIR_DISTRIBUTED;
     options.redis_url = crowd->url;
     options.on_failure = WEIR_FAIL_LOCAL;
-    options.timeout_us = WEIR_SECOND; /* so many processes start on few processors */
+    options.timeout_us = WEIR_SECOND; /* many processes start on few processors */
     if (weir_open(&options, &limiter) != WEIR_OK || weir_limit_define(limiter, "limit", &policy, &limit) != WEIR_OK)
         return 1;
     while (!atomic_load(&crowd->over)) {

@@ -386,7 +386,7 @@ TEST(a_policy_change_in_an_outage_makes_every_key_of_the_instance_cold_again, 10
 
 static const struct share quarter = { .weight = 1, .total = 4, .rank = 0, .count = 4 };
 
-/* Return the most permits leased together while the key is asked for 50,000 times a second. */
+/* Return the most permits leased together while the key gets 50,000 requests a second. */
 static int64_t lease_most(struct pair *pair)
 {
     pair->remote.most_charged = 0;

@@ -119,7 +119,7 @@ void daemon_folder_remove(struct daemon *daemon)
 }
 
 /* Start a process that removes the folder when the process that started the server has ended, which it sees by the
- * pipe's end. It leaves Check's process group, which Check kills, and is nobody's child. Without it the folder may
+ * pipe's end. It leaves Check's process group, which Check kills, and no parent waits for it. Without it the folder may
  * remain. */
 static void folder_watch(struct daemon *daemon)
 {

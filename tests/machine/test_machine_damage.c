@@ -87,7 +87,7 @@ TEST(known_keys_are_decided_while_a_process_is_stopped_with_the_lock, 60)
         weir_limit *limit = scene_define_text(&scene, name, policies[i]);
         ck_assert_int_eq(taken(limit, key, 1).remaining, 9);
         ck_assert_int_eq(weir_charge(limit, weir_key_text("other"), 1), WEIR_OK);
-        atomic_store(&stripe->lock, machine->file.owner); /* this process lives, so nobody takes the lock over */
+        atomic_store(&stripe->lock, machine->file.owner); /* this process lives, so no other takes the lock over */
         ck_assert_int_eq(taken(limit, key, 1).remaining, 8);
         ck_assert_int_eq(left(limit, key), 8);
         ck_assert(!taken(limit, key, 9).allowed);

@@ -2,7 +2,7 @@
  * whatever instruction it is: every count stays exact, no process blocks, and nothing is damaged.
  *
  * The judge is a ledger in other memory. Before each decision a process writes there what it is about to do, and
- * afterwards what it was told.
+ * afterwards the answer.
  *
  * Four keys are a process's own. It checks each answer about them. When it is killed, its successor begins by looking
  * at them: each must be as the ledger says, or as the decision that was under way leaves it. All processes use eight
@@ -50,7 +50,7 @@ struct storm {
     struct chance chance;
     pid_t children[PROCESSES];          /* 0: none */
     int64_t kills, amid;                /* those amid a decision */
-    int64_t more[SHARED], less[SHARED]; /* the judge's: permits of decisions whose answer nobody got */
+    int64_t more[SHARED], less[SHARED]; /* the judge's: permits of decisions whose answer was lost */
 };
 
 /* Numbers in the names of keys, by which the short ones of a process have the same home, and so have those that all

@@ -469,7 +469,7 @@ TEST(records_move_to_make_room_unless_they_are_claimed, 10)
         for (int i = 0; i < n && held; i++)
             entry_let_go(crammed.walk.table, entries[i]);
         assert_table_has_cells(&crammed.walk);
-        if (held) { /* it gets a cell when it is asked for and there is one */
+        if (held) { /* it gets a cell at its next request, if one is free */
             const struct weir_backend_request request = crammed_request(&crammed, keys[n]);
             struct look look = look_guess(crammed.walk.table, &request);
             must_succeed(weir_reset(crammed.walk.limits[0], weir_key_text(keys[0])));

@@ -481,7 +481,7 @@ TEST(takes_of_one_key_by_all_threads_are_all_counted, 60)
 
 /* ---- Records that move ---- */
 
-enum { MOVING = 9, GROUPS = 4 }; /* so many keys fill one of so many groups at least, and leave room for another key */
+enum { MOVING = 9, GROUPS = 4 }; /* this fills at least one group, with room for another key */
 
 struct moving {
     struct yard *yard;

@@ -279,7 +279,7 @@ static size_t edges_out(struct shared *shared, const int64_t *read_us, struct ed
     return count;
 }
 
-/* True if at some time during a denied call so many permits may have been out that none was left for it. */
+/* True if at some time during a denied call all permits may have been in flight. */
 static bool is_explained(const struct denied *denied, const struct edge *edges, size_t count, int least)
 {
     size_t after = 0, end = count; /* the first edge that is not earlier than the call's beginning */

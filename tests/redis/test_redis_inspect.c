@@ -238,7 +238,7 @@ TEST(listing_keys_stops_once_redis_has_scanned_enough, 60)
     ck_assert(seen.count > 0 && seen.count < MANY);
     seen = (struct seen){ 0 };
     must_succeed(weir_inspect_some(inspector, "other", NULL, FEW, &is_all, see, &seen));
-    ck_assert(!is_all && seen.count == 0); /* keys of other limits are looked at, too */
+    ck_assert(!is_all && seen.count == 0); /* keys of other limits are examined, too */
     must_succeed(weir_inspect_some(inspector, "api", NULL, 100 * MANY, &is_all, see, &seen));
     ck_assert(is_all);
     ck_assert_uint_ge(seen.count, MANY);

@@ -55,7 +55,7 @@ static void let_replica_go(struct replicated *both)
 struct load {
     weir_limit *limit;
     int64_t pause_us;     /* after each call of take_until_done() */
-    _Atomic int64_t most; /* while so many are allowed, take_until_done() takes none; 0: no bound */
+    _Atomic int64_t most; /* take_until_done() takes none while this many are allowed; 0: no bound */
     atomic_bool done;
     _Atomic int64_t calls, allowed, denied, failed, by_lease, by_fallback, longest_us;
 };

@@ -38,7 +38,7 @@ TEST(no_script_converts_a_number_to_text_or_reads_the_time_twice, 10)
     for (int i = 0; i < REDIS_SCRIPT_COUNT; i++) {
         const char *text = redis_scripts[i].text;
         const bool single = i == REDIS_BUCKET_SINGLE, asks = i == REDIS_SETTLE;
-        const bool group = i == REDIS_TRY_ALL; /* this one and settle.lua have steps of their own */
+        const bool group = i == REDIS_TRY_ALL; /* this one and settle.lua have separate steps */
         /* copies of the part "anew" of lua/level.lua, of writes beside the common one, and of those that stay */
         const int anew = 2 * is_bucket((enum redis_script_id)i) + single;
         ck_assert_uint_eq(strlen(text), redis_scripts[i].len);
@@ -678,7 +678,7 @@ static double sliding_us(struct scripts *scripts, int blocks, int keys)
     return script_us(scripts);
 }
 
-/* Time a token bucket with a former state: a sliding window of so many blocks, or none if 0. */
+/* Time a token bucket with a former state: a sliding window of that many blocks, or none if 0. */
 static double former_us(struct scripts *scripts, int blocks)
 {
     static unsigned char bytes[MIRROR_BYTES_MAX];

@@ -291,7 +291,7 @@ struct run_result sim_end(struct sim *sim);
 int matrix(void);
 /* Print it for regular loads over long and short periods, sim_loads.c; a part of it, or all. */
 int loads(bool all);
-/* Print how often the store is asked for users of different demand, sim_calls.c. */
+/* Print the calls to the store for users with different demand, sim_calls.c. */
 int calls(void);
 /* Print what outages of some instances admit beyond the limit, sim_late.c. */
 int late(void);

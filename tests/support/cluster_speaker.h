@@ -19,8 +19,8 @@ struct speaker {
     atomic_bool is_later;
     const char *_Atomic decides;        /* to EVALSHA; NULL: as a server would, "": nothing. PORT: see `to` */
     const char *asking;                 /* to ASKING */
-    int to;                             /* the port that is said for PORT; 0: another each time */
-    _Atomic int64_t truths;             /* how many EVALSHA are answered as a server would before `decides` is said */
+    int to;                             /* the port written in place of PORT; 0: a different one each time */
+    _Atomic int64_t truths;             /* EVALSHA answered as by a server, before `decides` answers */
     _Atomic int64_t delay_us;           /* of each EVALSHA */
     _Atomic int64_t maps, asked, calls; /* CLUSTER, ASKING and EVALSHA that came */
     _Atomic int64_t takes;              /* and those of them that are not for a refund, a peek or a reset */

@@ -1,4 +1,4 @@
-/* consul_json.h - answers of a real agent (1.8.7), with much of what nobody reads. */
+/* consul_json.h - answers of a real agent (1.8.7), with many of the members that weir does not read. */
 #ifndef WEIR_TESTS_CONSUL_JSON_H
 #define WEIR_TESTS_CONSUL_JSON_H
 

@@ -31,7 +31,7 @@ struct told told_await(enum weir_followed what, const char *beginning, int n);
 /* Whether any text holds this. */
 bool told_anywhere(const char *text);
 
-/* The next `times` lists of policies find no memory: "failed: out of memory" is told. */
+/* Let memory run out for the next `times` lists of policies, which reports "failed: out of memory". */
 void told_lack_memory(int times);
 
 /* The follower that was added, NULL: none. */

@@ -77,7 +77,7 @@ struct hold {
     uint64_t peek_calls;    /* in hybrid mode: store calls that no instance of a service would have made */
 };
 
-/* Open the limiters with room for so many keys. Return EXIT_OK, or EXIT_FAILED after a complaint. Call hold_end() in
+/* Open the limiters with room for this many keys. Return EXIT_OK, or EXIT_FAILED after a complaint. Call hold_end() in
  * either case. */
 int hold_start(struct hold *hold, size_t most_keys);
 

@@ -1,4 +1,4 @@
-/* search.c - the tightest limit that denies at most so many requests and clients of a log. */
+/* search.c - the tightest limit that denies at most a given number of requests and clients of a log. */
 #include "cli/replay/search.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* search.h - the tightest limit that denies at most so many requests and clients of a log.
+/* search.h - the tightest limit that denies at most a given number of requests and clients of a log.
  *
  * The library decides each row by each limit that is tried. Keys do not affect one another, so the rows are decided key
  * by key, each key's in the order of time. A key that never asks for more permits in two periods than the limit has is

@@ -75,8 +75,8 @@ static void skip_slots(struct lease *lease, struct lease_batch *batch, int64_t n
     batch->next = next;
 }
 
-/* Take from a greedy bucket's batch what has refilled since its end, rounded up. It is then as good as a batch that
- * was asked for later: giving back the rest and taking it again would change nothing in Redis. */
+/* Take from a greedy bucket's batch the permits that have refilled since its end, rounded up. It then equals a batch
+ * that was ordered later: giving the rest back and taking it again would change nothing in Redis. */
 static void batch_shrink(const struct weir_plan *plan, struct lease_batch *batch, int64_t now_us)
 {
     const int64_t ticks = (now_us - batch->end_us) / plan->tick_us + 1;
@@ -159,7 +159,7 @@ void lease_keep(struct lease *lease, uint64_t version)
     lease->is_asked = false;
 }
 
-/* Take `cost` from the batches, the older first. Return when the oldest of it was asked for. */
+/* Take `cost` from the batches, the older first. Return the time of the order of its oldest permit. */
 static int64_t spend(struct lease *lease, int64_t now_us, int64_t cost, int64_t *delay_us)
 {
     struct lease_batch *first = &lease->batches[0], *second = &lease->batches[1];

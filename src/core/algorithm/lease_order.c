@@ -36,7 +36,7 @@ static bool order_has_plenty(const struct lease *lease, int64_t now_us)
     return lease->reset_at_us - now_us <= div_down(plan->size * plan->q, 2 * plan->p) * plan->tick_us;
 }
 
-/* Return what a life asks for, less one: so many are used nearly for sure. */
+/* Return what a life asks for, less one: that number is used almost certainly. */
 static int64_t order_sure(const struct lease *lease, int64_t want)
 {
     const int64_t in_life = max_of(lease->average * LOAD_TURNS_IN_LIFE, want * LOAD_AVERAGE_ONE);

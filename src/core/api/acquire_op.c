@@ -60,7 +60,7 @@ static bool acquire_step(struct weir *limiter, struct acquire *acquire) REQUIRES
         acquire_leave(limiter, acquire);
         if (outcome == ACQUIRE_OVER)
             return true;
-        acquire->is_served = true; /* the next of the line may be asked for */
+        acquire->is_served = true; /* the next waiter of the line may ask */
         if (acquire->is_cancelled || limiter->errands->is_closing)
             break;
         errands_put(limiter, &acquire->errand, due_us);

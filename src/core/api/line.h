@@ -27,7 +27,7 @@ struct line_waiter {
     /* Of the whole line; only the first one's are valid. */
     struct line_waiter *next_line; /* in the bucket */
     struct line_waiter *last;
-    int64_t most;   /* the largest cost that was asked for */
+    int64_t most;   /* the largest requested cost */
     bool is_held;   /* a waiter was denied, and waits */
     bool is_closed; /* who joins must not ask before it is the first */
     bool is_freed;  /* permits have come back since the first began to ask: if it is denied, it asks again */

@@ -1,4 +1,4 @@
-/* reader.c - one input: its format, and the values of the fields that are asked for. */
+/* reader.c - one input: its format, and the values of the requested fields. */
 #include "cli/replay/input/reader.h"
 
 #include <stdio.h>
@@ -153,7 +153,7 @@ static int reader_choose(struct reader *reader, const struct sample *sample)
     return EXIT_OK;
 }
 
-/* ---- Which fields are asked for ---- */
+/* ---- The requested fields ---- */
 
 static size_t field_number(struct reader *reader, const char *name)
 {

@@ -1,4 +1,4 @@
-/* reader.h - one input: its format, and the values of the fields that are asked for. */
+/* reader.h - one input: its format, and the values of the requested fields. */
 #ifndef WEIR_CLI_READER_H
 #define WEIR_CLI_READER_H
 
