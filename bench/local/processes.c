@@ -3,90 +3,20 @@
  *
  * The accuracy of local mode is shown with each process enforcing the whole limit, as without further options, and with
  * each enforcing its quarter (instances, rank). The processes are children of this one, as the workers of a prefork
- * server are. Speeds are those of all of them in one stretch of time; the modes take turns.
- *
- * Two processes never reach twice the speed of one if they write to the same cache lines. How far they get depends on
- * how long a line takes from one processor to the other, which on a virtual machine changes with the host's placement.
- * Two columns show the bounds: local mode, which shares nothing; and local mode with one atomic addition to a word that
- * all processes have for each key, the least that any exact count over processes can do.
+ * server are. Speeds of one process are here, those of several in several.c.
  */
-#include <stdalign.h>
-#include <stdatomic.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "bench.h"
-#include "measure/timer.h"
+#include "local/several.h"
 
 enum { ALONE, SHARES, TOGETHER, WAYS };
-enum { SPEED_LOCAL, SPEED_MACHINE, SPEED_ADDS, SPEEDS };
 
-#define PROCESSES 4
 #define PERMITS 1000
-#define PATIENCE_US (5 * WEIR_SECOND) /* a process may lose its processor in the middle of a decision */
 #define BYTES_KEYS 100000
 #define GOAL_RATIO 1.15
-#define GOAL_TWO 1.6
 #define GOAL_BYTES 80.0
 
-static const int process_counts[] = { 1, 2, PROCESSES };
 static const char *const ways[WAYS] = { "local", "local, shares", "machine" };
-
-/* ---- Processes that do the same ---- */
-
-struct board { /* in shared memory */
-    atomic_int ready;
-    _Atomic int64_t until_ns; /* 0: wait; otherwise work until this time of CLOCK_MONOTONIC */
-    _Atomic uint64_t counts[PROCESSES];
-};
-
-typedef void process_work(struct board *board, int number, void *user);
-
-static void board_end(struct board *board)
-{
-    munmap(board, sizeof *board);
-}
-
-/* Have `n` processes work, for `seconds` after all are ready. The caller ends the board. */
-static struct board *processes_run(int n, double seconds, process_work *work, void *user)
-{
-    struct board *board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    pid_t children[PROCESSES];
-    if (board == MAP_FAILED)
-        bench_fail("processes: no shared memory");
-    fflush(NULL); /* or a child would write the parent's buffers, too */
-    for (int i = 0; i < n; i++) {
-        children[i] = fork();
-        if (children[i] < 0)
-            bench_fail("processes: one of them cannot be started");
-        if (children[i] == 0) {
-            measure_unpin_main();
-            work(board, i, user);
-            _exit(0);
-        }
-    }
-    while (atomic_load(&board->ready) < n && waitpid(-1, NULL, WNOHANG) == 0)
-        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
-    atomic_store(&board->until_ns, clock_ns(CLOCK_MONOTONIC) + (int64_t)(seconds * 1e9));
-    for (int i = 0, status = 0; i < n; i++)
-        if (waitpid(children[i], &status, 0) != children[i] || status != 0)
-            bench_fail("processes: one of them failed");
-    return board;
-}
-
-/* Say that this process is ready, and wait until all are. Return when to stop. */
-static int64_t await_start(struct board *board)
-{
-    int64_t until_ns;
-    atomic_fetch_add(&board->ready, 1);
-    while ((until_ns = atomic_load(&board->until_ns)) == 0)
-        nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
-    return until_ns;
-}
 
 /* ---- What they admit ---- */
 
@@ -177,74 +107,6 @@ static void report_accuracy(struct bench *bench)
 
 /* ---- What it costs ---- */
 
-struct word { /* alone in a cache line */
-    alignas(64) _Atomic uint64_t value;
-};
-
-#define WORDS 4096
-
-struct speed {
-    int way;
-    struct subject *together; /* for SPEED_MACHINE */
-    struct word *words;       /* for SPEED_ADDS; in shared memory */
-    const struct stream *stream;
-    uint64_t keys;
-};
-
-/* Decide, and add to the word of the key. */
-static void adds_work(struct subject *subject, struct word *words, const struct bench_key *draws, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        uint64_t tail;
-        subject_work(subject, draws + i, 1);
-        memcpy(&tail, draws[i].text + KEY_LEN - sizeof tail, sizeof tail);
-        atomic_fetch_add(&words[tail * UINT64_C(0x9e3779b97f4a7c15) >> 52].value, 1);
-    }
-}
-
-_Static_assert(WORDS == 1 << (64 - 52), "the bits that adds_work() takes");
-
-static void subject_open_together(struct subject *subject, enum kind kind, uint64_t keys)
-{
-    struct weir_options options = WEIR_OPTIONS_INIT;
-    options.mode = WEIR_MACHINE;
-    options.max_keys = (int64_t)keys;
-    options.timeout_us = PATIENCE_US;
-    subject_open_with(subject, &options, kind, ANSWER_ALLOW, keys);
-    subject_fill(subject, ANSWER_ALLOW, keys);
-}
-
-static void speed_work(struct board *board, int number, void *user)
-{
-    const struct speed *speed = user;
-    struct subject own, *subject = speed->way == SPEED_MACHINE ? speed->together : &own;
-    if (subject == &own)
-        subject_open_filled(subject, KIND_TOKEN, ANSWER_ALLOW, speed->keys);
-    size_t at = (size_t)number * speed->stream->len / PROCESSES / STREAM_STEP * STREAM_STEP;
-    uint64_t operations = 0;
-    const int64_t until_ns = await_start(board);
-    do {
-        if (speed->way == SPEED_ADDS)
-            adds_work(subject, speed->words, speed->stream->draws + at, STREAM_STEP);
-        else
-            subject_work(subject, speed->stream->draws + at, STREAM_STEP);
-        at = (at + STREAM_STEP) % speed->stream->len;
-        operations += STREAM_STEP;
-    } while (clock_ns(CLOCK_MONOTONIC) < until_ns);
-    atomic_store(&board->counts[number], operations);
-}
-
-/* Return the decisions a second of `n` processes together. */
-static double speed_measure(struct speed *speed, int n, double seconds)
-{
-    uint64_t operations = 0;
-    struct board *board = processes_run(n, seconds, speed_work, speed);
-    for (int i = 0; i < n; i++)
-        operations += atomic_load(&board->counts[i]);
-    board_end(board);
-    return (double)operations / seconds;
-}
-
 static void report_one(struct bench *bench, struct subject *alone, struct subject *together,
                        const struct stream *stream, enum kind kind, uint64_t keys)
 {
@@ -276,53 +138,6 @@ static void report_kinds(struct bench *bench, const struct stream *stream, uint6
         subject_finish(&alone, keys);
         subject_finish(&together, keys);
     }
-}
-
-/* Measure one, two and four processes in turns, in all ways from `first` on. */
-static void measure_several(struct bench *bench, struct speed *speed, int first, struct sample rates[3][SPEEDS])
-{
-    for (int repeat = 0; repeat < bench->repeats; repeat++)
-        for (int i = 0; i < 3; i++)
-            for (speed->way = first; speed->way < (first == SPEED_LOCAL ? SPEEDS : first + 1); speed->way++) {
-                bench_progress("processes: %d of them, %llu keys, repetition %d", process_counts[i],
-                               (unsigned long long)speed->keys, repeat + 1);
-                sample_add(&rates[i][speed->way], speed_measure(speed, process_counts[i], bench->seconds));
-            }
-}
-
-/* Report them. With many keys only machine mode: each process of local mode would have to fill a table. */
-static void report_several(struct bench *bench, struct subject *together, const struct stream *stream, uint64_t keys)
-{
-    static const char *const gains[SPEEDS] = { "local, times one process", "machine, times one process",
-                                               "local and an addition, times one process" };
-    const bool is_small = keys <= WORDS;
-    const int first = is_small ? SPEED_LOCAL : SPEED_MACHINE, end = is_small ? SPEEDS : SPEED_MACHINE + 1;
-    struct sample rates[3][SPEEDS] = { 0 };
-    struct speed speed = { .together = together, .stream = stream, .keys = keys };
-    char text[80];
-    speed.words = mmap(NULL, WORDS * sizeof(struct word), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (speed.words == MAP_FAILED)
-        bench_fail("processes: no shared memory");
-    measure_several(bench, &speed, first, rates);
-    for (int i = 1; i < 3; i++) {
-        report_row(bench->report);
-        snprintf(text, sizeof text, "%d processes, %llu keys: decisions a second", process_counts[i],
-                 (unsigned long long)keys);
-        report_text(bench->report, "figure", text);
-        if (is_small)
-            report_figure(bench->report, ways[ALONE], &rates[i][SPEED_LOCAL]);
-        report_figure(bench->report, ways[TOGETHER], &rates[i][SPEED_MACHINE]);
-        for (int way = first; way < end; way++) {
-            const struct sample gain = sample_ratio(&rates[i][way], &rates[0][way]);
-            report_sample(bench->report, gains[way], &gain);
-            if (way != SPEED_MACHINE || process_counts[i] != 2 || measure_processors() < 2)
-                continue;
-            snprintf(text, sizeof text, "machine mode, two processes, %llu keys: times one process",
-                     (unsigned long long)keys);
-            report_goal_apart(bench->report, text, &gain, AT_LEAST, GOAL_TWO);
-        }
-    }
-    munmap(speed.words, WORDS * sizeof(struct word));
 }
 
 /* Report the memory for keys that all processes see, as weir counts it. */
@@ -363,13 +178,14 @@ void bench_processes(struct bench *bench)
         subject_open_filled(&alone, KIND_TOKEN, ANSWER_ALLOW, sizes[i]);
         subject_open_together(&together, KIND_TOKEN, sizes[i]);
         report_one(bench, &alone, &together, &stream, KIND_TOKEN, sizes[i]);
-        report_several(bench, &together, &stream, sizes[i]);
+        several_report(bench, &together, &stream, sizes[i]);
         subject_finish(&alone, sizes[i]);
         subject_finish(&together, sizes[i]);
         if (bench->thorough && i == 0)
             report_kinds(bench, &stream, sizes[i]);
         stream_free(&stream);
     }
+    several_report_apart(bench, sizes[0]);
     report_bytes(bench);
     report_end_section(bench->report);
 }

@@ -82,6 +82,11 @@ static uint64_t zipf_draw(const struct zipf *zipf, uint64_t *state)
 
 void stream_make(struct stream *stream, uint64_t keys, enum skew skew)
 {
+    stream_make_from(stream, 0, keys, skew);
+}
+
+void stream_make_from(struct stream *stream, uint64_t first, uint64_t keys, enum skew skew)
+{
     struct zipf zipf = zipf_make(keys);
     uint64_t state = keys;
     stream->len = DRAWS_MIN;
@@ -91,7 +96,7 @@ void stream_make(struct stream *stream, uint64_t keys, enum skew skew)
     for (size_t i = 0; i < stream->len; i++) {
         uint64_t index = skew == SKEW_ZIPF ? zipf_draw(&zipf, &state) * SCRAMBLE % keys
                                            : (uint64_t)(random_fraction(&state) * (double)keys);
-        key_write(index, &stream->draws[i]);
+        key_write(first + index, &stream->draws[i]);
     }
 }
 

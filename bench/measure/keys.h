@@ -27,6 +27,7 @@ struct stream {
 /* Make about four draws per key, 2^14 to 2^22 in all, from keys 0 to keys-1 (1 to 2^31 keys). The same arguments give
  * the same draws. */
 void stream_make(struct stream *stream, uint64_t keys, enum skew skew);
+void stream_make_from(struct stream *stream, uint64_t first, uint64_t keys, enum skew skew); /* from key `first` on */
 void stream_free(struct stream *stream);
 
 /* Return a number in [0, 1) of 53 random bits. The same states give the same numbers. */

@@ -67,7 +67,14 @@ static void machine_destroy(struct weir_backend *backend)
     free(machine);
 }
 
+static void machine_fetch_key(struct weir_backend *backend, uint64_t hash)
+{
+    const struct machine *machine = (const struct machine *)backend;
+    machine_fetch(machine, machine_stripe_of(machine, hash), bucket_of(&machine->shape, hash));
+}
+
 static const struct own_takes takes = {
+    .fetch = machine_fetch_key,
     .try_key = machine_try,
     .try_handle = machine_try_handle,
 };

@@ -30,7 +30,6 @@
 #include "backends/machine/book.h"
 #include "backends/machine/cells.h"
 #include "core/algorithm/former.h"
-#include "core/ground/fetch.h"
 #include "core/ground/forks.h"
 #include "core/limiter/own_ops.h"
 
@@ -88,13 +87,14 @@ static inline struct machine_stripe *machine_stripe_of(const struct machine *mac
     return machine_stripe(machine, hash >> 32 & machine->stripe_mask);
 }
 
-/* Fetch the home of a bucket's key, to be written; and the bucket, where many keys are not in their homes. Nothing is
- * read here, because a processor reads its clock only when earlier reads have ended. */
+/* Fetch the home of a bucket's key; and the bucket, where many keys are not in their homes. Nothing is read here: a
+ * processor reads its clock only when earlier reads have ended. The lines are fetched to be read: a fetch to write
+ * would take them from processes that deny requests for the same key, and saves nothing where requests are admitted. */
 static inline void machine_fetch(const struct machine *machine, const struct machine_stripe *stripe, uint32_t bucket)
 {
     const struct machine_shape *shape = &machine->shape;
     const uint64_t *words = (const uint64_t *)(const void *)stripe;
-    fetch_to_write(words + cell_at(shape, bucket_home(bucket)));
+    __builtin_prefetch(words + cell_at(shape, bucket_home(bucket)));
     if (machine->is_crowded)
         __builtin_prefetch(words + shape->bucket_word + bucket / 2);
 }
