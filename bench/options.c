@@ -57,7 +57,7 @@ static const char HELP[] =
     "                                 goes: 1M by default, 10M with --full\n"
     "                     processes   one machine, four processes: machine mode beside local mode; alone, it adds a\n"
     "                                 million keys and the other algorithms\n"
-    "                     server, callers, round-trip, leases, outage, cluster, replicas, tls\n"
+    "                     server, callers, round-trip, leases, users, outage, cluster, replicas, tls\n"
     "                                 distributed and hybrid mode on private redis-servers\n"
     "                     peers       the cost of following a private Consul\n"
     "                     A section on its own shows more: growth goes to 10,000,000 keys, decisions and handles add\n"

@@ -50,6 +50,7 @@ void differs_note(const struct weir_options *options)
     differs_add_number("denial_life_us", options->denial_life_us);
     differs_add_number("instances", options->instances);
     differs_add_number("redis_replicas", options->redis_replicas);
+    differs_add_number("redis_gather_us", options->redis_gather_us);
     differs_add_number("keep_idle", options->keep_idle);
     differs_add_number("top_keys", options->top_keys);
 }

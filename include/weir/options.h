@@ -61,6 +61,8 @@ struct weir_event; /* events.h */
 enum weir_log_level { WEIR_LOG_ERROR, WEIR_LOG_WARNING, WEIR_LOG_INFO };
 
 /* Start with WEIR_OPTIONS_INIT. A field that is zero means its default. weir copies strings and arrays. */
+#define WEIR_MAX_GATHER_US 10000
+
 struct weir_options {
     size_t size;               /* sizeof(struct weir_options) */
     enum weir_mode mode;       /* default WEIR_LOCAL */
@@ -215,6 +217,13 @@ struct weir_options {
      * if Redis had not answered: on_failure decides, and a lease is not created. Redis may have charged it. In
      * return, when a replica that has acknowledged becomes the primary, no permit is given out twice. */
     int64_t redis_replicas;
+
+    /* Redis, as above: the shortest time between two calls to a server, so that requests that come in between share the
+     * next one: 0 to WEIR_MAX_GATHER_US; default 0. A request waits for up to this time longer, but a request that
+     * finds no call within this time before it leaves immediately, and so does one whose deadline is close. It saves
+     * server CPU and calls where an instance asks about many keys a second; docs/hybrid.md has figures. With it, every
+     * caller uses the shared connection. */
+    int64_t redis_gather_us;
 
     /* Mode WEIR_MACHINE: the file in which the processes of this machine count. A name without '/' is a file in
      * /dev/shm, whose counts last until the machine restarts; a path on a disk keeps them longer. The first process

@@ -54,6 +54,7 @@ static const struct option option_table[] = {
     OPTION(redis_key_file, OPTION_FILE),
     OPTION(redis_insecure, OPTION_FLAG),
     OPTION(redis_replicas, OPTION_COUNT),
+    OPTION_US(redis_gather),
     OPTION(lease_excess, OPTION_COUNT),
     OPTION_US(lease_life),
     OPTION(lease_max, OPTION_COUNT),

@@ -86,6 +86,7 @@ TEST(options_of_redis_are_named_and_ignored_in_local_mode, 30)
         { "redis_prefix", { .redis_prefix = "weir:" } },
         { "by_local_clock", { .by_local_clock = true } },
         { "redis_replicas", { .redis_replicas = 1 } },
+        { "redis_gather_us", { .redis_gather_us = 1000 } },
         { "shared", { .shared = "limits" } },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -179,6 +180,25 @@ TEST(redis_replicas_defaults_to_0_and_allows_up_to_16, 10)
         options.redis_replicas = -1;
         assert_refused(options, WEIR_EINVAL, "option redis_replicas must be 0 to 16, not -1");
     }
+}
+
+TEST(redis_gather_us_is_at_most_10_ms_and_a_quarter_of_the_timeout, 10)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT, read;
+    options.mode = WEIR_DISTRIBUTED;
+    options.redis_url = "redis://127.0.0.1";
+    must_succeed(options_read(&options, &read));
+    ck_assert_int_eq(read.redis_gather_us, 0);
+    options.redis_gather_us = WEIR_MAX_GATHER_US;
+    must_succeed(options_read(&options, &read));
+    ck_assert_int_eq(read.redis_gather_us, 10000);
+    options.redis_gather_us++;
+    assert_refused(options, WEIR_EINVAL, "option redis_gather_us must be 0 to 10000, not 10001");
+    options.redis_gather_us = -1;
+    assert_refused(options, WEIR_EINVAL, "option redis_gather_us must be 0 to 10000, not -1");
+    options.timeout_us = 8000;
+    options.redis_gather_us = 2001;
+    assert_refused(options, WEIR_EINVAL, "option redis_gather_us must be 0 to 2000, not 2001");
 }
 
 TEST(open_for_applies_only_with_on_failure_open, 30)

@@ -320,6 +320,90 @@ TEST(a_server_without_room_for_a_connection_is_used_over_the_existing_one, 60)
     ck_assert_uint_lt(stats_of(scene.limiter).store_connections, 200);
 }
 
+/* ---- redis_gather_us ---- */
+
+#define GATHER_US INT64_C(10000)
+
+static int open_gathering(const struct weir_options *options, weir **out)
+{
+    struct weir_options own = *options;
+    own.redis_gather_us = GATHER_US;
+    return open_redis(&own, out);
+}
+
+TEST(with_a_gather_time_two_calls_are_at_least_that_time_apart, 60)
+{
+    enum { CALLS = 20 };
+    CLOSED_BY(scene_close) struct scene scene;
+    open_scene(&scene, open_gathering);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=1000 period=1d");
+    taken(limit, "a", 1); /* make the connection first */
+    const int64_t begin_us = clock_monotonic_us();
+    for (int i = 0; i < CALLS; i++)
+        ck_assert(taken(limit, "a", 1).allowed);
+    /* Each waits for its answer, so none shares a call. The first may leave immediately. */
+    ck_assert_int_ge(clock_monotonic_us() - begin_us, (CALLS - 1) * GATHER_US);
+    const struct weir_stats stats = stats_of(scene.limiter);
+    ck_assert_uint_eq(stats.store_calls, 1 + CALLS);
+    ck_assert_uint_eq(stats.store_connections, 1);
+}
+
+TEST(an_answer_does_not_end_the_gather_time, 60)
+{
+    struct weir_op ops[2];
+    CLOSED_BY(scene_close) struct scene scene;
+    atomic_int answers = 0;
+    open_scene(&scene, open_gathering);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1d");
+    struct redis_engine *engine = engine_of(scene.limiter);
+    const int64_t begin_us = clock_monotonic_us();
+    taken(limit, "first", 1);
+    redis_server_pause(&server);
+    for (int i = 0; i < 2; i++) {
+        const unsigned boarding = atomic_load(&engine->boarding);
+        ops[i] = (struct weir_op){ .request = { .limit = limit, .key = weir_key_text("a"), .cost = 1 },
+                                   .done = count_answer,
+                                   .user = &answers };
+        must(weir_submit(scene.limiter, &ops[i]) == 1, "submitted");
+        while (i == 0 && atomic_load(&engine->boarding) == boarding)
+            nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+    }
+    redis_server_resume(&server); /* the second request has waited since before the first answer */
+    while (atomic_load(&answers) < 2)
+        nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+    ck_assert_int_ge(clock_monotonic_us() - begin_us, 2 * GATHER_US);
+}
+
+TEST(requests_that_come_within_the_gather_time_share_a_call, 60)
+{
+    enum { OPS = 240, ROUND = 8 };
+    static struct weir_op ops[OPS];
+    static char keys[OPS][16];
+    CLOSED_BY(scene_close) struct scene scene;
+    atomic_int answers = 0;
+    open_scene(&scene, open_gathering);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1d");
+    taken(limit, "first", 1);
+    const uint64_t calls_before = stats_of(scene.limiter).store_calls;
+    const int64_t begin_us = clock_monotonic_us();
+    for (int i = 0; i < OPS; i++) {
+        snprintf(keys[i], sizeof keys[i], "%d", i);
+        ops[i] = (struct weir_op){ .request = { .limit = limit, .key = weir_key_text(keys[i]), .cost = 1 },
+                                   .done = count_answer,
+                                   .user = &answers };
+        must(weir_submit(scene.limiter, &ops[i]) == 1, "submitted");
+        if (i % ROUND == ROUND - 1) /* spread them over some 20 ms */
+            nanosleep(&(struct timespec){ .tv_nsec = 600000 }, NULL);
+    }
+    while (atomic_load(&answers) < OPS)
+        nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+    const int64_t took_us = clock_monotonic_us() - begin_us;
+    const uint64_t calls = stats_of(scene.limiter).store_calls - calls_before;
+    /* However slow the machine is, they leave once in a gather time, up to 64 keys in a call. */
+    const int64_t most = 1 + took_us / GATHER_US + OPS / REDIS_CALL_KEYS;
+    ck_assert_msg((int64_t)calls <= most, "%d calls in %d us", (int)calls, (int)took_us);
+}
+
 /* ---- Where it is ---- */
 
 TEST(a_server_is_found_by_its_host_name, 60)

@@ -265,6 +265,7 @@ int redis_open(const struct weir_options *options, struct weir_backend **out)
     redis->backend.ops = &redis_ops.base;
     redis->config.log = (struct log){ options->log, options->user };
     redis->config.timeout_us = options->timeout_us;
+    redis->config.gather_us = options->redis_gather_us;
     lock_init(&redis->words.mutex);
     redis->config.words = &redis->words;
     redis->config.rules.replicas = (unsigned)options->redis_replicas;

@@ -100,6 +100,7 @@ static void foreign_drop(struct weir_options *read, const struct log *log)
         FOREIGN(redis_key_file);
         FOREIGN(redis_insecure);
         FOREIGN(redis_replicas);
+        FOREIGN(redis_gather_us);
         FOREIGN(by_local_clock);
     }
     if (read->mode == WEIR_MACHINE)
@@ -198,6 +199,8 @@ static int bounds_read(struct weir_options *read, const struct log *log)
         read->outage_retry_us = DEFAULT_OUTAGE_RETRY_US;
     if (options_range(log, "max_bytes", read->max_bytes, MIN_BYTES, MAX_BYTES) != WEIR_OK ||
         options_range(log, "timeout_us", read->timeout_us, 1, WEIR_HOUR) != WEIR_OK ||
+        options_range(log, "redis_gather_us", read->redis_gather_us, 0,
+                      min_of(WEIR_MAX_GATHER_US, read->timeout_us / 4)) != WEIR_OK ||
         options_range(log, "outage_retry_us", read->outage_retry_us, 1, WEIR_DAY) != WEIR_OK ||
         options_range(log, "open_for_us", read->open_for_us, 0, WEIR_DAY) != WEIR_OK ||
         options_range(log, "top_keys", read->top_keys, 0, WEIR_MAX_TOP_KEYS) != WEIR_OK ||

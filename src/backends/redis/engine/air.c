@@ -13,6 +13,7 @@
 
 #include <assert.h>
 
+#define GATHER_US 250 /* for this long after a flight has left, new waiters do not wake the thread */
 #define GATHER_PART 8 /* the next WAIT is delayed by this part of the last one's time, if that is long enough */
 #define DELAY_LEAST_US 250
 #define CROWD_FLIGHTS 64 /* after this many flights without a crowd, callers use lanes again */
@@ -67,9 +68,20 @@ bool redis_air_may_leave(const struct redis_io *io, int64_t now_us)
            io->air_count + io->held_count < REDIS_AIR_MAX;
 }
 
+int64_t redis_air_gathers_until_us(const struct redis_io *io)
+{
+    const int64_t gather_us = io->engine->config->gather_us;
+    if (gather_us == 0 && io->air_count == 0)
+        return INT64_MIN;
+    return io->left_us + (gather_us > 0 ? gather_us : GATHER_US);
+}
+
 void redis_air_take_off(struct redis_io *io, int64_t now_us)
 {
-    while (io->link.state == REDIS_LINK_UP && redis_air_may_leave(io, now_us) && (io->ready || io->again_count > 0)) {
+    /* This thread is awake anyway, so waiters that have gathered for less than GATHER_US may leave, too. */
+    const bool do_leave = io->engine->config->gather_us == 0 || redis_air_gathers_until_us(io) <= now_us;
+    while (io->link.state == REDIS_LINK_UP && redis_air_may_leave(io, now_us) &&
+           ((io->ready && do_leave) || io->again_count > 0)) {
         bool is_new = io->again_count == 0; /* nothing joins requests that have been tried before */
         struct redis_flight *flight = next_flight(io);
         while (is_new && io->ready && redis_ready_board(flight, io->ready))

@@ -115,7 +115,8 @@ int redis_engine_decide(struct redis_engine *engine, struct redis_job *job)
     int gate = atomic_load_explicit(&engine->gate, memory_order_acquire);
     if (gate == REDIS_GATE_DOWN)
         return WEIR_EIO;
-    if (gate == REDIS_GATE_UP && !atomic_load_explicit(&engine->crowd, memory_order_relaxed)) {
+    if (gate == REDIS_GATE_UP && engine->config->gather_us == 0 &&
+        !atomic_load_explicit(&engine->crowd, memory_order_relaxed)) {
         struct redis_lane *lane = redis_lane_take(engine);
         if (lane) {
             const bool ran = redis_lane_run(engine, lane, job);

@@ -48,6 +48,7 @@ struct redis_config {
     struct redis_target target;
     char prefix[REDIS_PREFIX_MAX + 1];
     int64_t timeout_us; /* the longest that a call may take */
+    int64_t gather_us;  /* the shortest time between two flights; 0: see io.c */
     struct redis_flight_rules rules;
     struct log log;
     struct redis_words *words;            /* NULL: none are kept */

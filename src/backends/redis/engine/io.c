@@ -4,7 +4,8 @@
  * are under way, sleeps until something arrives or is due, and takes in what has arrived. Waiters that come while a
  * flight is under way gather and share calls until that flight has landed or GATHER_US have passed: waking this thread
  * for each would cost more than everything else. With a nearby server, the callers of one flight are answered while the
- * server works on another.
+ * server works on another. With redis_gather_us they gather for that time after each flight, whether it has landed or
+ * not.
  */
 #include "backends/redis/engine/io.h"
 #include "backends/redis/engine/health.h"
@@ -16,7 +17,6 @@
 #include <time.h>
 
 #define FLIGHT_REQUESTS 256 /* per flight: about 1 ms of the server's time */
-#define GATHER_US 250       /* for this long after a flight has left, new waiters do not wake this thread */
 
 /* ---- Life ---- */
 
@@ -105,14 +105,14 @@ static void look_at_deadlines(struct redis_io *io, int64_t now_us)
 /* True if a new waiter's flight would leave without delay. */
 static bool io_is_idle(const struct redis_io *io, int64_t now_us)
 {
-    return redis_air_may_leave(io, now_us) && (io->air_count == 0 || now_us - io->left_us >= GATHER_US);
+    return redis_air_may_leave(io, now_us) && redis_air_gathers_until_us(io) <= now_us;
 }
 
 static int64_t next_due_us(const struct redis_io *io, int64_t now_us)
 {
     int64_t due_us = INT64_MAX;
     if (redis_air_may_leave(io, now_us) && !io_is_idle(io, now_us))
-        due_us = io->left_us + GATHER_US;
+        due_us = redis_air_gathers_until_us(io);
     due_us = min_of(due_us, redis_air_due_us(io));
     due_us = min_of(due_us, io->ready_due_us);
     if (io->resolving || (io->link.state != REDIS_LINK_CLOSED && io->link.state != REDIS_LINK_UP))

@@ -93,6 +93,9 @@ void redis_connect_lose(struct redis_io *io, const char *reason, int status);
 /* True if a flight may leave now. Nothing leaves behind a WAIT; with it or before it is allowed. */
 bool redis_air_may_leave(const struct redis_io *io, int64_t now_us);
 
+/* Until when waiters gather for the next flight; in the past if it may leave as soon as one comes. */
+int64_t redis_air_gathers_until_us(const struct redis_io *io);
+
 /* Send the ready waiters; then WAIT, if it is time for one. */
 void redis_air_take_off(struct redis_io *io, int64_t now_us);
 void redis_air_ask_replicas(struct redis_io *io, int64_t now_us);
