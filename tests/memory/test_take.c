@@ -383,3 +383,30 @@ TEST(a_fast_batch_decides_as_the_general_path, 60)
         assert_counted_alike(pair.others);
     }
 }
+
+/* A batch chooses between a key's two groups without a branch if the shard is large. */
+TEST(a_batch_finds_the_cell_that_a_single_request_finds, 10)
+{
+    enum { MANY = 1500, LARGE = 1000 };
+    OPEN_SCENE(scene, OPTIONS(.max_keys = 2 * MANY));
+    const struct table *table = &((struct memory *)scene.limiter->backend)->table;
+    weir_limit *limit = scene_define_text(&scene, "own", "token_bucket limit=10 period=10s");
+    struct weir_decision decision;
+    int large = 0, in_second = 0, found = 0;
+    for (int64_t number = 0; number < 2 * MANY; number++) { /* the latter half has no cells */
+        const uint64_t hash = key_hash(limit, weir_key(&number, sizeof number));
+        if (number < MANY)
+            must_succeed(weir_try(limit, weir_key(&number, sizeof number), 1, &decision));
+        const struct look_groups at = look_fetch(table, hash);
+        struct record *one = NULL, *other = NULL;
+        const bool is_there = look_first_cell(table, hash, &at, &one);
+        ck_assert_int_eq(look_probable_cell(table, hash, &at, &other), is_there);
+        ck_assert_ptr_eq(one, other);
+        found += is_there;
+        large += at.second != NULL;
+        in_second += at.second && is_there && cells_matches(at.first, cells_tag(hash)) == 0;
+    }
+    ck_assert_int_gt(found, LARGE);
+    ck_assert_int_gt(large, LARGE);
+    ck_assert_int_gt(in_second, 0);
+}

@@ -199,6 +199,27 @@ __attribute__((always_inline)) static inline bool look_first_cell(const struct t
     return true;
 }
 
+/* Do that for one of many keys, whose groups are all being fetched. In a large shard it makes no branch of the tags in
+ * the first group: every other guess would be wrong, and would end what has begun for the keys that follow. */
+__attribute__((always_inline)) static inline bool
+look_probable_cell(const struct table *table, uint64_t hash, const struct look_groups *at, struct record **record)
+{
+    if (!at->second)
+        return look_first_cell(table, hash, at, record);
+    const uint64_t tag = cells_tag(hash);
+    const uint64_t in_first = cells_matches(at->first, tag), in_second = cells_matches(at->second, tag);
+    uint64_t is_second = in_first == 0 ? UINT64_MAX : 0;
+    __asm__("" : "+r"(is_second)); /* otherwise the compiler makes a branch of it again */
+    const uint64_t matches = in_first | (in_second & is_second);
+    const uintptr_t first = (uintptr_t)at->first, second = (uintptr_t)at->second;
+    const struct cell_group *group = (const struct cell_group *)(first ^ ((first ^ second) & is_second));
+    if (__builtin_expect(matches == 0, 0))
+        return false;
+    *record = cells_record(group, cells_slot(matches));
+    __builtin_prefetch(&(*record)->words[GREEDY_WORDS + 1]);
+    return true;
+}
+
 /* Begin to fetch a record behind its entry, up to where a key of 16 bytes ends. */
 static inline void look_fetch_record(const struct record *record)
 {

@@ -319,7 +319,7 @@ static inline void take_find(const struct table *table, const struct weir_reques
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t place;
-        if (!look_first_cell(table, part->hashes[i], &part->at[i], &part->records[i]))
+        if (!look_probable_cell(table, part->hashes[i], &part->at[i], &part->records[i]))
             part->records[i] = NULL;
         else if (__builtin_expect(!cells_fit(GREEDY_WORDS, requests[i].key.len), 0))
             look_fetch_record(look_in_cell(table, part->records[i], &place));
@@ -379,6 +379,8 @@ int memory_try_batch(struct weir *limiter, const struct weir_request *requests, 
             const struct weir_request *request = &requests[from + i];
             part.hashes[i] = key_hash(request->limit, request->key);
             part.at[i] = look_fetch(&memory->table, part.hashes[i]);
+            if (part.at[i].second)
+                __builtin_prefetch(&part.at[i].second->words[CELLS_SECOND_LINE]);
         }
         if (from == 0 && takes_need_clock(requests, n))
             error = read_clock(limiter, &now_us);

@@ -11,19 +11,6 @@
 
 #include <stdlib.h>
 
-int check_request(const struct weir *limiter, const struct weir_request *request)
-{
-    if (!request->limit)
-        return refuse_null(limiter, "request.limit");
-    if (request->limit->limiter != limiter) {
-        log_line(&limiter->log, WEIR_LOG_WARNING, "limit %s belongs to another limiter", request->limit->name);
-        return WEIR_EINVAL;
-    }
-    if (request->now_us < 0 || request->now_us > WEIR_MAX_TIME_US)
-        return refuse_range(limiter, "request.now_us", request->now_us, 0, WEIR_MAX_TIME_US);
-    return check_arguments(request->limit, request->key, request->cost);
-}
-
 /* The most requests that the backend gets in one call. */
 #define GROUP_MAX WEIR_MAX_ALL
 
@@ -288,9 +275,12 @@ static bool batch_is_short(const struct weir *limiter, const struct weir_request
 {
     if (!limiter->takes || !limiter->takes->try_batch)
         return false;
-    for (size_t i = 0; i < n; i++)
-        if (!limit_takes(requests[i].limit))
+    const struct weir_limit *known = NULL; /* most batches are for one limit */
+    for (size_t i = 0; i < n; i++) {
+        if (requests[i].limit != known && !limit_takes(requests[i].limit))
             return false;
+        known = requests[i].limit;
+    }
     return true;
 }
 

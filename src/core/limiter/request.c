@@ -14,6 +14,11 @@ void request_tell_null(const struct weir *limiter, const char *what)
     log_line(&limiter->log, WEIR_LOG_WARNING, "%s must not be NULL", what);
 }
 
+void request_tell_foreign(const struct weir *limiter, const struct weir_limit *limit)
+{
+    log_line(&limiter->log, WEIR_LOG_WARNING, "limit %s belongs to another limiter", limit->name);
+}
+
 uint64_t weir_request_plan(const struct weir_backend_request *request, struct weir_plan *out)
 {
     return plan_cell_read(request->cold_since_us >= 0 ? &request->limit->local_plan : &request->limit->plan, out);

@@ -12,6 +12,7 @@
 __attribute__((cold)) void request_tell_range(const struct weir *limiter, const char *what, int64_t value, int64_t min,
                                               int64_t max);
 __attribute__((cold)) void request_tell_null(const struct weir *limiter, const char *what);
+__attribute__((cold)) void request_tell_foreign(const struct weir *limiter, const struct weir_limit *limit);
 
 /* Log it and return WEIR_EINVAL. Inline, so that the compiler sees that the caller returns after it and keeps no
  * registers across the call. */
