@@ -306,6 +306,26 @@ TEST(longest_key_with_largest_state_finds_room_in_smallest_file, 60)
     ck_assert_int_eq(stats_of(scene.limiter).keys, 1);
 }
 
+/* ---- Memory ---- */
+
+static const int64_t many[] = { 50000, 65536, 131072 };
+
+TEST_EACH(many_keys_of_24_bytes_take_80_bytes_each, sizeof many / sizeof *many, 60)
+{
+    char text[32];
+    struct weir_decision decision;
+    OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .max_keys = many[_i]));
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=30 period=1d");
+    for (int64_t i = 0; i < many[_i]; i++) {
+        snprintf(text, sizeof text, "client %017" PRId64, i);
+        must_succeed(weir_try(limit, weir_key(text, 24), 1, &decision));
+        must(decision.source == WEIR_BY_MEMORY, "the key has a place");
+    }
+    const struct weir_stats stats = stats_of(scene.limiter);
+    ck_assert_int_eq(stats.keys, many[_i]);
+    must(stats.bytes <= 80 * many[_i], "no key takes more than 80 bytes");
+}
+
 /* ---- Threads ---- */
 
 static _Atomic int64_t crew_admitted;

@@ -34,13 +34,13 @@
 
 #define MACHINE_MAGIC UINT64_C(0x0a6d656d72696577) /* "weirmem\n" in memory */
 #define MACHINE_BEGUN UINT64_C(0x0a77656e72696577) /* "weirnew\n": being made; the process may have died over it */
-#define MACHINE_VERSION 9
+#define MACHINE_VERSION 10
 
 #define MACHINE_SLOTS 4096 /* processes that may use a file at the same time */
 #define MACHINE_MIN_RULES 512
 #define MACHINE_MAX_RULES 65536
 #define MACHINE_KEYS_PER_RULE 256
-#define MACHINE_KEYS_PER_STRIPE 4096
+#define MACHINE_KEYS_PER_STRIPE 8192
 #define MACHINE_FEW_KEYS 32768         /* a file for up to so many has more stripes than they would fill, ... */
 #define MACHINE_FEW_KEYS_PER_STRIPE 16 /* ... so that processes seldom want the same one */
 #define MACHINE_FEW_STRIPES 32         /* at most, because each has FEWEST_CELLS at least (file.c) */
