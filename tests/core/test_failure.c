@@ -667,3 +667,57 @@ TEST(threads_that_fail_and_succeed_concurrently_count_each_outage_once, 60)
     ck_assert_int_ge(atomic_load(&lines[0]), 1);
     ck_assert_int_eq(atomic_load(&lines[0]), atomic_load(&lines[1]));
 }
+
+/* ---- What the backend last reported as left ---- */
+
+static void ignore_answer(struct weir_op *op, int status)
+{
+    (void)op, (void)status;
+}
+
+static void submit_one(struct stage *stage, struct weir_op *op)
+{
+    *op = (struct weir_op){ .request = { stage->limit, weir_key_text("a"), 1, 0 }, .done = ignore_answer };
+    ck_assert_int_eq(weir_submit(stage->scene.limiter, op), 1);
+}
+
+/* Answer the i-th request that was submitted: so many permits are left. */
+static void answer_left(struct fake *fake, int i, int64_t left)
+{
+    struct weir_op *op = fake->queue[i];
+    op->decision = (struct weir_decision){ .allowed = true, .source = WEIR_BY_BACKEND, .limit = 10, .remaining = left };
+    op->done(op, WEIR_OK);
+    fake->answered++;
+}
+
+static int64_t admitted_in_an_outage(struct stage *stage)
+{
+    int64_t count = 0;
+    atomic_store(&stage->fake.answer, WEIR_EIO);
+    while (taken(stage->limit, "a", 1).allowed)
+        count++;
+    return count;
+}
+
+TEST(answers_in_another_order_do_not_raise_what_is_known_to_be_left, 30)
+{
+    for (int later = 0; later < 2; later++) {
+        struct stage stage;
+        struct weir_op ops[3];
+        fake_init(&stage.fake);
+        stage.fake.ops.shared = true;
+        fake_open(&stage.fake, &stage.scene, NULL);
+        stage.limit = scene_define_text(&stage.scene, "limit", "token_bucket limit=10 period=10s");
+        atomic_store(&stage.fake.later, true);
+        submit_one(&stage, &ops[0]);
+        submit_one(&stage, &ops[1]);
+        answer_left(&stage.fake, 1, 3);
+        answer_left(&stage.fake, 0, 8); /* older, for all that the order says */
+        if (later) {
+            submit_one(&stage, &ops[2]);
+            answer_left(&stage.fake, 2, 6);
+        }
+        ck_assert_int_eq(admitted_in_an_outage(&stage), later ? 6 : 3);
+        stage_end(&stage);
+    }
+}

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 
 /* Words of an op that belong to the core while the backend has the op. Afterwards all do, see dispatch.c. */
-enum { OP_DONE, OP_LIMITER };
+enum { OP_DONE, OP_ASKED };
 
 _Static_assert(sizeof(void (*)(struct weir_op *, int)) <= sizeof(uint64_t), "a function fits a word of the op");
 
@@ -86,9 +86,9 @@ static void op_finish(struct weir_op *op, const struct weir_backend_request *req
 /* Take the caller's place as `done`, on a thread of the backend. */
 static void op_answered(struct weir_op *op, int status)
 {
-    struct weir *limiter = (struct weir *)(uintptr_t)op->opaque[OP_LIMITER];
+    struct weir *limiter = op->request.limit->limiter;
     struct weir_backend_request request = op_request(op, WEIR_OWN_CLOCK);
-    status = failure_answer(limiter, status, &request, 1, false, &op->decision);
+    status = failure_answer(limiter, status, &request, 1, false, (uint32_t)op->opaque[OP_ASKED], &op->decision);
     op_finish(op, &request, status);
     op_restore(op);
     dispatch_op(limiter, op, status);
@@ -109,7 +109,7 @@ static int hand_over(struct weir *limiter, struct weir_op *op, int64_t deadline)
 static void op_settled(struct weir_op *op, int status, int64_t deadline)
 {
     if (!status)
-        status = hand_over((struct weir *)(uintptr_t)op->opaque[OP_LIMITER], op, deadline);
+        status = hand_over(op->request.limit->limiter, op, deadline);
     if (status != 1)
         op_answered(op, status);
 }
@@ -125,7 +125,7 @@ static int submit(struct weir *limiter, struct weir_op *op)
     if (!result) {
         const int64_t deadline = deadline_us(limiter);
         memcpy(&op->opaque[OP_DONE], &op->done, sizeof op->done);
-        op->opaque[OP_LIMITER] = (uint64_t)(uintptr_t)limiter;
+        op->opaque[OP_ASKED] = outage_asked(limiter);
         op->done = op_answered;
         op->request.limit = request.limit; /* the key's override, if it has one: the backend reads the op */
         const bool is_due = settle_is_due(limiter) || arrears_any(limiter, &request, 1);
@@ -141,7 +141,9 @@ static int submit(struct weir *limiter, struct weir_op *op)
         op_restore(op);
         if (is_busy)
             failure_deny_for_now(&request, &op->decision);
-        result = is_busy ? WEIR_OK : failure_answer(limiter, result, &request, 1, false, &op->decision);
+        result = is_busy ? WEIR_OK
+                         : failure_answer(limiter, result, &request, 1, false, (uint32_t)op->opaque[OP_ASKED],
+                                          &op->decision);
     }
     op_finish(op, &request, result);
     return result;

@@ -183,22 +183,22 @@ static int answer_rest(struct weir *limiter, int error, struct weir_backend_requ
     for (size_t i = 0; i < n; i++) {
         if (out[i].source != WEIR_BY_NOBODY)
             continue;
-        const int status = failure_answer(limiter, error, &requests[i], 1, false, &out[i]);
+        const int status = failure_answer(limiter, error, &requests[i], 1, false, 0, &out[i]);
         first = first ? first : status;
     }
     return first;
 }
 
 int failure_answer(struct weir *limiter, int error, struct weir_backend_request *requests, size_t n, bool all,
-                   struct weir_decision *out)
+                   uint32_t asked, struct weir_decision *out)
 {
     const bool lasts = atomic_load_explicit(&limiter->outage->word, memory_order_relaxed) & OUTAGE_LASTS;
-    const size_t asked = !lasts || error == WEIR_ESTATE ? 0 : error == WEIR_OK ? first_asked(out, n) : n;
-    if (lasts && asked < n)
-        outage_over(limiter, &requests[asked].key, outage_time(limiter, requests[asked].now_us));
+    const size_t first = !lasts || error == WEIR_ESTATE ? 0 : error == WEIR_OK ? first_asked(out, n) : n;
+    if (lasts && first < n)
+        outage_over(limiter, &requests[first].key, outage_time(limiter, requests[first].now_us));
     const bool failed = error == WEIR_ETIME || error == WEIR_EIO;
     if (!error || (n > 1 && !all)) /* some of a batch may have been decided */
-        outage_note_left(limiter, requests, n, out);
+        outage_note_left(limiter, requests, n, asked, out);
     if (!failed || limiter->on_failure == WEIR_FAIL_ERROR || requests[0].verb == WEIR_REFUND ||
         requests[0].verb == WEIR_RESET || requests[0].verb == WEIR_RENEW ||
         (requests[0].verb == WEIR_CHARGE && limiter->on_failure != WEIR_FAIL_LOCAL)) /* nothing else can record it */
@@ -255,17 +255,18 @@ int failure_decide(struct weir *limiter, struct weir_backend_request *requests, 
         return decide_one_by_one(limiter, requests, n, deadline_us, out);
     for (size_t i = 0; n > 1 && i < n; i++)
         out[i].source = WEIR_BY_NOBODY;
+    const uint32_t asked = outage_asked(limiter);
     if (!error)
         error = limiter->backend->ops->decide(limiter->backend, requests, n, all, deadline_us, out);
     assert(error <= 0);
     if (!error && is_calm) {
         if (limiter->outage->known)
-            outage_note_left(limiter, requests, n, out);
+            outage_note_left(limiter, requests, n, asked, out);
         return WEIR_OK;
     }
     if (!error && requests[0].verb == WEIR_RESET && (is_due || settle_is_due(limiter)))
         settle_forgive(limiter, &requests[0]);
-    return failure_answer(limiter, error, requests, n, all, out);
+    return failure_answer(limiter, error, requests, n, all, asked, out);
 }
 
 int failure_follow(struct weir *limiter, struct weir_backend_request *request, struct weir_decision *out)

@@ -13,9 +13,10 @@ void failure_free(struct weir *limiter);
 int failure_decide(struct weir *limiter, struct weir_backend_request *requests, size_t n, bool all, int64_t deadline_us,
                    struct weir_decision *out);
 
-/* Answer requests to which a backend has already answered with `error`, as above. */
+/* Answer requests to which a backend has already answered with `error`, as above. `asked`: outage_asked() before that.
+ */
 int failure_answer(struct weir *limiter, int error, struct weir_backend_request *requests, size_t n, bool all,
-                   struct weir_decision *out);
+                   uint32_t asked, struct weir_decision *out);
 
 /* Fill a denial that asks to retry soon: the key is being settled. */
 void failure_deny_for_now(const struct weir_backend_request *request, struct weir_decision *out);

@@ -59,7 +59,7 @@ int64_t outage_time(const struct weir *limiter, int64_t request_us)
 
 /* ---- What is left ---- */
 
-void outage_note_left(struct weir *limiter, const struct weir_backend_request *requests, size_t n,
+void outage_note_left(struct weir *limiter, const struct weir_backend_request *requests, size_t n, uint32_t asked,
                       const struct weir_decision *decisions)
 {
     const struct own_ops *own = own_ops(limiter->backend);
@@ -69,7 +69,7 @@ void outage_note_left(struct weir *limiter, const struct weir_backend_request *r
             source == WEIR_BY_DENIAL || source == WEIR_BY_NOBODY)
             continue;
         const int64_t leased = own && own->leased ? own->leased(limiter->backend, &requests[i]) : 0;
-        known_note(limiter->outage->known, requests[i].hash, decisions[i].remaining - leased);
+        known_note(limiter->outage->known, requests[i].hash, decisions[i].remaining - leased, asked);
     }
 }
 

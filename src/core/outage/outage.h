@@ -47,9 +47,16 @@ bool outage_read(const struct weir *limiter, struct outage_id *out);
 /* Return the time of a request for comparing it with outages: its own, or the limiter's clock, clamped to its range. */
 int64_t outage_time(const struct weir *limiter, int64_t request_us);
 
+/* Return what outage_note_left() needs to know: which answers have been noted before a request leaves. */
+static inline uint32_t outage_asked(const struct weir *limiter)
+{
+    const struct known *known = limiter->outage->known;
+    return known ? atomic_load_explicit(&known->answers, memory_order_relaxed) : 0;
+}
+
 /* Remember what the backend's decisions report as left, except permits that this process has leased. Requests whose
- * source is WEIR_BY_NOBODY were not decided. */
-void outage_note_left(struct weir *limiter, const struct weir_backend_request *requests, size_t n,
+ * source is WEIR_BY_NOBODY were not decided. `asked`: outage_asked() before they left. */
+void outage_note_left(struct weir *limiter, const struct weir_backend_request *requests, size_t n, uint32_t asked,
                       const struct weir_decision *decisions);
 
 /* Return this instance's part of what the backend last reported as left of a request's key; 0 if that is not known, or

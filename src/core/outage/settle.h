@@ -121,6 +121,7 @@ struct settlement {
     struct settlement *also; /* the next one that its owner has claimed */
     struct weir_backend_request charge;
     struct settle_debt debt;
+    uint32_t asked;    /* outage_asked() before the charge leaves */
     const void *owner; /* identifies a caller that charges several keys together */
     bool wakes_chain;  /* the chain has left this key to its owner */
     settle_then *then; /* if submitted; NULL: the chain submitted it */

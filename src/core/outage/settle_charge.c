@@ -28,6 +28,7 @@ static struct settlement *settlement_make(const struct weir_backend_request *of,
     const struct weir_key key = weir_key(settlement->key, of->key.len);
     settlement->charge = backend_request(of->limit, key, 0, of->now_us, WEIR_TAKE);
     settlement->charge.spread = 1;
+    settlement->asked = outage_asked(of->limit->limiter);
     settlement->owner = owner;
     return settlement;
 }
@@ -134,7 +135,7 @@ static void settlement_end(struct weir *limiter, struct settlement *settlement, 
     const bool has_paid = paid > 0, is_settled = (has_paid || error == WEIR_OK) && paid >= charged;
     stats_add(&limiter->stats, is_refused ? STATS_UNSETTLED : STATS_SETTLED, (uint64_t)paid);
     if (error == WEIR_OK)
-        outage_note_left(limiter, &settlement->charge, 1, decision);
+        outage_note_left(limiter, &settlement->charge, 1, settlement->asked, decision);
     if (error == WEIR_OK || is_refused)
         outage_over(limiter, &settlement->charge.key, outage_time(limiter, settlement->charge.now_us));
     if (error == WEIR_OK && settlement->charge.cold_left > 0) /* the outage is over: its idle time counts once */
