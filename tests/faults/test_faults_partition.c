@@ -2,8 +2,8 @@
  * tests/tools/faults.conf.
  *
  * Neither end of a connection notices: packets vanish in a router between them (lab/parted.h), in one or in both
- * directions. Calls must end in time. Redis must have charged the permits of all answers plus those of the calls without
- * an answer, and must decide again once packets pass. Callers on the server's side must not be affected.
+ * directions. Calls must end in time. Redis must have charged the permits of all answers, plus those of the calls
+ * without an answer, and must decide again once packets pass. Callers on the server's side must not be affected.
  */
 #include "redis_place.h"
 

@@ -96,7 +96,7 @@ static struct weir_key crowd_key(char text[24], int64_t number)
 }
 
 /* Most keys are busy only now and then, and all lie in a file that is full. */
-TEST(a_crowd_of_keys_is_decided_as_in_local_mode_while_keys_move, 60)
+TEST(many_keys_are_decided_as_in_local_mode_while_keys_move, 60)
 {
     struct chance chance = chance_make(7);
     struct scene local;
