@@ -141,9 +141,9 @@ struct look_groups {
     const struct cell_group *first, *second;
 };
 
-/* Find the groups of a key and begin to fetch both of them, with the second line of the first one: which of them is
- * needed is known only when the tags are. The groups of a small table are near anyway. Nothing is read that a reader
- * must protect, so this may come before readers_enter(). */
+/* Find the groups of a key and begin to fetch both of them whole: which line is needed is known only when the tags are.
+ * The groups of a small table are near anyway. Nothing is read that a reader must protect, so this may come before
+ * readers_enter(). */
 __attribute__((always_inline)) static inline struct look_groups look_fetch(const struct table *table, uint64_t hash)
 {
     const struct cells *cells = &table->cells;
@@ -155,19 +155,16 @@ __attribute__((always_inline)) static inline struct look_groups look_fetch(const
     if (count > CELLS_CHUNK) {
         at.second = &cells->groups[cells_index(cells, shard, cells_number(hash, true, count))];
         __builtin_prefetch(&at.second->head);
+        __builtin_prefetch(&at.second->words[CELLS_SECOND_LINE]);
     }
     return at;
 }
 
-/* Return the second group of a key. Its second line is fetched with the first one. */
+/* Return the second group of a key. */
 static inline const struct cell_group *look_second(const struct table *table, uint64_t hash,
                                                    const struct look_groups *at)
 {
-    const struct cells *cells = &table->cells;
-    const struct cell_group *group = at->second ? at->second
-                                                : cells_group(cells, (size_t)(hash >> table->shard_shift), hash, true);
-    __builtin_prefetch(&group->words[CELLS_SECOND_LINE]);
-    return group;
+    return at->second ? at->second : cells_group(&table->cells, (size_t)(hash >> table->shard_shift), hash, true);
 }
 
 /* Return what a cell leads to: its own record, or that of the entry whose place it holds, which is then in *place;

@@ -379,8 +379,6 @@ int memory_try_batch(struct weir *limiter, const struct weir_request *requests, 
             const struct weir_request *request = &requests[from + i];
             part.hashes[i] = key_hash(request->limit, request->key);
             part.at[i] = look_fetch(&memory->table, part.hashes[i]);
-            if (part.at[i].second)
-                __builtin_prefetch(&part.at[i].second->words[CELLS_SECOND_LINE]);
         }
         if (from == 0 && takes_need_clock(requests, n))
             error = read_clock(limiter, &now_us);
