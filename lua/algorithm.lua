@@ -21,7 +21,7 @@ local function ALGORITHM(stamp, state, now, cost, moved, all, into, since)
   if not ours then
     return nil
   end
-  local added = 0
+  local added, changed = 0, nil
   if since then
     cost = math.min(-cost, size)
     --@paste ALGORITHM back
@@ -42,6 +42,7 @@ local function ALGORITHM(stamp, state, now, cost, moved, all, into, since)
     --@paste ALGORITHM carry
   end
   if used > 0 and alike then
+    --@paste ALGORITHM kept
     --@paste ALGORITHM write
   end
   return permits, held, moved, allowed, bytes, left, fill

@@ -92,7 +92,7 @@ for turn = 1, slows + keys - settled do
           charged = charged + admitted * cost
           changed = true
         end
-        if moved then changed = true end
+        if moved and changed ~= true then changed = moved end
       elseif verb == CHARGE then
         local fits = math.min(times * cost, math.floor((top - used) / unit))
         used, charged, changed = used + fits * unit, charged + fits, true
@@ -104,7 +104,7 @@ for turn = 1, slows + keys - settled do
           charged = charged + granted
           changed = true
         end
-        if moved then changed = true end
+        if moved and changed ~= true then changed = moved end
       elseif verb ~= PEEK then
         local since = (verb == RETURN or verb == RENEW) and times
         if since then times = 1 end
@@ -119,12 +119,13 @@ for turn = 1, slows + keys - settled do
           if cost > size then cost = size end -- more were never charged to a state of this plan
           --@paste ALGORITHM back
         end
+        if not since then changed = true end
         used = verb == RESET and 0 or math.max(0, used - times * cost * unit)
         if used == 0 then anchor = fresh end
         if verb == RENEW and again <= size and used + again * unit <= math.max(most, held) then
-          used, charged = used + again * unit, charged + again
+          used, charged, changed = used + again * unit, charged + again, true
         end
-        changed = true
+        changed = changed or true
       end
       goes_on = more
       if goes_on then
@@ -135,6 +136,7 @@ for turn = 1, slows + keys - settled do
     until not goes_on
     if changed then -- denials and peeks leave the key untouched
       local added, bytes, left, offset = charged - before
+      --@paste ALGORITHM kept
       if used > 0 then
         --@paste ALGORITHM store
       end

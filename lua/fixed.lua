@@ -28,6 +28,7 @@ if state then
 end
 --@part back
 if since < anchor then cost = 0 end
+--@part kept
 --@part fill
 local fill = period
 --@part carry

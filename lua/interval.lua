@@ -35,6 +35,7 @@ if state then
 end
 --@part back
 if since < anchor then cost = 0 end
+--@part kept
 --@part fill
 local fill = math.ceil(math.max(size, permits) / limit) * period
 --@part carry

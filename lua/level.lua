@@ -30,10 +30,14 @@
 --              perhaps used and anchor as stored. If its key has room, spare and spent are the stored anchor and used.
 --     check    out: sane, true if the stamp is a valid plan. The stamp of a stored state has been checked before.
 --     read     in: state (nil: foreign, false: none), known, moved. Out: ours; used and anchor at now; moved, true if
---              the clock has stepped back by more than the slack, so that the anchor was moved; for windows and
---              intervals spare, which `store` compares to see whether the stored time to live is still right.
---     back     in: cost, since, added (the permits admitted so far). Out: cost, without the permits that have come back
---              since then.
+--              the clock has stepped back by more than the slack, so that the anchor was moved, and 1 if a level must
+--              be written as it was met; for windows and intervals spare, which `store` compares to see whether the
+--              stored time to live is still right.
+--     back     in: cost, since, added (the permits admitted so far), changed (true if the state must be written). Out:
+--              cost, without the permits that have come back since then. A level's comes back here: cost 0, used, and
+--              changed 1 while nothing but returns has changed the state.
+--     kept     in: changed. Out: used and anchor to write. After nothing but returns that is a level's own anchor, and
+--              what was in use then, because returns count as of the last change.
 --     fill     in: permits, those in use. Out: fill, the microseconds until nothing of a full state is used, or of this
 --              one if it is overdrawn.
 --     carry    in: into (another stamp), used. Out: alike, true if this state can be under that stamp exactly; stamp
@@ -94,18 +98,14 @@ if got and roomy and settled > 0 and (same == 0 or taken) then
     local state = got[i]
     if state and #state == 36 then
       local own, used, anchor = parse('<c22I7I7', state)
-      local back, since = returns[k] * halves, returns[k + 1]
-      if now > since then
-        back = back - (fresh - (since - since % tick) / tick) * drain
-        back = back > 0 and back - back % halves or 0
-      end
-      local level = used - (fresh - anchor) * drain - back
-      if own == double and anchor <= fresh and level > 0 and used <= full and used % 2 == 0 then
-        local ends = (anchor + used / drain) % room
-        if ends < near and ends >= back / drain then
-          call('SETRANGE', names[i], '22', pack('<I7I7', level, fresh))
-        else
-          anew(names[i], fresh + level / drain, pack('<I7I7', level, fresh))
+      if own == double and used > 0 and used <= full and used % 2 == 0 then
+        local back, since = returns[k] * halves, returns[k + 1]
+        if back > full then back = full end
+        back = back - math.max(0, anchor - (since - since % tick) / tick) * drain
+        if back >= used then
+          call('DEL', names[i])
+        elseif back > 0 then
+          call('SETRANGE', names[i], '22', pack('<I7', used - back))
         end
       else
         leave(i)
@@ -128,27 +128,31 @@ if state and roomy and #state == 36 then
     -- this key has that item, too
   elseif more or cost > size then
     units = nil
-  elseif verb == RETURN then
-    local ticks = fresh - (tick == 1 and times or (times - times % tick) / tick)
-    units = cost
-    if ticks > 0 then
-      ticks = ticks * p / q
-      units = cost - (ticks + -ticks % 1)
-    end
-    units = units > 0 and -2 * units * unit or 0
   else
-    units = verb == TAKE and times == 1 and 2 * cost * unit
+    units = (verb == RETURN or verb == TAKE and times == 1) and 2 * cost * unit
   end
   if units then
     local own, used, anchor = parse('<c22I7I7', state)
     double = double or pack('<BI7I7I3I4', tag, 2 * p, 2 * q, tick, size)
-    if own == double and anchor <= fresh then
+    if own ~= double then
+      -- another plan's state
+    elseif verb == RETURN then
+      if used > 0 and used <= full and used % 2 == 0 then
+        units = units - math.max(0, anchor - (times - times % tick) / tick) * drain
+        if units >= used then
+          call('DEL', key)
+        elseif units > 0 then
+          call('SETRANGE', key, '22', pack('<I7', used - units))
+        end
+        met = state
+      end
+    elseif anchor <= fresh then
       local level = used - (fresh - anchor) * drain
       if level < 0 then level = 0 end
       level = level + units
       if level > full then
-        if units > 0 then met = state end -- denied
-      elseif level > 0 and used > 0 and used <= full and used % 2 == 0 then
+        met = state -- denied
+      elseif used > 0 and used <= full and used % 2 == 0 then
         if not room then
           room = full / drain / 4 + 1000000 / tick
           room = room - room % 1 + 1
@@ -163,7 +167,7 @@ if state and roomy and #state == 36 then
           anew(key, ends, bytes)
         end
         met = state
-        if units > 0 then charged = charged + cost end
+        charged = charged + cost
       end
     end
   end
@@ -187,12 +191,13 @@ end
 local sane = (tag == 84 or tag == 76) and p > 0 and p <= EXACT_MAX and tick > 0 and most > 0 and most <= EXACT_MAX
   and most / p * tick <= FILL_MAX
 --@part read
-local ours = state ~= nil
+local ours, was, whence = state ~= nil, 0, fresh
 if not state then
   used, anchor = 0, fresh
 else
   ours = #state == 36
   if not ours then anchor = fresh elseif not known then used, anchor = parse('<I7I7', state, 23) end
+  was, whence, moved = used, anchor, moved and 1
   local start = anchor * tick
   ours = ours and most > 0 and used > 0 and used <= top and start <= EXACT_MAX
   if start > now then
@@ -203,7 +208,12 @@ else
   end
 end
 --@part back
-cost = math.max(0, cost - math.ceil(math.max(0, anchor - math.floor(since / tick)) * p / q))
+if changed == true then was, whence = used, anchor end
+changed = changed or 1
+was = math.max(0, was - math.max(0, cost * unit - math.max(0, whence - (since - since % tick) / tick) * p))
+cost, used = 0, math.max(0, was - math.max(0, anchor - whence) * p)
+--@part kept
+if changed == 1 then used, anchor = was, whence end
 --@part fill
 local fill = math.ceil(math.min(math.max(size, permits) * q, top) / p) * tick
 --@part carry
@@ -218,7 +228,7 @@ end
 --@part write
 bytes = pack('<c22I7I7', stamp, used, anchor)
 left = used / p
-left = (left + -left % 1) * tick + (anchor * tick - now)
+left = math.max(0, (left + -left % 1) * tick + (anchor * tick - now))
 --@part store
 if roomy and not moved and not beside and 2 * used <= EXACT_MAX then
   if not room then
@@ -231,7 +241,7 @@ if roomy and not moved and not beside and 2 * used <= EXACT_MAX then
     offset, bytes = '22', pack('<I7I7', 2 * used, anchor)
   else
     bytes = pack('<BI7I7I3I4I7I7', tag, 2 * p, 2 * q, tick, size, 2 * used, anchor)
-    left = (ends + room + 1) * tick - now
+    left = math.max(0, (ends + room + 1) * tick - now)
   end
 else
   --@paste level write

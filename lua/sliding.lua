@@ -71,6 +71,7 @@ if block <= newest or added > 0 and block <= anchor then
     counts[k], cost, had = counts[k] - part, cost + part, had - part
   end
 end
+--@part kept
 --@part fill
 local fill = (blocks + 1) * period
 --@part carry

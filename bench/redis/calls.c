@@ -160,7 +160,7 @@ void call_weir(struct call *call, enum kind kind, const struct bench_key *keys, 
 void call_settle(struct call *call, enum kind kind, const struct bench_key *keys, size_t n, int64_t cost,
                  int64_t since_us)
 {
-    const size_t len = n == 1 ? redis_settle_write(plan_of(kind), cost, since_us, no_echo, call->items) : 0;
+    const size_t len = n == 1 ? redis_settle_write(plan_of(kind), 1, since_us, no_echo, call->items) : 0;
     call->decisions = n;
     if (len > 0) {
         call_single(call, kind, keys, len);
@@ -170,7 +170,7 @@ void call_settle(struct call *call, enum kind kind, const struct bench_key *keys
     for (size_t i = 0; i < n; i++) {
         const bool takes = i < n / 2;
         redis_item_write(&call->items[REDIS_COUNTS_SIZE + i * REDIS_ITEM_SIZE], takes ? WEIR_TAKE : REDIS_RETURN, false,
-                         cost, takes ? 1 : since_us + (int64_t)i);
+                         takes ? cost : 1, takes ? 1 : since_us + (int64_t)i);
     }
     call_end(call, redis_items_pack(call->items, n));
 }

@@ -53,8 +53,8 @@ void call_ping(struct call *call);
  */
 void call_weir(struct call *call, enum kind kind, const struct bench_key *keys, size_t n, int64_t cost, uint16_t times);
 
-/* Make a call that gives back `cost` permits, charged at `since_us`, as weir_settle() does; of the second half of the
- * keys, and takes as many of the first half, if there are several. Each return has another time. */
+/* Make a call that gives back a permit, charged at `since_us`, as weir_settle() does; of the second half of the keys,
+ * and takes `cost` of each of the first half, if there are several. Each return has another time. */
 void call_settle(struct call *call, enum kind kind, const struct bench_key *keys, size_t n, int64_t cost,
                  int64_t since_us);
 

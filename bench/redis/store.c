@@ -86,6 +86,27 @@ void store_fill_weir(const struct store *of, enum kind kind)
     redisFree(connection);
 }
 
+void store_drained(struct bench_key *key)
+{
+    key->text[0] = 'x'; /* no hexadecimal digit */
+}
+
+static void make_drained(void *user, uint64_t i, struct call *call)
+{
+    struct bench_key key;
+    (void)user;
+    key_write(i, &key);
+    store_drained(&key);
+    call_weir(call, KIND_TOKEN, &key, 1, 8, 1);
+}
+
+void store_fill_drained(const struct store *of)
+{
+    redisContext *connection = store_connect(of);
+    store_pipeline(connection, of->keys, make_drained, NULL);
+    redisFree(connection);
+}
+
 /* ---- The server ---- */
 
 static void load_script(redisContext *connection, const char *text, size_t len, char sha1[SHA1_LEN + 1])

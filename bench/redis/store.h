@@ -58,4 +58,9 @@ void store_pipeline(redisContext *connection, uint64_t calls, void (*make)(void 
 /* Fill all keys of that algorithm of weir's. */
 void store_fill_weir(const struct store *store, enum kind kind);
 
+/* Make a key of the token bucket one that nothing else uses and, for all keys, fill these with few permits, which drain
+ * at once. */
+void store_drained(struct bench_key *key);
+void store_fill_drained(const struct store *store);
+
 #endif

@@ -71,7 +71,7 @@ struct weir_backend_request {
      *
      * WEIR_REFUND: the age_us of an answer, or 0. The permits were charged ahead at that time and never used. Do not
      * give back those of them that have come back since: none if a window, or an interval of refill, has ended since
-     * then, and with continuous refill those that have refilled since.
+     * then, and with continuous refill those that had refilled by the last charge.
      *
      * WEIR_RENEW: the at_us of a reservation, above 0: the same of its permits. */
     int64_t ahead;

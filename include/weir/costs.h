@@ -37,9 +37,10 @@ WEIR_API int weir_reserve_all(weir *w, const struct weir_request *requests, size
  *
  * If fewer were used than reserved, the others come back where they were taken, unless they have come back by
  * themselves. A window or an interval that has ended since gave back all of them. A bucket that refills continuously
- * gave back as many as it has refilled since. So a window is then as if `actual` had been taken at first; a bucket
- * admits no more than that, and less if the estimate was far off for long. After a change of policy the new policy says
- * how many have come back. After a reset, permits of later requests may come back instead.
+ * gave back as many as it had refilled by the last charge of the key. So a window is then as if `actual` had been taken
+ * at first, and so is such a bucket if nothing else was charged since; otherwise it admits no more than that, and less
+ * if the estimate was far off for long. After a change of policy the new policy says how many have come back. After a
+ * reset, permits of later requests may come back instead.
  *
  * If more were used than reserved, the difference is charged, as by weir_charge().
  *

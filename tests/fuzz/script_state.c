@@ -249,7 +249,8 @@ static void expect_stored(struct subject *subject)
     if (key->writes == 0 || key->life_ms == 0 || (key->life_from_us == 0 && !story.told)) /* by another clock */
         return;
     const int64_t life_us = story.told ? 0 : key->life_from_us - story.now_us; /* of what PSETEX said, since passed */
-    const int64_t left_us = mirror_fresh_at_us(&subject->mirror) - story.now_us;
+    const int64_t left_us = max_of(0,
+                                   mirror_fresh_at_us(&subject->mirror) - story.now_us); /* a return may leave less */
     const int64_t least_ms = div_up(left_us, 1000) + (story.told ? TOLD_GRACE_MS : GRACE_MS);
     const int64_t most_ms = least_ms + (has_room ? mirror_room_ms(subject->plan) : 0);
     fuzz_must(key->life_ms * 1000 + life_us > (least_ms - 1) * 1000 &&

@@ -646,7 +646,8 @@ TEST(only_a_take_may_be_answered_by_a_short_denial, 10)
     hangar_close();
 }
 
-/* A request for 2 permits of 5 at 1,790,000,000 s. A return gives back what was charged up to 2 s before. */
+/* A request for 2 permits of 5 at 1,790,000,000 s. A return gives back what was charged up to 2 s before, and may leave
+ * nothing. */
 TEST(a_decision_from_the_new_state_equals_one_from_the_old_state, 10)
 {
     static const struct {
@@ -662,7 +663,7 @@ TEST(a_decision_from_the_new_state_equals_one_from_the_old_state, 10)
         { WEIR_TAKE, 0, 30, 1, REDIS_MISFIT, 0 },   { WEIR_CHARGE, 0, 25, 0, REDIS_LANDED, 2 },
         { WEIR_CHARGE, 0, 19, 0, REDIS_MISFIT, 0 }, { WEIR_REFUND, 0, 1, 0, REDIS_LANDED, 4 },
         { WEIR_REFUND, 1, 45, 0, REDIS_LANDED, 0 }, { WEIR_REFUND, 3, 10, 0, REDIS_LANDED, 4 },
-        { WEIR_REFUND, 0, 0, 0, REDIS_MISFIT, 0 },
+        { WEIR_REFUND, 0, 0, 0, REDIS_LANDED, 5 },  { WEIR_REFUND, 0, 1, 1, REDIS_MISFIT, 0 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char bytes[REDIS_LEFT_SIZE + REDIS_ECHO_SIZE];

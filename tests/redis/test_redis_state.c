@@ -454,7 +454,7 @@ TEST(a_state_after_a_request_must_fit_the_plan, 10)
     static const struct {
         int64_t halves, tick;
         bool fits;
-    } cases[] = { { 2, 0, true },  { 20, WEIR_MAX_TIME_US, true },    { 22, 0, false }, { 0, 0, false },
+    } cases[] = { { 2, 0, true },  { 20, WEIR_MAX_TIME_US, true },    { 22, 0, false }, { 0, 0, true },
                   { 3, 0, false }, { 2, WEIR_MAX_TIME_US + 1, false } };
     const struct weir_plan plan = plan_of("token_bucket limit=10 period=10us burst=10");
     ck_assert_int_eq(plan.q, 1);

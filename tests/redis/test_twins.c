@@ -63,7 +63,9 @@ struct walk {
     struct {
         size_t len;
         unsigned char bytes[MIRROR_BYTES_MAX];
-    } seen[KEYS]; /* stored after the last checked call; 0: nothing */
+        int64_t most_ms; /* the key lives for */
+        bool returned;   /* since there was nothing: its time to live may be longer than its state needs */
+    } seen[KEYS];        /* stored after the last checked call; 0: nothing */
     struct turn turns[IN_FLIGHT];
     int64_t requests, settled, granted, overdrawn, beyond_top, counts[REDIS_SCRIPT_COUNT];
     /* counted by the algorithms of the state and of the former state */
@@ -440,7 +442,7 @@ static void turn_expect(struct walk *walk, struct turn *turn)
         mirror_copy(&visit->after, &walk->mirrors[visit->key]);
         former_count(walk, turn, &visit->after);
         if (visit->after.stored && visit->written)
-            visit->life_ms = div_up(mirror_fresh_at_us(&visit->after) - turn->now_us, 1000) + walk->grace_ms;
+            visit->life_ms = div_up(max_of(0, mirror_fresh_at_us(&visit->after) - turn->now_us), 1000) + walk->grace_ms;
     }
 }
 
@@ -502,8 +504,8 @@ static void check_answer(struct walk *walk, struct turn *turn, const redisReply 
     if (heard.leaves) {
         const struct visit *visit = &turn->visits[0];
         int64_t state[STATE_MAX_WORDS];
-        agree(redis_left_read(&visit->plan, bytes, state) && visit->after.stored &&
-                  memcmp(state, visit->after.own.state, 2 * sizeof *state) == 0,
+        agree(redis_left_read(&visit->plan, bytes, state) && visit->after.stored == (state[0] > 0) &&
+                  (state[0] == 0 || memcmp(state, visit->after.own.state, 2 * sizeof *state) == 0),
               walk, turn, visit, "left another state");
     }
     for (int i = 0; i < turn->n && !heard.leaves; i++) {
@@ -521,7 +523,16 @@ static void check_answer(struct walk *walk, struct turn *turn, const redisReply 
     agree(heard.charged == turn->charged, walk, turn, &turn->visits[0], "charged other permits");
 }
 
-/* A key with room may live longer by its room; only by the server's clock does a script give any. */
+static bool has_return(const struct visit *visit)
+{
+    bool found = false;
+    for (int i = 0; i < visit->n_items; i++)
+        found = found || visit->items[i].since_us > 0;
+    return found;
+}
+
+/* A key with room may live longer by its room; only by the server's clock does a script give any. A return may leave
+ * the time to live as it is. */
 static void check_stored(struct walk *walk, const struct turn *turn, const struct visit *visit, const redisReply *got,
                          int64_t life_ms)
 {
@@ -536,9 +547,14 @@ static void check_stored(struct walk *walk, const struct turn *turn, const struc
         agree(memcmp(stored, bytes, len) == 0, walk, turn, visit, "stored other bytes");
         agree(!has_room || walk->grace_ms == GRACE_MS, walk, turn, visit, "room by a caller's time");
         agree(life_ms > 0, walk, turn, visit, "lives for ever");
-        if (visit->written)
-            agree(life_ms > visit->life_ms - 5000 && life_ms <= visit->life_ms + room_ms + LATE_MS, walk, turn, visit,
-                  "lives too long");
+        int64_t *most_ms = &walk->seen[visit->key].most_ms;
+        bool *returned = &walk->seen[visit->key].returned;
+        *returned = walk->seen[visit->key].len > 0 && (*returned || has_return(visit));
+        if (visit->written) {
+            const int64_t before_ms = has_room && *returned ? *most_ms : 0;
+            *most_ms = max_of(before_ms, visit->life_ms + room_ms + LATE_MS);
+            agree(life_ms > visit->life_ms - 5000 && life_ms <= *most_ms, walk, turn, visit, "lives too long");
+        }
         walk->with_room += has_room && visit->written;
     }
     if (!visit->written)

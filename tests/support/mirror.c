@@ -246,11 +246,12 @@ static bool mirror_ask(struct mirror *mirror, const struct weir_plan *plan, enum
         }
         if (verb != WEIR_REFUND)
             former_charge(mirror, now_us, at_us, out->allowed ? cost - out->ahead : 0, 0);
-        if (out->reset_after_us == 0) { /* refunded: expired blocks go as well */
+        const bool returned = plan->p > 0 && since_us > 0 && !(verb == WEIR_RENEW && out->allowed);
+        if (returned ? own[0] == 0 : out->reset_after_us == 0) { /* refunded: expired blocks go as well */
             state_charge(plan, mirror->own.state, now_us, 0);
             mirror->stored = mirror->has_former;
         }
-    } else if (written) {
+    } else if (written && plan->p == 0) { /* a level stays as it was met */
         refresh(mirror, plan, now_us);
     }
     return written;

@@ -414,10 +414,12 @@ static void give_back(struct model_use *use, int64_t cost, int64_t since_us, int
         }
         refund(use, 0, time_us); /* drops empty blocks */
     } else if (is_greedy(rule)) {
-        wide ticks = time_us / rule->tick_us - since_us / rule->tick_us;
-        ticks = ticks > 0 ? ticks : 0;
-        const wide back = cost - (ticks * rule->tick_us * rule->permits + rule->period_us - 1) / rule->period_us;
-        refund(use, back > 0 ? (int64_t)back : 0, time_us);
+        wide passed_us = use->anchor_us - (since_us - since_us % rule->tick_us); /* until the state last changed */
+        passed_us = passed_us > 0 ? passed_us : 0;
+        const wide back = cost * (wide)rule->period_us - passed_us * rule->permits;
+        use->used -= back > 0 ? back : 0;
+        if (use->used <= 0 || used_at(use, time_us) == 0)
+            use_init(use);
     } else {
         refund(use, since_us < last_edge(use, time_us) ? 0 : cost, time_us);
     }
@@ -566,7 +568,8 @@ static void change_former_since(struct model_use *former, int64_t permits, int64
     }
     if (permits == 0)
         return;
-    rebase(former, time_us);
+    if (!(permits < 0 && since_us > 0 && is_greedy(&former->rule))) /* such a return leaves the anchor alone */
+        rebase(former, time_us);
     time_us = held_at(former, time_us);
     const struct model_rule rule = former->rule;
     if (permits < 0 && since_us > 0) {
@@ -674,6 +677,16 @@ void model_decide(struct model_state *state, const struct model_rule *rule, enum
         copy_state(state, &next);
 }
 
+/* Apply a redefinition and, unless a return leaves the anchor alone, the clock rule. */
+static void settle_for_return(struct model_state *state, const struct model_rule *rule, int64_t now_us)
+{
+    if (state->own.fresh && state->former.fresh)
+        state->own.rule = *rule;
+    carry_over(state, rule, now_us);
+    if (!is_greedy(&state->own.rule))
+        rebase(&state->own, now_us);
+}
+
 /* Forget a former use of which nothing is left, and tell what is in use. */
 static void end_return(struct model_state *next, const struct model_rule *rule, int64_t now_us,
                        struct weir_decision *out)
@@ -682,7 +695,10 @@ static void end_return(struct model_state *next, const struct model_rule *rule, 
         use_init(&next->former);
     if (next->own.fresh)
         next->own.rule = *rule;
-    describe(&next->own, now_us, out);
+    struct model_use own;
+    copy_use(&own, &next->own);
+    rebase(&own, now_us);
+    describe(&own, now_us, out);
 }
 
 int64_t model_noted_us(const struct model_state *state, int64_t now_us)
@@ -695,8 +711,8 @@ void model_return(struct model_state *state, const struct model_rule *rule, int6
                   int64_t now_us, struct weir_decision *out)
 {
     memset(out, 0, sizeof *out);
-    const int64_t time_us = settle(state, rule, now_us);
-    give_back(&state->own, cost, since_us, time_us);
+    settle_for_return(state, rule, now_us);
+    give_back(&state->own, cost, since_us, held_at(&state->own, now_us));
     change_former_since(&state->former, -cost, since_us, now_us, now_us);
     out->allowed = true;
     end_return(state, rule, now_us, out);
@@ -706,19 +722,24 @@ void model_renew(struct model_state *state, const struct model_rule *rule, int64
                  int64_t now_us, struct weir_decision *out)
 {
     memset(out, 0, sizeof *out);
-    const struct model_rule own = (settle(state, rule, now_us), state->own.rule);
+    const struct model_rule own = (settle_for_return(state, rule, now_us), state->own.rule);
     const wide unit = units_of_a_permit(&own), size = own.size * unit;
     const wide before = used_at(&state->own, held_at(&state->own, now_us));
     give_back(&state->own, cost, since_us, held_at(&state->own, now_us));
     if (state->own.fresh)
         state->own.rule = own;
-    const int64_t time_us = held_at(&state->own, now_us);
-    const wide after = used_at(&state->own, time_us), most = before > size ? before : size;
+    struct model_use rebased;
+    copy_use(&rebased, &state->own);
+    rebase(&rebased, now_us);
+    const int64_t time_us = held_at(&rebased, now_us);
+    const wide after = used_at(&rebased, time_us), most = before > size ? before : size;
     out->allowed = cost <= own.size && after + cost * unit <= most;
     if (!out->allowed)
-        out->retry_after_us = cost > own.size ? WEIR_NEVER : least_wait_us(is_admitted_at, &state->own, cost, now_us);
+        out->retry_after_us = cost > own.size ? WEIR_NEVER : least_wait_us(is_admitted_at, &rebased, cost, now_us);
     else
-        charge(&state->own, &own, cost, time_us);
+        charge(&rebased, &own, cost, time_us);
+    if (out->allowed)
+        copy_use(&state->own, &rebased);
     change_former_since(&state->former, -cost, since_us, now_us, now_us);
     if (out->allowed)
         change_former(&state->former, cost, now_us, time_us);

@@ -321,14 +321,13 @@ look_greedy_back(const struct table *table, const struct look *look, int64_t now
     if (!look_read(look, state, GREEDY_WORDS))
         return LOOK_AGAIN;
     const struct weir_plan *plan = rule_plain_plan(look->rule);
-    struct level level = level_read(plan, state, now_us);
-    level_return(plan, level_given(&look->rule->known), &level, since_us, cost);
+    level_return(plan, state, since_us, cost);
+    const struct level level = level_read(plan, state, now_us);
     if (level.used == 0) /* must be dropped */
         return LOOK_GIVEN_UP;
     const int64_t wait_us = level_wait_by(plan, level_given(&look->rule->known), &level, level.used, now_us);
     if (look_is_due_earlier(table, look->record, now_us + wait_us))
         return LOOK_GIVEN_UP;
-    level_write(&level, state);
     return look_publish(look, state, GREEDY_WORDS) ? LOOK_DONE : LOOK_AGAIN;
 }
 

@@ -163,9 +163,8 @@ bool state_return(const struct weir_plan *plan, int64_t *state, int64_t now_us, 
         const bool is_gone = since_us < last_edge_us(plan, state, now_us);
         return state_decide(plan, state, now_us, is_gone ? 0 : cost, WEIR_REFUND, out);
     }
-    struct level level = level_read(plan, state, now_us);
-    level_return(plan, NULL, &level, since_us, cost);
-    level_write(&level, state);
+    level_return(plan, state, since_us, cost);
+    const struct level level = level_read(plan, state, now_us);
     level_tell(plan, &level, now_us, cost, true, out);
     return true;
 }
@@ -183,7 +182,8 @@ bool state_renew(const struct weir_plan *plan, int64_t *state, int64_t now_us, i
     state_return(plan, state, now_us, since_us, cost, out);
     const bool fits = cost <= plan->size &&
                       units_used(plan, state, now_us) + cost * unit <= max_of(before, plan->size * unit);
-    state_decide(plan, state, now_us, cost, fits ? WEIR_CHARGE : WEIR_TAKE, out);
+    const enum weir_verb denied = plan->p > 0 ? WEIR_PEEK : WEIR_TAKE; /* a level then stays as the return left it */
+    state_decide(plan, state, now_us, cost, fits ? WEIR_CHARGE : denied, out);
     return true;
 }
 

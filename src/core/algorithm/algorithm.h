@@ -103,9 +103,9 @@ bool state_decide_request(const struct weir_plan *plan, int64_t *state, int64_t 
                           const struct weir_backend_request *request, struct weir_decision *out);
 
 /* Refund those of `cost` permits, charged at `since_us` and never used, that have not come back by themselves: at most
- * the size, since a limit that was smaller from then on has never had more of them. With
- * continuous refill that is what refills since then less, so that the state never holds less than what was really
- * used. */
+ * the size, since a limit that was smaller from then on has never had more of them. With continuous refill they come
+ * back as of the state's last change, less what had refilled by then, so that the state never holds less than what was
+ * really used; such a state may keep units that have drained. */
 bool state_return(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t since_us, int64_t cost,
                   struct weir_decision *out);
 

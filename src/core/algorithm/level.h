@@ -98,20 +98,14 @@ __attribute__((always_inline)) static inline bool level_ask(const struct weir_pl
     return allowed;
 }
 
-/* Refund those of `cost` permits, charged at `since_us` and not used, that have not refilled since: at most the
- * size. */
-__attribute__((always_inline)) static inline void level_return(const struct weir_plan *plan,
-                                                               const struct level_known *known, struct level *level,
-                                                               int64_t since_us, int64_t cost)
+/* Give those of `cost` permits, charged at `since_us` and not used, that had not refilled when the state last changed
+ * back to it as of then: at most the size. Its tick stays, so neither the time nor a clock that stepped back matters.
+ * True to docs/design/semantics.md, "Permits that were charged and never used". */
+static inline void level_return(const struct weir_plan *plan, int64_t *state, int64_t since_us, int64_t cost)
 {
-    cost = min_of(cost, plan->size);
-    const int64_t ticks = max_of(0, level->tick - div_down(since_us, plan->tick_us)), units = mul_capped(cost, plan->q);
-    int64_t gone = cost;
-    const int64_t drained = mul_capped(ticks, plan->p);
-    if (drained <= units)
-        gone = known ? div_down_by(drained + plan->q - 1, (struct inverse){ known->q_factor, known->q_shift })
-                     : div_up(drained, plan->q);
-    level_ask(plan, NULL, level, max_of(0, cost - gone), WEIR_REFUND);
+    const int64_t units = mul_capped(min_of(cost, plan->size), plan->q);
+    const int64_t refilled = mul_capped(max_of(0, state[1] - div_down(since_us, plan->tick_us)), plan->p);
+    state[0] -= min_of(state[0], units - min_of(units, refilled));
 }
 
 static inline void level_write(const struct level *level, int64_t *state)

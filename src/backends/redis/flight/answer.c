@@ -43,10 +43,10 @@ static bool left_read(const struct redis_flight_key *key, struct reading *readin
         state[0] -= mul_capped(request->cost, plan->q);
         return state[0] >= 0;
     }
-    struct level full = { .used = plan->size * plan->q, .tick = state[1] };
-    state[0] += full.used;
-    level_return(plan, NULL, &full, request->ahead, request->cost);
-    state[0] -= full.used;
+    int64_t full[2] = { plan->size * plan->q, state[1] };
+    state[0] += full[0];
+    level_return(plan, full, request->ahead, request->cost);
+    state[0] -= full[0];
     return true;
 }
 

@@ -176,7 +176,7 @@ void redis_ask_pack(int64_t permits, int64_t ago_us, const void *echo, unsigned 
 bool redis_left_read(const struct weir_plan *plan, const unsigned char bytes[REDIS_LEFT_SIZE], int64_t *state)
 {
     const int64_t halves = get_number(&bytes, 7), tick = get_number(&bytes, 7);
-    if (halves < 1 || halves % 2 != 0 || halves / 2 > plan->size * plan->q || tick > WEIR_MAX_TIME_US)
+    if (halves % 2 != 0 || halves / 2 > plan->size * plan->q || tick > WEIR_MAX_TIME_US)
         return false;
     state[0] = halves / 2;
     state[1] = tick;
