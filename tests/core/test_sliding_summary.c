@@ -3,14 +3,14 @@
 #include "core/algorithm/sliding_window.h"
 #include "plans.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* A state as a thread keeps it that decides by the summary where it can, and beside it one without a summary. */
 struct pair {
     struct weir_plan plan;
     int64_t summary[SLIDING_SUMMARY_WORDS], state[STATE_MAX_WORDS], plain[STATE_MAX_WORDS];
-    int64_t taken, denied, left;
+    int64_t decided[2][WEIR_RENEW + 1]; /* by the summary: denied or allowed, by verb */
+    int64_t left;
 };
 
 static void pair_open(struct pair *pair)
@@ -24,11 +24,12 @@ static void pair_decide(struct pair *pair, const struct weir_backend_request *re
 {
     int64_t summary[SLIDING_SUMMARY_WORDS];
     memcpy(summary, pair->summary, sizeof summary);
-    if (request->verb == WEIR_TAKE && request->cost > 0 &&
-        sliding_summary_take(&pair->plan, summary, request->now_us, request->cost, out)) {
+    if (sliding_summary_decide(&pair->plan, summary, request, out)) {
+        must(request->verb != WEIR_PEEK || memcmp(summary, pair->summary, sizeof summary) == 0,
+             "a peek changes nothing");
         if (out->allowed)
             memcpy(pair->summary, summary, sizeof summary);
-        *(out->allowed ? &pair->taken : &pair->denied) += 1;
+        pair->decided[out->allowed][request->verb]++;
         return;
     }
     must(memcmp(summary, pair->summary, sizeof summary) == 0, "it changes nothing that it does not decide");
@@ -58,7 +59,7 @@ static void request_by_chance(struct chance *chance, const struct pair *pair, st
 TEST(a_summary_decides_what_the_whole_state_would, 60)
 {
     struct chance chance = chance_make(47);
-    int64_t taken = 0, denied = 0, left = 0;
+    int64_t decided[2][WEIR_RENEW + 1] = { { 0 } }, left = 0;
     for (int64_t episode = 0; episode < steps_or(20000); episode++) {
         struct pair pair = { .plan = plan_by_chance(&chance, KIND_SLIDING) };
         struct weir_backend_request request = {
@@ -78,13 +79,15 @@ TEST(a_summary_decides_what_the_whole_state_would, 60)
                 ck_assert_mem_eq(pair.state, pair.plain, state_words(&pair.plan) * sizeof *pair.state);
             }
         }
-        taken += pair.taken;
-        denied += pair.denied;
+        for (int allowed = 0; allowed < 2; allowed++)
+            for (int verb = 0; verb <= WEIR_RENEW; verb++)
+                decided[allowed][verb] += pair.decided[allowed][verb];
         left += pair.left;
     }
-    ck_assert_int_gt(taken, 0);
-    ck_assert_int_gt(denied, 0);
+    ck_assert_int_gt(decided[1][WEIR_TAKE], 0);
+    ck_assert_int_gt(decided[0][WEIR_TAKE], 0);
+    ck_assert_int_gt(decided[1][WEIR_PEEK], 0);
+    ck_assert_int_gt(decided[0][WEIR_PEEK], 0);
+    ck_assert_int_gt(decided[1][WEIR_REFUND], 0);
     ck_assert_int_gt(left, 0);
-    printf("%lld taken and %lld denied by the summary, %lld by the state\n", (long long)taken, (long long)denied,
-           (long long)left);
 }

@@ -35,255 +35,13 @@
 #ifndef BACKENDS_MEMORY_LOOK_H
 #define BACKENDS_MEMORY_LOOK_H
 
-#include "backends/memory/decide.h"
+#include "backends/memory/look_steps.h"
 #include "backends/shared/wait_briefly.h"
-#include "core/limiter/limiter.h"
 
 #define LOOK_TRIES 32       /* tries while other threads change the same key */
 #define LOOK_PAUSE 32       /* turns of wait_pause() after the first try; the pause grows by as much each time ... */
 #define LOOK_MOST_PAUSE 256 /* ... up to this */
 #define LOOK_WORDS 48       /* larger states are decided under the mutex */
-
-#define LOOK_UNGUESSED WORD_BUSY /* no entry's `whose` contains this bit */
-
-/* What a look knows of an entry. Until the entry is found, `rule` and `whose` are a guess, or NULL and
- * LOOK_UNGUESSED, which match no entry. (0 would match freed entries, to which a stale hint can still lead.) The
- * struct stays in registers: functions that are not inlined get a copy. */
-struct look {
-    struct record *record;
-    const struct rule *rule;
-    uint64_t word;  /* the entry's word as it was read */
-    uint64_t whose; /* the word's identifying part */
-};
-
-/* Guess the entry's rule from the request's limit. Finding it through the entry's word would wait for two cache
- * misses in a row; with the guess, both loads overlap. */
-static inline struct look look_guess(const struct table *table, const struct weir_backend_request *request)
-{
-    const struct rule *rule = rule_guess(&table->rules, request->limit_id);
-    if (__builtin_expect(rule && rule->limit_id == request->limit_id, 1))
-        return (struct look){ .rule = rule, .whose = word_whose(rule->number, request->key.len) };
-    return (struct look){ .whose = LOOK_UNGUESSED };
-}
-
-/* Return the rule of an entry that does not match the guess but may still be the request's, or NULL. */
-__attribute__((noinline)) static const struct rule *
-look_closely(const struct table *table, const struct weir_backend_request *request, uint64_t word)
-{
-    const uint32_t number = word_rule(word);
-    const struct rule *rule = number != 0 ? rule_at(&table->rules, number) : NULL;
-    const bool may_be = rule && rule->limit_id == request->limit_id && word_len(word) == request->key.len;
-    return may_be ? rule : NULL;
-}
-
-/* True if a record in a cell has its state behind the entry, which has `words`. */
-static inline bool look_is_apart(const struct table *table, const struct record *record, size_t words, size_t key_len)
-{
-    return words > SUMMARY_WORDS && !cells_fit(words, key_len) && cells_has(&table->cells, record);
-}
-
-/* True if a record under look->rule has the request's key. */
-static inline bool look_has_key(const struct table *table, const struct look *look, struct weir_key key)
-{
-    const size_t words = look->rule->words;
-    return record_has_key(look->record, look_is_apart(table, look->record, words, key.len) ? SUMMARY_WORDS : words,
-                          key);
-}
-
-/* True if a record is that of the request's key. */
-static inline bool look_at(const struct table *table, struct record *record, const struct weir_backend_request *request,
-                           struct look *look)
-{
-    look->record = record;
-    look->word = record_word(record);
-    if (__builtin_expect((look->word & WORD_WHOSE) != look->whose, 0)) {
-        const struct rule *rule = look_closely(table, request, look->word);
-        if (!rule)
-            return false; /* the guess stays for the next record */
-        look->rule = rule;
-        look->whose = look->word & WORD_WHOSE;
-    }
-    return look_has_key(table, look, request->key);
-}
-
-/* A hint leads to a cell, by its offset in bytes, or to an entry with its own record, by LOOK_HINTS_OWN, its place, and
- * how often pages had been recast when the hint was written. If that count has changed, the place may lead to an entry
- * of another size. Acquire pairs with release where the hint is written: a thread that did not find the record by its
- * cell must still see the region that it lies in. */
-#define LOOK_HINTS_OWN (UINT64_C(1) << 63)
-
-/* Find the record that a request's hint leads to. False: it leads to none. */
-static inline bool look_hinted(const struct table *table, const struct weir_backend_hint *hint_at,
-                               struct record **record)
-{
-    const uint64_t hint = __atomic_load_n(&hint_at->opaque[0], __ATOMIC_ACQUIRE);
-    if (__builtin_expect((int64_t)hint > 0, 1)) {
-        *record = (struct record *)(void *)((char *)table->cells.groups + hint);
-        return true;
-    }
-    if (hint == 0 || (uint32_t)(hint >> 32) != (slab_recast(&table->slab) | LOOK_HINTS_OWN >> 32))
-        return false;
-    *record = entry_own(slab_entry(&table->slab, (uint32_t)hint));
-    return true;
-}
-
-/* Let a request's hint lead to a record. `recast` was read before the record was found. */
-static inline void look_hint(const struct table *table, struct weir_backend_hint *hint, const struct record *record,
-                             uint32_t place, uint32_t recast)
-{
-    const uint64_t value = place == 0 ? (uintptr_t)record - (uintptr_t)table->cells.groups
-                                      : LOOK_HINTS_OWN | (uint64_t)recast << 32 | place;
-    __atomic_store_n(&hint->opaque[0], value, __ATOMIC_RELEASE);
-}
-
-/* Where a key's cell may be. In a shard with few groups `second` is NULL. */
-struct look_groups {
-    const struct cell_group *first, *second;
-};
-
-/* Find the groups of a key and begin to fetch both of them whole: which line is needed is known only when the tags are.
- * The groups of a small table are near anyway. Nothing is read that a reader must protect, so this may come before
- * readers_enter(). */
-__attribute__((always_inline)) static inline struct look_groups look_fetch(const struct table *table, uint64_t hash)
-{
-    const struct cells *cells = &table->cells;
-    const size_t shard = (size_t)(hash >> table->shard_shift);
-    const uint32_t count = cells_groups(cells, shard);
-    struct look_groups at = { &cells->groups[cells_index(cells, shard, cells_number(hash, false, count))], NULL };
-    __builtin_prefetch(&at.first->head);
-    __builtin_prefetch(&at.first->words[CELLS_SECOND_LINE]);
-    if (count > CELLS_CHUNK) {
-        at.second = &cells->groups[cells_index(cells, shard, cells_number(hash, true, count))];
-        __builtin_prefetch(&at.second->head);
-        __builtin_prefetch(&at.second->words[CELLS_SECOND_LINE]);
-    }
-    return at;
-}
-
-/* Return the second group of a key. */
-static inline const struct cell_group *look_second(const struct table *table, uint64_t hash,
-                                                   const struct look_groups *at)
-{
-    return at->second ? at->second : cells_group(&table->cells, (size_t)(hash >> table->shard_shift), hash, true);
-}
-
-/* Return what a cell leads to: its own record, or that of the entry whose place it holds, which is then in *place;
- * NULL: nothing. */
-static inline struct record *look_in_cell(const struct table *table, struct record *cell, uint32_t *place)
-{
-    const uint64_t word = record_word(cell);
-    *place = 0;
-    if (__builtin_expect(word_rule(word) != 0, 1))
-        return cell;
-    *place = cells_place(cell, word);
-    return *place != 0 ? entry_own(slab_entry(&table->slab, *place)) : NULL;
-}
-
-/* Find the first cell with a key's tag, in its first group or else in the second one. */
-__attribute__((always_inline)) static inline bool look_first_cell(const struct table *table, uint64_t hash,
-                                                                  const struct look_groups *at, struct record **record)
-{
-    const uint64_t tag = cells_tag(hash);
-    const struct cell_group *group = at->first;
-    uint64_t matches = cells_matches(group, tag);
-    if (matches == 0) {
-        group = look_second(table, hash, at);
-        matches = cells_matches(group, tag);
-    }
-    if (matches == 0)
-        return false;
-    *record = cells_record(group, cells_slot(matches));
-    return true;
-}
-
-/* Do that for one of many keys, whose groups are all being fetched. In a large shard it makes no branch of the tags in
- * the first group: every other guess would be wrong, and would end what has begun for the keys that follow. */
-__attribute__((always_inline)) static inline bool
-look_probable_cell(const struct table *table, uint64_t hash, const struct look_groups *at, struct record **record)
-{
-    if (!at->second)
-        return look_first_cell(table, hash, at, record);
-    const uint64_t tag = cells_tag(hash);
-    const uint64_t in_first = cells_matches(at->first, tag), in_second = cells_matches(at->second, tag);
-    uint64_t is_second = in_first == 0 ? UINT64_MAX : 0;
-    __asm__("" : "+r"(is_second)); /* otherwise the compiler makes a branch of it again */
-    const uint64_t matches = in_first | (in_second & is_second);
-    const uintptr_t first = (uintptr_t)at->first, second = (uintptr_t)at->second;
-    const struct cell_group *group = (const struct cell_group *)(first ^ ((first ^ second) & is_second));
-    if (__builtin_expect(matches == 0, 0))
-        return false;
-    *record = cells_record(group, cells_slot(matches));
-    __builtin_prefetch(&(*record)->words[GREEDY_WORDS + 1]);
-    return true;
-}
-
-/* Begin to fetch a record behind its entry, up to where a key of 16 bytes ends. */
-static inline void look_fetch_record(const struct record *record)
-{
-    __builtin_prefetch(&record->word, 1);
-    __builtin_prefetch(&record->words[3], 1);
-}
-
-__attribute__((always_inline)) static inline bool
-look_by_cells(const struct table *table, const struct weir_backend_request *request, struct look *look)
-{
-    const uint32_t recast = request->hint ? slab_recast(&table->slab) : 0;
-    const struct look_groups at = look_fetch(table, request->hash);
-    for (int second = 0; second < 2; second++) {
-        const struct cell_group *group = second ? look_second(table, request->hash, &at) : at.first;
-        uint64_t matches = cells_matches(group, cells_tag(request->hash));
-        for (; matches != 0; matches &= matches - 1) {
-            uint32_t place;
-            struct record *record = look_in_cell(table, cells_record(group, cells_slot(matches)), &place);
-            if (!record || !look_at(table, record, request, look))
-                continue;
-            if (request->hint)
-                look_hint(table, request->hint, record, place, recast);
-            return true;
-        }
-    }
-    return false;
-}
-
-enum look_end { LOOK_DONE, LOOK_AGAIN, LOOK_GIVEN_UP };
-
-/* Copy the state. True if the copy is a state of that rule: before this check the numbers may be another key's,
- * and no algorithm defines what they would decide. */
-static inline bool look_read(const struct look *look, int64_t *state, size_t words)
-{
-    record_read(look->record, 0, state, words);
-    return atomic_load_explicit(&look->record->word, memory_order_relaxed) == look->word;
-}
-
-static inline bool look_publish(const struct look *look, const int64_t *state, size_t words)
-{
-    uint64_t word = look->word;
-    struct record *record = look->record;
-    __asm__("" : "+r"(record)); /* otherwise the compiler keeps the addresses of the words in registers, too */
-    assert((word & WORD_BUSY) == 0);
-    if (!record_claim(record, &word))
-        return false;
-    record_write(record, 0, state, words);
-    record_release(record, word + WORD_ONE_CHANGE);
-    return true;
-}
-
-/* Return the entry of a record; NULL: its cell has become free. */
-static inline const struct entry *look_entry(const struct table *table, const struct record *record)
-{
-    if (!cells_has(&table->cells, record))
-        return (const struct entry *)(const void *)((const char *)record - offsetof(struct entry, own));
-    const uint32_t place = atomic_load_explicit(cells_owner(&table->cells, record), memory_order_acquire);
-    return place != 0 ? slab_entry(&table->slab, place) : NULL;
-}
-
-/* True if the entry of a record that becomes idle at `idle_us` must be filed under an earlier time than it is. Relaxed:
- * while the time or the entry changes, the record is claimed, so that the look publishes nothing. */
-static inline bool look_is_due_earlier(const struct table *table, const struct record *record, int64_t idle_us)
-{
-    const struct entry *entry = look_entry(table, record);
-    return !entry || idle_us < atomic_load_explicit(&entry->due_us, memory_order_relaxed);
-}
 
 /* Decide by a token bucket with greedy refill, whose two numbers stay in registers. The decision is made of them once
  * the change is published: other threads wait for that only. */
@@ -331,69 +89,106 @@ look_greedy_back(const struct table *table, const struct look *look, int64_t now
     return look_publish(look, state, GREEDY_WORDS) ? LOOK_DONE : LOOK_AGAIN;
 }
 
-/* A copy of a state. The state lies in the record of the look or, if that is divided, in `apart`, and may have a
- * summary in the record. */
-struct look_state {
-    struct record *apart;
-    bool has_summary;
-    size_t words;
-    int64_t copy[LOOK_WORDS];
-};
+/* True if a decision that has changed the state needs nothing that takes the mutex. */
+static inline bool look_keeps(const struct table *table, const struct look *look,
+                              const struct weir_backend_request *request, const int64_t *state, int64_t time_before,
+                              const struct weir_decision *out)
+{
+    return out->reset_after_us != 0 && state[state_time_at(&look->rule->plan)] >= time_before &&
+           (request->verb != WEIR_REFUND ||
+            !look_is_due_earlier(table, look->record, request->now_us + out->reset_after_us));
+}
 
 /* Copy the state of a divided record. The entry is that of the record if the word has not changed since. While the
  * thread looks, it stays an entry of that size. */
-static inline bool look_read_apart(const struct table *table, const struct look *look, struct look_state *state)
+static inline struct record *look_read_apart(const struct table *table, const struct look *look, bool has_summary,
+                                             int64_t state[LOOK_WORDS])
 {
     int64_t summary[SUMMARY_WORDS];
+    const size_t words = look->rule->words;
     const struct entry *entry = look_entry(table, look->record);
     if (!entry || atomic_load_explicit(&look->record->word, memory_order_relaxed) != look->word)
-        return false;
-    state->apart = entry_own((struct entry *)(uintptr_t)entry);
-    state->has_summary = rule_has_summary(look->rule);
-    record_read(state->apart, 0, state->copy, state->words);
-    if (!state->has_summary)
-        return atomic_load_explicit(&look->record->word, memory_order_relaxed) == look->word;
+        return NULL;
+    struct record *apart = entry_own((struct entry *)(uintptr_t)entry);
+    record_read(apart, 0, state, words);
     if (!look_read(look, summary, SUMMARY_WORDS))
-        return false;
-    if (!sliding_summary_open(summary, state->copy))
-        memset(state->copy + SUMMARY_WORDS, 0, (state->words - SUMMARY_WORDS) * sizeof *state->copy);
-    return true;
+        return NULL;
+    if (has_summary && !sliding_summary_open(summary, state))
+        memset(state + SUMMARY_WORDS, 0, (words - SUMMARY_WORDS) * sizeof *state);
+    return apart;
 }
 
-static inline bool look_publish_apart(const struct look *look, const struct look_state *state)
+static inline bool look_publish_apart(const struct look *look, struct record *apart, bool has_summary,
+                                      const int64_t *state)
 {
     int64_t summary[SUMMARY_WORDS];
     uint64_t word = look->word;
-    if (state->has_summary)
-        sliding_summary_close(&look->rule->plan, state->copy, summary);
+    if (has_summary)
+        sliding_summary_close(&look->rule->plan, state, summary);
     if (!record_claim(look->record, &word))
         return false;
-    record_write(state->apart, 0, state->copy, state->words);
-    if (state->has_summary)
+    record_write(apart, 0, state, look->rule->words);
+    if (has_summary)
         record_write(look->record, 0, summary, SUMMARY_WORDS);
     record_release(look->record, word + WORD_ONE_CHANGE);
     return true;
 }
 
-static inline bool look_may_by_summary(const struct weir_backend_request *request)
-{
-    return request->verb == WEIR_TAKE && request->ahead == 0 && request->cost > 0 && !request->reservation;
-}
-
-/* Take permits from a sliding window by its summary alone, if that suffices. */
-static inline enum look_end look_take_by_summary(const struct look *look, const struct weir_backend_request *request,
-                                                 struct weir_decision *out)
+/* Decide by the summary of a sliding window alone. LOOK_GIVEN_UP: it does not suffice. */
+static inline enum look_end look_by_summary(const struct look *look, const struct weir_backend_request *request,
+                                            struct weir_decision *out)
 {
     int64_t summary[SUMMARY_WORDS];
+    struct weir_decision decision;
     if (!look_read(look, summary, SUMMARY_WORDS))
         return LOOK_AGAIN;
-    struct weir_decision decision;
-    if (!sliding_summary_take(&look->rule->plan, summary, request->now_us, request->cost, &decision))
+    if (!sliding_summary_decide(&look->rule->plan, summary, request, &decision))
         return LOOK_GIVEN_UP;
-    if (decision.allowed && !look_publish(look, summary, SUMMARY_WORDS))
+    if (decision.allowed && request->verb != WEIR_PEEK && !look_publish(look, summary, SUMMARY_WORDS))
         return LOOK_AGAIN;
+    if (decision.allowed && request->reservation)
+        request->reservation->at_us = state_noted_us(&look->rule->plan, summary, request->now_us);
     *out = decision;
     return LOOK_DONE;
+}
+
+/* Decide by a divided record. */
+__attribute__((noinline)) static enum look_end look_apart(const struct table *table, const struct look look,
+                                                          const struct weir_backend_request *request,
+                                                          struct weir_decision *out)
+{
+    const struct weir_plan *plan = &look.rule->plan;
+    const bool has_summary = rule_has_summary(look.rule);
+    int64_t state[LOOK_WORDS];
+    if (has_summary) {
+        const enum look_end end = look_by_summary(&look, request, out);
+        if (end != LOOK_GIVEN_UP)
+            return end;
+    }
+    if (look.rule->words > LOOK_WORDS)
+        return LOOK_GIVEN_UP;
+    struct record *apart = look_read_apart(table, &look, has_summary, state);
+    if (!apart)
+        return LOOK_AGAIN;
+    const int64_t time = state[state_time_at(plan)];
+    const struct weir_decision before = *out;
+    if (!state_decide_request(plan, state, request->now_us, request->verb, request, out))
+        return LOOK_DONE;
+    const bool keeps = look_keeps(table, &look, request, state, time, out);
+    if (keeps && look_publish_apart(&look, apart, has_summary, state))
+        return LOOK_DONE;
+    *out = before;
+    return keeps ? LOOK_AGAIN : LOOK_GIVEN_UP;
+}
+
+/* Do state_decide_request(), by fewer steps for a plain take. */
+static inline bool look_state_decide(const struct weir_plan *plan, int64_t *state,
+                                     const struct weir_backend_request *request, struct weir_decision *out)
+{
+    if (__builtin_expect(
+            request->verb == WEIR_TAKE && request->ahead == 0 && request->cost > 0 && !request->reservation, 1))
+        return state_decide(plan, state, request->now_us, request->cost, WEIR_TAKE, out);
+    return state_decide_request(plan, state, request->now_us, request->verb, request, out);
 }
 
 /* Decide by any algorithm. The parameters are separate words, not a struct: a struct just written field by field
@@ -406,30 +201,23 @@ __attribute__((noinline)) static enum look_end look_any(const struct table *tabl
 {
     const struct look look = { .record = record, .rule = rule, .word = word };
     const struct weir_plan *plan = &rule->plan;
-    const size_t words = rule->words, time_at = state_time_at(plan);
-    struct look_state state;
-    const bool is_apart = look_is_apart(table, record, words, word_len(word));
-    if (is_apart && rule_has_summary(rule) && look_may_by_summary(request)) {
-        const enum look_end end = look_take_by_summary(&look, request, out);
-        if (end != LOOK_GIVEN_UP)
-            return end;
-    }
+    const size_t words = rule->words;
+    int64_t state[LOOK_WORDS];
+    if (look_is_apart(table, record, words, word_len(word)))
+        return look_apart(table, look, request, out);
     if (words > LOOK_WORDS)
         return LOOK_GIVEN_UP;
-    state.words = words;
-    if (!(is_apart ? look_read_apart(table, &look, &state) : look_read(&look, state.copy, words)))
+    if (!look_read(&look, state, words))
         return LOOK_AGAIN;
-    const int64_t time = state.copy[time_at];
+    const int64_t time = state[state_time_at(plan)];
     const struct weir_decision before = *out;
-    if (!state_decide_request(plan, state.copy, request->now_us, request->verb, request, out))
+    if (!look_state_decide(plan, state, request, out))
         return LOOK_DONE;
-    const bool is_left = out->reset_after_us == 0 || state.copy[time_at] < time ||
-                         (request->verb == WEIR_REFUND &&
-                          look_is_due_earlier(table, record, request->now_us + out->reset_after_us));
-    if (!is_left && (is_apart ? look_publish_apart(&look, &state) : look_publish(&look, state.copy, words)))
+    const bool keeps = look_keeps(table, &look, request, state, time, out);
+    if (keeps && look_publish(&look, state, words))
         return LOOK_DONE;
     *out = before;
-    return is_left ? LOOK_GIVEN_UP : LOOK_AGAIN;
+    return keeps ? LOOK_AGAIN : LOOK_GIVEN_UP;
 }
 
 /* Try again while other threads change the same key, up to LOOK_TRIES times: an entry that stays busy for longer

@@ -34,37 +34,53 @@ void sliding_summary_close(const struct weir_plan *plan, const int64_t *state, i
 /* Bring the first SLIDING_SUMMARY_WORDS of a state up to date. False: the caller must clear the words behind them. */
 bool sliding_summary_open(const int64_t summary[SLIDING_SUMMARY_WORDS], int64_t *state);
 
-/* Take `cost` permits, at least 1, as sliding_window_decide() does, if the summary suffices: the newest block is the
- * current one or counts no more, and a denial waits for the newest block alone. False: it does not suffice, and nothing
- * has changed. Otherwise *out is filled; if it says allowed, the new summary is in `words`. */
-static inline bool sliding_summary_take(const struct weir_plan *plan, int64_t words[SLIDING_SUMMARY_WORDS],
-                                        int64_t now_us, int64_t cost, struct weir_decision *out)
+/* Do what a request asks, as state_decide_request() does, if the summary suffices. It does for takes, peeks and returns
+ * while the newest block is the current one, and for a take when nothing counts any more. But a denial must wait for the
+ * newest block alone, and a return must take from that and leave something there. False: nothing has changed.
+ * Otherwise *out is filled, and if it says allowed, the new summary is in `words`. */
+static inline bool sliding_summary_decide(const struct weir_plan *plan, int64_t words[SLIDING_SUMMARY_WORDS],
+                                          const struct weir_backend_request *request, struct weir_decision *out)
 {
+    const int64_t now_us = request->now_us, kept_us = (plan->blocks + 1) * plan->period_us;
+    const bool takes = request->verb == WEIR_TAKE && request->ahead == 0 && request->cost > 0;
+    const bool returns = request->verb == WEIR_REFUND && request->ahead > 0;
     struct sliding_summary summary;
     memcpy(&summary, words, sizeof summary);
     int64_t start_us = summary.id * plan->period_us;
-    const int64_t kept_us = (plan->blocks + 1) * plan->period_us;
+    if (!takes && !returns && request->verb != WEIR_PEEK)
+        return false;
     if (now_us < start_us) { /* held for a clock that stepped back; nothing in use has no anchor */
         if (start_us - now_us > WEIR_CLOCK_SLACK_US || (summary.newest | summary.older) == 0)
             return false;
-    } else if (now_us - start_us >= kept_us) {
+    } else if (takes && now_us - start_us >= kept_us) {
         summary = (struct sliding_summary){ .id = now_us / plan->period_us };
         start_us = summary.id * plan->period_us;
     } else if (now_us - start_us >= plan->period_us) {
         return false;
     }
-    const int64_t used = (int64_t)summary.newest + summary.older;
-    const bool allowed = used + cost <= plan->size;
-    if (!allowed && (cost > plan->size || used + cost - plan->size <= summary.older))
+
+    bool allowed = true;
+    if (returns) {
+        const int64_t since_us = request->ahead - start_us, cost = min_of(request->cost, plan->size);
+        if (since_us < 0 || since_us >= plan->period_us || cost >= summary.newest)
+            return false;
+        summary.newest -= (uint32_t)cost;
+    } else {
+        const int64_t beyond = (int64_t)summary.newest + summary.older + request->cost - plan->size;
+        allowed = beyond <= 0;
+        if (!allowed && (request->cost > plan->size || beyond <= summary.older))
+            return false;
+        if (allowed && takes)
+            summary.newest += (uint32_t)request->cost;
+    }
+    if (summary.newest == 0) /* the last of the older blocks that is in use says when the key is idle */
         return false;
-    if (allowed)
-        summary.newest += (uint32_t)cost;
     const int64_t left_us = start_us + kept_us - now_us;
     memcpy(words, &summary, sizeof summary);
     *out = (struct weir_decision){
         .allowed = allowed,
         .limit = plan->size,
-        .remaining = allowed ? plan->size - used - cost : max_of(0, plan->size - used),
+        .remaining = max_of(0, plan->size - summary.newest - summary.older),
         .retry_after_us = allowed ? 0 : left_us,
         .reset_after_us = left_us,
     };
