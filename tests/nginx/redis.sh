@@ -14,6 +14,23 @@ admitted() {
     is "$allowed" "$1"
 }
 
+# sent_to_redis: print how many requests all workers have sent to Redis.
+sent_to_redis() {
+    get /metrics >shown
+    sed -n 's/^weir_store_requests_total{.*} //p' body | awk '{ sum += $1 } END { print sum + 0 }'
+}
+
+# wait_for_redis PATH: begin a request that waits for Redis, which is stopped; return once a worker has sent it there.
+wait_for_redis() {
+    sent=$(sent_to_redis)
+    (get "$1" -D head1 -o body1 >waiting) &
+    client=$!
+    for _ in $(seq 100); do
+        [ "$(sent_to_redis)" -gt "$sent" ] && return
+        sleep 0.1
+    done
+}
+
 # shellcheck disable=SC2119
 start_server
 for mode in distributed hybrid; do
@@ -28,7 +45,8 @@ for mode in distributed hybrid; do
         location /both/ { weir ten key=$arg_k; weir four key=$arg_k; }
         location /flight/ { weir flight key=$arg_k; }
         location /flights/ { weir ten key=$arg_k; weir flight key=$arg_k; limit_rate 20k; try_files /large =404; }
-        location /bytes/ { weir bytes key=$arg_k; weir_charge bytes key=$arg_k cost=$body_bytes_sent; }' 2
+        location /bytes/ { weir bytes key=$arg_k; weir_charge bytes key=$arg_k cost=$body_bytes_sent; }
+        location = /metrics { weir off; weir_metrics; }' 2
     for i in 1 2 3 4; do
         (gets 5 '/?k=a' -D "head$i" -o "body$i" >"statuses$i") &
         clients="${clients-} $!"
@@ -72,18 +90,14 @@ for mode in distributed hybrid; do
     kill -STOP "$server_pid"
     get '/?k=f' --max-time 0.3 >status
     get '/flight/?k=f' --max-time 0.3 >>status
-    (get '/?k=g' -D head1 -o body1 >waiting) &
-    client=$!
-    sleep 0.3
+    wait_for_redis '/?k=g'
     kill -CONT "$server_pid"
     wait "$client"
     is "$(cat status) $(cat waiting)" '000000 200' && is "$(gets 3 '/flight/?k=f')" '200 200 200' &&
         admitted 9 "$(gets 11 '/?k=f')"
     verdict "$mode: a client that disconnects while it waits is charged once and keeps no permit in flight" $?
     kill -STOP "$server_pid"
-    (get '/?k=h' -D head1 -o body1 >waiting) &
-    client=$!
-    sleep 0.3
+    wait_for_redis '/?k=h'
     kill -HUP "$nginx_pid"
     sleep 0.3
     kill -CONT "$server_pid"
@@ -100,9 +114,7 @@ for mode in distributed hybrid; do
     admitted 10 "$(cat statuses1)" && is "$(tr ' ' '\n' <statuses1 | grep -cE '200|429')" 40
     verdict "$mode: reloads under load lose no request and no permit" $?
     kill -STOP "$server_pid"
-    (get '/?k=j' -D head1 -o body1 >waiting) &
-    client=$!
-    sleep 0.3
+    wait_for_redis '/?k=j'
     kill -QUIT "$nginx_pid"
     sleep 0.3
     kill -CONT "$server_pid"

@@ -153,16 +153,17 @@ TEST(a_primary_that_hands_over_admits_nothing_until_it_is_primary_again, 60)
 
 /* ---- LOADING and MASTERDOWN ---- */
 
-/* Ask until the log has this word; Redis must decide nothing before. */
-static void assert_told(struct place *place, weir_limit *limit, const char *word)
+/* Ask until the log has this word, and return true; false if Redis decides before. */
+static bool is_told(struct place *place, weir_limit *limit, const char *word)
 {
     struct weir_decision decision;
     for (int64_t until_us = wire_now_us() + RECOVERY_MOST_US; !place_logged(place, word); sleep_us(500)) {
-        ck_assert_msg(weir_try(limit, weir_key_text("key"), 1, &decision) < 0 || place_logged(place, word),
-                      "Redis decides before it was told: %s", place->log);
+        if (weir_try(limit, weir_key_text("key"), 1, &decision) >= 0)
+            return place_logged(place, word);
         if (wire_now_us() > until_us)
             ck_abort_msg("not %s: %s", word, place->log);
     }
+    return true;
 }
 
 /* Fill the server's disk with data that takes a while to load. With --full: a gigabyte. */
@@ -198,16 +199,21 @@ TEST(a_loading_server_decides_nothing_until_it_knows_all_charges, 60)
     taken(limit, "key", 20);
     save_fillers(&place, full);
     asker_close(&place.asker);
-    redis_server_kill(&place.server);
-    must(redis_server_restart_to_load(&place.server) == 0, place.server.daemon.error);
-    const int64_t began_us = wire_now_us();
-    weir *another = limiter_of(&options); /* an outage is logged once, and the first one's line has another reason */
-    assert_told(&place, limit_of(another, "limit", UNREFILLED), "LOADING");
+    int64_t began_us;
+    bool was_told = false;
+    for (int tries = 0; !was_told && tries < 10; tries++) { /* on a busy machine it may have loaded before weir asks */
+        redis_server_kill(&place.server);
+        must(redis_server_restart_to_load(&place.server) == 0, place.server.daemon.error);
+        began_us = wire_now_us();
+        weir *another = limiter_of(&options); /* a limiter logs an outage once, and the first one has done so */
+        was_told = is_told(&place, limit_of(another, "another", UNREFILLED), "LOADING");
+        weir_close(another);
+    }
+    ck_assert_msg(was_told, "Redis decides before: %s", place.log);
     recover(limit, "key");
     printf("it has loaded, and decides, after %" PRId64 " ms\n", (wire_now_us() - began_us) / 1000);
     ck_assert_int_eq(is_charged(limit), 20);
     ck_assert(taken(limit, "key", 1).allowed);
-    weir_close(another);
 }
 
 TEST(a_replica_without_its_primary_decides_nothing_until_it_is_promoted, 60)
@@ -219,7 +225,7 @@ TEST(a_replica_without_its_primary_decides_nothing_until_it_is_promoted, 60)
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
     taken(limit, "key", 20);
     ck_assert_str_eq(place_ask(&place, "REPLICAOF", "127.0.0.1", "1"), "OK");
-    assert_told(&place, limit, "MASTERDOWN");
+    ck_assert_msg(is_told(&place, limit, "MASTERDOWN"), "Redis decides before: %s", place.log);
     ck_assert_str_eq(place_ask(&place, "REPLICAOF", "NO", "ONE"), "OK");
     recover(limit, "key");
     ck_assert_int_eq(is_charged(limit), 20);
