@@ -102,7 +102,7 @@ mutant H1 ' used' reserve $back '/^bool lease_settle/,/^}/s/batch->left += fits;
 mutant H2 ' used' reserve $back '/^bool lease_settle/,/^}/s/return true;/return false;/'
 mutant H1 ' used' reserve src/backends/hybrid/hybrid.c 's/return request->cost - covered.cost;/return 0;/'
 mutant H1 ' used' reserve src/backends/hybrid/hybrid.c '/^static int64_t hybrid_charge_lease/,/^}/s/if (covered.cost > 0)/if (covered.cost < 0)/'
-mutant H1 ' used' reserve src/core/algorithm/algorithm.c 's/level_return(plan, NULL, &level, since_us, cost)/level_ask(plan, NULL, \&level, cost, WEIR_REFUND)/'
+mutant H1 ' used' reserve src/core/algorithm/algorithm.c 's/level_return(plan, state, since_us, cost)/level_return(plan, state, WEIR_MAX_TIME_US, cost)/'
 mutant H1 ' used' reserve $back 's/lease_rest_add(lease, cost - fits,/lease_rest_add(lease, 2 * (cost - fits),/'
 mutant H2 ' used' reserve src/backends/hybrid/returns.c 's/const int64_t permits = lease_take_rest/const int64_t permits = 2 * lease_take_rest/'
 mutant R1 R1: renew src/core/algorithm/algorithm.c 's/fits ? WEIR_CHARGE : WEIR_TAKE/WEIR_CHARGE/'
