@@ -87,11 +87,11 @@ static void act_redefine(weir *limiter, weir_limit *limit)
     taken(limit, "a", 1);
 }
 
-static void act_settle(weir *limiter, weir_limit *limit)
+static void act_rehome(weir *limiter, weir_limit *limit)
 {
     const struct weir_key key = weir_key_text("b");
     (void)limiter;
-    machine_settle(machine_of(limit), limit, key, key_hash(limit, key), true);
+    machine_rehome(machine_of(limit), limit, key, key_hash(limit, key), true);
 }
 
 static const struct death {
@@ -111,20 +111,20 @@ static const struct death {
     { "token_bucket limit=20 period=1h", NULL, act_reset, true },
     { "token_bucket limit=20 period=1h", NULL, act_group, true },
     { "token_bucket limit=30 period=1h", "sliding_window limit=20 period=1h blocks=20", act_redefine, true },
-    { "token_bucket limit=20 period=1h", NULL, act_settle, false },
-    { "fixed_window limit=20 period=1h", NULL, act_settle, true },
+    { "token_bucket limit=20 period=1h", NULL, act_rehome, false },
+    { "fixed_window limit=20 period=1h", NULL, act_rehome, true },
 };
 
-/* Charge the keys that are there before the act. One that settles finds its rival at home. */
+/* Charge the keys that are there before the act. One that goes home finds its rival at home. */
 static void death_prepare(const struct death *death, weir_limit *limit)
 {
     snprintf(rival, sizeof rival, "rival/%u", (unsigned)rival_number(limit, weir_key_text("b"), "rival"));
-    if (death->act == act_settle)
+    if (death->act == act_rehome)
         charge_key(limit, rival, 4);
     charge_key(limit, "a", 5);
     charge_key(limit, "b", 6);
     charge_key(limit, "c", 7);
-    must(death->act != act_settle || cell_of(limit, weir_key_text("b")) != home_of(limit, weir_key_text("b")),
+    must(death->act != act_rehome || cell_of(limit, weir_key_text("b")) != home_of(limit, weir_key_text("b")),
          "the key is not at home");
 }
 
@@ -291,7 +291,7 @@ TEST_EACH(a_process_killed_at_any_instruction_loses_at_most_one_decision, sizeof
         const struct verdict before = judge_copy(&judge, copies.bytes, copies.size);
         const struct verdict after = judge_copy(&judge, copies.bytes + (size_t)(copies.n - 1) * copies.size,
                                                 copies.size);
-        must((memcmp(&before, &after, sizeof before) != 0) == (death->act != act_settle), "the act changes a count");
+        must((memcmp(&before, &after, sizeof before) != 0) == (death->act != act_rehome), "the act changes a count");
         must(copies.n == 2 || copies.n > 6, "it changes memory in one step, or in several under a lock");
         for (int i = 1; i < copies.n - 1; i++) {
             const struct verdict now = judge_copy(&judge, copies.bytes + (size_t)i * copies.size, copies.size);

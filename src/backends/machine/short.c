@@ -121,7 +121,7 @@ static inline bool long_is(const struct ask *ask, uint32_t cell, enum end *end, 
 {
     const struct machine_shape *shape = &ask->machine->shape;
     const uint64_t at = pair_at(shape, cell);
-    const struct sight sight = { at, pair_load(ask->stripe, at) };
+    const struct sight sight = { .at = at, .pair = pair_load(ask->stripe, at), .is_away = false };
     struct rest rest;
     if (stripe_load(ask->stripe, cell_at(shape, cell) + 1) != ask->what || !rest_read(ask, &sight, cell, &rest))
         return false;
@@ -160,7 +160,7 @@ static inline enum end ask_once(struct ask *ask, struct weir_decision *out)
     if (!short_find(ask->stripe, &ask->machine->shape, key, ask->bucket, ask->what, &sight) ||
         !ask_may_decide(ask, &sight))
         return END_OTHER;
-    ask->is_away = sight.at != pair_at(&ask->machine->shape, bucket_home(ask->bucket));
+    ask->is_away = sight.is_away;
     return small_decide(ask, &sight, out);
 }
 
@@ -193,6 +193,6 @@ bool machine_decide_short(struct machine *machine, const struct weir_backend_req
     const bool is_done = ask_inside(&ask, out);
     const uint64_t reads = readers_leave(reader);
     if (__builtin_expect(ask.is_away && is_done && out->allowed, 0))
-        short_settle(machine, request->limit, request->key, request->hash, reads);
+        machine_rehome_some(machine, request->limit, request->key, request->hash, reads);
     return is_done;
 }

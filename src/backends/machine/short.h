@@ -14,14 +14,13 @@
 #include "backends/machine/visit.h"
 
 #define SHORT_STEPS 8  /* keys of a bucket to look at */
-#define SETTLE_BITS 4       /* a key that is not at home asks for a move in one of 2^this decisions that change it, */
-#define SETTLE_RIVAL_BITS 8 /* and to take the place of another key of that home in one of 2^this */
 #define SHORT_TRIES 16 /* swaps: each that fails means that another thread's succeeded, or that the key was held */
 
 /* A key that was found. */
 struct sight {
     uint64_t at; /* its pair */
     struct pair pair;
+    bool is_away; /* it is not in its home */
 };
 
 /* True if a cell, whose second word is then `what`, has a state of two words and the key. */
@@ -37,8 +36,10 @@ static inline bool short_is(const struct machine_stripe *stripe, uint64_t at, st
 static inline bool short_find(const struct machine_stripe *stripe, const struct machine_shape *shape,
                               struct weir_key key, uint32_t bucket, uint64_t what, struct sight *sight)
 {
+    sight->is_away = false;
     if (__builtin_expect(short_is(stripe, cell_at(shape, bucket_home(bucket)), key, what, sight), 1))
         return true;
+    sight->is_away = true;
     uint32_t cell = bucket_first(stripe, shape, bucket);
     for (int steps = 0; steps < SHORT_STEPS && cell_exists(shape, cell); steps++) {
         const uint64_t at = cell_at(shape, cell);
@@ -47,15 +48,6 @@ static inline bool short_find(const struct machine_stripe *stripe, const struct 
         cell = word_low(stripe_load(stripe, at));
     }
     return false;
-}
-
-/* Move a key that a decision found outside its home and changed, if it is time. `reads` is from readers_leave(). */
-static inline void short_settle(struct machine *machine, const struct weir_limit *limit, struct weir_key key,
-                                uint64_t hash, uint64_t reads)
-{
-    const uint64_t chance = reads * UINT64_C(0x9e3779b97f4a7c15);
-    if (chance >> (64 - SETTLE_BITS) == 0)
-        machine_settle(machine, limit, key, hash, chance >> (64 - SETTLE_RIVAL_BITS) == 0);
 }
 
 #endif

@@ -42,7 +42,7 @@ static inline bool take_swap(struct machine *machine, struct machine_stripe *str
         if (__builtin_expect(level->changed ? pair_swap(stripe, sight.at, sight.pair, to)
                                             : pair_is(stripe, sight.at, sight.pair),
                              1)) {
-            *is_away = level->changed && sight.at != pair_at(&machine->shape, bucket_home(bucket));
+            *is_away = sight.is_away && level->changed;
             return true;
         }
     }
@@ -81,7 +81,7 @@ static inline int machine_take(struct machine *machine, struct machine_stripe *s
             taken = take_inside(machine, stripe, bucket, limit, key, hash, cost, now_us, &is_away, out);
         const uint64_t reads = readers_leave(reader);
         if (__builtin_expect(is_away, 0))
-            short_settle(machine, limit, key, hash, reads);
+            machine_rehome_some(machine, limit, key, hash, reads);
     }
     if (__builtin_expect(taken < 0, 0))
         return take_otherwise(limit, key, hash, cost, now_us, out);

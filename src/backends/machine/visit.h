@@ -13,7 +13,7 @@
  *     visit.c     finds, reads, writes, adds and removes a key
  *     room.c      drops idle keys, and rules that no key names
  *     state.c     what a key's states decide; another plan of its limit
- *     settle.c    moves a busy key to its home
+ *     rehome.c    moves a busy key to its home
  *     short.c     decides for a known key without a lock
  *     take.c      the same for the commonest request
  *     decide.c    decides for one key
@@ -195,12 +195,16 @@ int machine_decide_one(struct machine *machine, const struct weir_backend_reques
 bool machine_decide_short(struct machine *machine, const struct weir_backend_request *request,
                           struct weir_decision *out);
 
-/* ---- settle.c ---- */
+/* ---- rehome.c ---- */
 
 /* Move a known key to its home if it is elsewhere, unless another thread has the stripe's lock. `of_rival`: even if
  * that makes a key of the same home go elsewhere. The caller holds no lock, and is none of the book's readers. */
-void machine_settle(struct machine *machine, const struct weir_limit *limit, struct weir_key key, uint64_t hash,
+void machine_rehome(struct machine *machine, const struct weir_limit *limit, struct weir_key key, uint64_t hash,
                     bool of_rival);
+
+/* Do it for some decisions that have changed a key elsewhere, as chosen by `reads`, which is from readers_leave(). */
+void machine_rehome_some(struct machine *machine, const struct weir_limit *limit, struct weir_key key, uint64_t hash,
+                         uint64_t reads);
 
 /* Return how often damage was found so far; log it if that has risen. The caller holds no lock. */
 uint64_t machine_damages(const struct machine *machine);

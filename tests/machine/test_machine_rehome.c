@@ -1,4 +1,4 @@
-/* test_machine_settle.c - keys that are used often move to their homes, and nothing else about them changes. */
+/* test_machine_rehome.c - keys that are used often move to their homes, and nothing else about them changes. */
 #include "homes.h"
 
 #include <inttypes.h>

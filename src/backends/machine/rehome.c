@@ -1,13 +1,16 @@
-/* settle.c - moves a key that is used often to its home, where decisions look first.
+/* rehome.c - moves a key that is used often to its home, where decisions look first.
  *
- * A decision that finds a key elsewhere asks for the move now and then (short.h). The key in its home goes to another
+ * A decision that finds a key elsewhere asks for the move now and then. The key in its home goes to another
  * cell, if one is free. Each move is one change of the journal, so a death leaves the key in one place or the other.
  * Without a stripe's lock at once, or with a damaged stripe, all stays as it is. */
 #include "backends/machine/visit.h"
 #include "core/limiter/limiter.h"
 
+#define REHOME_BITS 4       /* a key that is not at home asks for a move in one of 2^this decisions that change it, */
+#define REHOME_RIVAL_BITS 8 /* and to take the place of another key of that home in one of 2^this */
+
 /* Move the key of a visit, which has one cell and is held, to the best free cell. */
-static int settle_move(struct visit *visit)
+static int rehome_move(struct visit *visit)
 {
     const struct machine_shape *shape = &visit->machine->shape;
     struct machine_stripe *stripe = visit->stripe;
@@ -33,7 +36,7 @@ static int settle_move(struct visit *visit)
 }
 
 /* Find the key before that of the visit in its bucket. */
-static int settle_find_before(struct visit *visit)
+static int rehome_find_before(struct visit *visit)
 {
     const struct machine_shape *shape = &visit->machine->shape;
     uint32_t cell = bucket_first(visit->stripe, shape, visit->bucket);
@@ -48,7 +51,7 @@ static int settle_find_before(struct visit *visit)
 }
 
 /* Free the home of the visit's key. `of_rival`: even if the key there is at home, too. WEIR_ESTATE: it stays. */
-static int settle_clear(const struct visit *visit, uint32_t home, bool of_rival)
+static int rehome_clear(const struct visit *visit, uint32_t home, bool of_rival)
 {
     const struct machine_shape *shape = &visit->machine->shape;
     struct visit other = { .machine = visit->machine, .stripe = visit->stripe };
@@ -60,15 +63,15 @@ static int settle_clear(const struct visit *visit, uint32_t home, bool of_rival)
         cells_for(other.page->words, other.len) != 1)
         return WEIR_ESTATE;
     other.bucket = bucket_of(shape, visit_hash(&other, bytes));
-    if ((bucket_home(other.bucket) == home && !of_rival) || settle_find_before(&other) != WEIR_OK)
+    if ((bucket_home(other.bucket) == home && !of_rival) || rehome_find_before(&other) != WEIR_OK)
         return WEIR_ESTATE;
     pair_hold(visit->stripe, pair_at(shape, home));
-    const int error = settle_move(&other);
+    const int error = rehome_move(&other);
     visit_leave(&other);
     return error;
 }
 
-void machine_settle(struct machine *machine, const struct weir_limit *limit, struct weir_key key, uint64_t hash,
+void machine_rehome(struct machine *machine, const struct weir_limit *limit, struct weir_key key, uint64_t hash,
                     bool of_rival)
 {
     const struct weir_backend_request request = { .key = key, .hash = hash };
@@ -83,12 +86,20 @@ void machine_settle(struct machine *machine, const struct weir_limit *limit, str
     book_renew(&machine->book);
     int error = visit_find(&visit);
     if (!error && visit.first != 0 && visit.first != home && cells_for(visit.page->words, visit.len) == 1 &&
-        settle_clear(&visit, home, of_rival) == WEIR_OK) {
+        rehome_clear(&visit, home, of_rival) == WEIR_OK) {
         error = visit_find(&visit); /* the key before it may be another one now */
         if (!error && visit.first != 0)
-            error = settle_move(&visit);
+            error = rehome_move(&visit);
     }
     if (!error)
         visit_leave(&visit);
     stripe_leave(visit.stripe);
+}
+
+void machine_rehome_some(struct machine *machine, const struct weir_limit *limit, struct weir_key key, uint64_t hash,
+                         uint64_t reads)
+{
+    const uint64_t chance = reads * UINT64_C(0x9e3779b97f4a7c15);
+    if (chance >> (64 - REHOME_BITS) == 0)
+        machine_rehome(machine, limit, key, hash, chance >> (64 - REHOME_RIVAL_BITS) == 0);
 }
