@@ -1,7 +1,7 @@
--- algorithm.lua - one algorithm as a function that takes `cost` permits, if they are there, from a state (false:
--- fresh), or gives permits back if `cost` is less than 0. If they are not there and `all` is set, it takes what is
--- there and forgets the oldest for the rest: the state is then full, or as far overdrawn as before. If `into` is set,
--- it writes the state under that stamp instead, and no bytes if that can't be exact.
+-- algorithm.lua - one algorithm as a function that takes `cost` permits from a state (false: fresh) if that has them,
+-- or gives permits back if `cost` is less than 0. If the state has fewer and `all` is set, the function takes those and
+-- forgets the oldest permits in use for the rest: the state is then full, and one that was overdrawn stays so. If `into`
+-- is set, it writes the state under that stamp instead, and no bytes if that can't be exact.
 --
 -- Returns nil if the state is foreign. Otherwise it returns:
 --     the permits used before, rounded up

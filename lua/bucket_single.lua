@@ -23,8 +23,8 @@
 --
 -- A return counts as of the state's last change (docs/design/semantics.md), so it does not ask the time, and it leaves
 -- the time to live as it is: the key may outlive its state until its reservations would have drained unsettled. A take
--- or charge runs the same commands as each.lua. Every step of Lua costs Redis 40 to 110 instructions, and every byte that
--- becomes a string 10. So takes and returns have separate branches, and text is joined only from text.
+-- or charge runs the same commands as each.lua. Every step of Lua costs Redis 40 to 110 instructions, and every byte
+-- that becomes a string 10. So takes and returns have separate branches, and text is joined only from text.
 local redis, struct, args, key = redis, struct, ARGV[1], KEYS[1]
 local call, parse, len = redis.call, struct.unpack, args and #args
 local form = len == 58 and '<c22ddddc4' or len == 74 and '<c22ddddc4dd' or len == 66 and '<c22ddddc4d'

@@ -81,9 +81,9 @@ struct weir_options {
                           * outages together use up this time, and time without an outage restores it. 0: no bound */
     bool outage_cold; /* WEIR_FAIL_LOCAL: true: an outage begins without permits, even of keys of which it is known how
                        * many were left */
-    /* WEIR_FAIL_LOCAL, in modes WEIR_DISTRIBUTED and WEIR_HYBRID: true lets outages of some instances add up. By default
-     * permits that cut-off instances admit while others reach Redis count until Redis has been charged for them, or the
-     * key has lain idle in Redis. So a second outage of some instances, no longer than the first, admits nothing more
+    /* WEIR_FAIL_LOCAL, in modes WEIR_DISTRIBUTED and WEIR_HYBRID: true lets outages of some instances add up. By
+     * default, permits that cut-off instances admit while others reach Redis count until Redis has been charged for
+     * them, or the key has lain idle in Redis. So a second outage of some instances, no longer than the first, admits nothing more
      * of a key at its limit. If true, such permits are forgotten after the time that a bucket takes to fill, or a
      * window lasts, and each outage admits the late instances' share of the rate anew. */
     bool outage_adds;

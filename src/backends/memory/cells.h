@@ -11,8 +11,9 @@
  *
  * The head has 16 bits of each cell's hash, its tag. Tag 0 marks a free cell.
  *
- * A record with a longer state, but such a key, is divided: the cell has the word and the key, and the state lies behind
- * the entry. In the two words between them is a summary of a sliding window's state, which decides most requests.
+ * A record with a longer state, but such a key, is divided: the cell has the word and the key, and the state lies
+ * behind the entry. In the two words between them is a summary of a sliding window's state, which decides most
+ * requests.
  *
  * A record with a longer key lies behind its entry. Its cell then holds the place (slab.h) of the entry, under rule 0.
  * So does a cell without a key, with place 0. A place is only a hint: a thread checks whose record it leads to.

@@ -1,5 +1,5 @@
-/* look_steps.h - the steps of a decision without the mutex: finding the record of a key, reading a state, and publishing
- * a new one. look.h puts them together and says why they are safe.
+/* look_steps.h - the steps of a decision without the mutex: finding the record of a key, reading a state, and
+ * publishing a new one. look.h puts them together and says why they are safe.
  */
 #ifndef BACKENDS_MEMORY_LOOK_STEPS_H
 #define BACKENDS_MEMORY_LOOK_STEPS_H

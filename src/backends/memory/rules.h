@@ -180,8 +180,8 @@ static inline uint64_t rule_version(const struct rule *rule)
 
 void rule_drop(struct rules *rules, struct rule *rule);
 
-/* True if a state that lies behind an entry has a summary (core/algorithm/sliding_window.h) in the entry's cell. Under any
- * other rule, all of it is behind the entry. */
+/* True if a state that lies behind an entry has a summary (core/algorithm/sliding_window.h) in the entry's cell. Under
+ * any other rule, all of it is behind the entry. */
 static inline bool rule_has_summary(const struct rule *rule)
 {
     return rule->plan.algorithm == WEIR_SLIDING_WINDOW && !rule_former(rule);

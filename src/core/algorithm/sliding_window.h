@@ -35,8 +35,8 @@ void sliding_summary_close(const struct weir_plan *plan, const int64_t *state, i
 bool sliding_summary_open(const int64_t summary[SLIDING_SUMMARY_WORDS], int64_t *state);
 
 /* Do what a request asks, as state_decide_request() does, if the summary suffices. It does for takes, peeks and returns
- * while the newest block is the current one, and for a take when nothing counts any more. But a denial must wait for the
- * newest block alone, and a return must take from that and leave something there. False: nothing has changed.
+ * while the newest block is the current one, and for a take when nothing counts any more. But a denial must wait for
+ * the newest block alone, and a return must take from that and leave something there. False: nothing has changed.
  * Otherwise *out is filled, and if it says allowed, the new summary is in `words`. */
 static inline bool sliding_summary_decide(const struct weir_plan *plan, int64_t words[SLIDING_SUMMARY_WORDS],
                                           const struct weir_backend_request *request, struct weir_decision *out)

@@ -9,8 +9,8 @@
  * case the next request that finds something owed begins a new walk, after a pause. A walk that meets many keys without
  * debts stops midway, so that it holds up no thread for long; the next request that finds something owed continues it.
  *
- * If the backend has no submit(), or if requests bring their times, the chain charges nothing. Each request then settles
- * its key just before its decision (settle.c). The chain looks at a few keys at a time, to find out when
+ * If the backend has no submit(), or if requests bring their times, the chain charges nothing. Each request then
+ * settles its key just before its decision (settle.c). The chain looks at a few keys at a time, to find out when
  * nothing is owed any more.
  */
 #include "core/outage/settle.h"

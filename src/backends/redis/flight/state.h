@@ -70,8 +70,8 @@ void redis_ask_pack(int64_t permits, int64_t ago_us, const void *echo, unsigned 
 #define REDIS_LEFT_SIZE (7 + 7)
 
 /* Read it: the state that the request has left at its tick, which is the time or, after a return, that of the change
- * before. Nothing may be in use. Return false if the script leaves no such state: an odd number of half units in use, or
- * more than a full bucket's. */
+ * before. Nothing may be in use. Return false if the script leaves no such state: an odd number of half units in use,
+ * or more than a full bucket's. */
 bool redis_left_read(const struct weir_plan *plan, const unsigned char bytes[REDIS_LEFT_SIZE], int64_t *state);
 
 /* True if bytes[0..len), an answer of that script without its echo, are its short denial: REDIS_BUCKET_STATE_SIZE bytes
