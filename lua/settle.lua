@@ -1,5 +1,5 @@
--- settle.lua - charges a key, after an outage, for what an instance admitted in it; and says how long the key lay idle
--- in that time. docs/design/outages.md says what that is for.
+-- settle.lua - charges a key, after an outage, the permits that an instance admitted in it, and says how long the key
+-- lay idle in that time. docs/design/outages.md explains why.
 --
 -- The first charge sees it in the state: from the time at which nothing that it holds was in use any more, the key lay
 -- idle. The charge erases that. So it leaves a note beside the key, '<I7I7' when the key began and ended to lie idle,

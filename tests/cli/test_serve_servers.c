@@ -129,8 +129,8 @@ struct fleet {
 };
 
 /* Take permits until one is denied; while half of them are left, look only, until a server has been killed. Go on with
- * the next server when a connection breaks: what was under way then may have been charged, and is not counted. Nor is
- * what is answered with an error. */
+ * the next server when a connection breaks: requests that were under way may have been charged, and are not counted.
+ * Nor are those that are answered with an error. */
 static void *client_run(void *argument)
 {
     struct fleet *fleet = argument;

@@ -16,8 +16,8 @@
  *                                       others admitted. Nothing while it is gone
  *     a key is reset, or refunded       one fresh limit; the refunded permits
  *
- * What an instance's fallback admits while others reach Redis (which is late, or the instance's connection is bad)
- * comes on top, up to its share. It is not counted here, but checked against that share alone.
+ * An instance's fallback may also admit permits while others reach Redis, because Redis is late or the instance's
+ * connection is bad. They come on top, up to its share. They are not counted here, but checked against that share.
  */
 #ifndef SOAK_ALLOW_H
 #define SOAK_ALLOW_H

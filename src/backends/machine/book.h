@@ -4,8 +4,8 @@
  * every process can read every state. A limit is identified by the secret of its hashes, which is made from its name
  * and the file's secret.
  *
- * A process decides by its own copy of a rule, which it makes once and checks: what is damaged in the file later does
- * no harm. For each limit and override it remembers the number of the rule in force, by the version of the plan.
+ * A process decides by its own copy of a rule, which it makes once and checks, so later damage in the file does no
+ * harm. For each limit and override it remembers the number of the rule in force, by the version of the plan.
  *
  * Rules are forgotten when the table is full: with all stripes locked, those that no key names. The file's rules_turn
  * then rises. A thread compares it with the turn at which it looked up its rule's number, once it has the stripe's lock

@@ -29,8 +29,8 @@
  *
  * The sweep uses a lower bound of the time at which an entry becomes idle, `due_us`. A take or a charge only moves that
  * time later, so a look need not note anything. A return moves it back, mostly to a time that is still later than the
- * bound: the permits were taken since the entry was filed. What would move it below the bound is left to the threads
- * with the mutex: a return of more, or a clock that steps back so far that the state's time moves back.
+ * bound: the permits were taken since the entry was filed. Two changes would move it below the bound: a return of more,
+ * and a clock that steps back so far that the state's time moves back. They are left to the threads with the mutex.
  */
 #ifndef BACKENDS_MEMORY_LOOK_H
 #define BACKENDS_MEMORY_LOOK_H
