@@ -1184,25 +1184,25 @@ TEST(strict_mode_holds_back_one_lease_lifes_refill_or_leases_nothing, 10)
 TEST(an_account_is_idle_once_dropping_it_loses_nothing, 10)
 {
     struct key key = fresh_key(WIDE);
-    ck_assert(lease_is_idle(&key.lease, key.now_us));
+    ck_assert(lease_is_idle(&key.lease, key.now_us, LIFE_US));
     take(&key, 1);
-    ck_assert(!lease_is_idle(&key.lease, key.now_us));
-    ck_assert(lease_is_idle(&key.lease, key.now_us + 3 * LIFE_US));
+    ck_assert(!lease_is_idle(&key.lease, key.now_us, LIFE_US));
+    ck_assert(lease_is_idle(&key.lease, key.now_us + 3 * LIFE_US, LIFE_US));
     load(&key, 100, LIFE_US);
-    ck_assert(!lease_is_idle(&key.lease, key.now_us + LIFE_US));
+    ck_assert(!lease_is_idle(&key.lease, key.now_us + LIFE_US, LIFE_US));
     key.now_us += 100 * LIFE_US;
-    ck_assert(lease_is_idle(&key.lease, key.now_us));
+    ck_assert(lease_is_idle(&key.lease, key.now_us, LIFE_US));
     key.lease.average = 7; /* sixteenths: not half a permit */
-    ck_assert(lease_is_idle(&key.lease, key.now_us));
+    ck_assert(lease_is_idle(&key.lease, key.now_us, LIFE_US));
     key.lease.average = 8;
-    ck_assert(!lease_is_idle(&key.lease, key.now_us));
+    ck_assert(!lease_is_idle(&key.lease, key.now_us, LIFE_US));
     key.lease.average = 0;
     key.lease.count = 1;
-    ck_assert(!lease_is_idle(&key.lease, key.now_us));
+    ck_assert(!lease_is_idle(&key.lease, key.now_us, LIFE_US));
     key.lease.count = 0;
     take(&key, 2000000);
     key.now_us += LIFE_US * 3;
-    ck_assert(!lease_is_idle(&key.lease, key.now_us)); /* a denial */
+    ck_assert(!lease_is_idle(&key.lease, key.now_us, LIFE_US)); /* a denial */
     key.now_us += WEIR_SECOND;
-    ck_assert_msg(lease_is_idle(&key.lease, key.now_us + 40 * LIFE_US), "and when that is over");
+    ck_assert_msg(lease_is_idle(&key.lease, key.now_us + 40 * LIFE_US, LIFE_US), "and when that is over");
 }

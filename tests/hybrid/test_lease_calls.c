@@ -197,6 +197,26 @@ TEST(keys_without_an_account_ask_redis_one_by_one_and_waiting_accounts_stay, 10)
     }
 }
 
+TEST(an_account_is_not_dropped_while_an_answer_may_be_under_way, 10)
+{
+    CLOSED_BY(stage_close) struct stage stage;
+    struct asked asked;
+    char other[16];
+    const struct stage_settings slow = { .timeout_us = WEIR_SECOND };
+    stage_open_as(&stage, "fixed_window limit=1 period=1h", &slow);
+    ck_assert(taken(stage.limit, "a", 1).allowed);
+    stage_pass(&stage, WEIR_SECOND); /* the key is not busy: no other request would wait for its call */
+    ck_assert_int_eq(stage_submit(&stage, &asked, "a", 1), 1);
+    stage_pass(&stage, WEIR_SECOND - 1);
+    for (int i = 0; i < 500; i++) { /* each sweeps a few accounts of its shard */
+        snprintf(other, sizeof other, "other%d", i);
+        taken(stage.limit, other, 1);
+    }
+    stage_answer(&stage, 0);
+    ck_assert(asked.done && !asked.op.decision.allowed);
+    ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_DENIAL);
+}
+
 /* Take the only permit of a new key, ask twice more, and return what the last decision was made by. */
 static enum weir_source source_of_third(struct stage *stage, const char *key)
 {

@@ -178,6 +178,7 @@ void stage_open_as(struct stage *stage, const char *policy, const struct stage_s
     options.redis_url = "unix:///not-used";
     options.on_failure = WEIR_FAIL_ERROR;
     options.lease_max = settings->lease_max;
+    options.timeout_us = settings->timeout_us;
     must_succeed(options_read(&options, &read));
     remote->own = remote_ops;
     remote->base.ops = &remote->ops;

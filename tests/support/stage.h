@@ -55,6 +55,7 @@ struct stage_settings {
     int64_t lease_max;              /* no bound */
     int64_t life_us;                /* STAGE_LIFE_US */
     int64_t excess;                 /* 100 */
+    int64_t timeout_us;             /* of WEIR_OPTIONS_INIT */
     int64_t (*now_us)(void *stage); /* the clock of leases: the stage's; `stage` is the stage */
 };
 

@@ -6,9 +6,9 @@
 #define SWEEP_STEPS 2 /* accounts that a new one sweeps */
 #define ROOM_STEPS 64 /* accounts of a shard that are swept at a time when there is no room */
 
-void accounts_init(struct accounts *accounts, int64_t max_keys, int64_t max_bytes)
+void accounts_init(struct accounts *accounts, int64_t max_keys, int64_t max_bytes, int64_t asking_us)
 {
-    *accounts = (struct accounts){ .max = max_keys, .budget.max = max_bytes };
+    *accounts = (struct accounts){ .max = max_keys, .asking_us = asking_us, .budget.max = max_bytes };
     slab_init(&accounts->slab, &accounts->budget);
     for (size_t i = 0; i < HYBRID_SHARDS; i++)
         lock_init(&accounts->shards[i].mutex);
@@ -75,7 +75,7 @@ static bool accounts_sweep(struct accounts *accounts, struct account_shard *shar
         if (account->call)
             continue;
         victim = account;
-        if (account->by_caller == by_caller && lease_is_idle(&account->lease, now_us)) {
+        if (account->by_caller == by_caller && lease_is_idle(&account->lease, now_us, accounts->asking_us)) {
             account_drop(accounts, shard, account);
             return true;
         }

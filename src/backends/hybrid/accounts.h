@@ -57,12 +57,14 @@ struct accounts {
     _Atomic int64_t count; /* (a) */
     _Atomic unsigned turn; /* (a) the shard that makes room next */
     int64_t max;
-    bool keep_idle; /* keep idle accounts while there is room */
+    int64_t asking_us; /* for so long after a request, its answer may be under way, so the account is not idle */
+    bool keep_idle;    /* keep idle accounts while there is room */
     struct budget budget;
     struct slab slab;
 };
 
-void accounts_init(struct accounts *accounts, int64_t max_keys, int64_t max_bytes);
+/* No call to the remote takes longer than `asking_us`. */
+void accounts_init(struct accounts *accounts, int64_t max_keys, int64_t max_bytes, int64_t asking_us);
 void accounts_free(struct accounts *accounts);
 
 static inline struct account_shard *account_shard(struct accounts *accounts, uint64_t hash)

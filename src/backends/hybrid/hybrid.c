@@ -384,7 +384,7 @@ int hybrid_open(const struct hybrid_settings *settings, struct weir_backend *rem
     hybrid->instances = settings->leases.instances;
     hybrid->timeout_us = settings->timeout_us;
     clock_init(&hybrid->clock, settings->now_us, settings->user);
-    accounts_init(&hybrid->accounts, settings->max_keys, settings->max_bytes);
+    accounts_init(&hybrid->accounts, settings->max_keys, settings->max_bytes, settings->timeout_us);
     hybrid->accounts.keep_idle = settings->keep_idle;
     *out = &hybrid->backend;
     return WEIR_OK;

@@ -6,7 +6,6 @@
 #include "core/ground/arith.h"
 
 #define RIVALS_US WEIR_SECOND /* how long it is remembered that others take permits that come back */
-#define ASKING_US 100000      /* for so long after a request, an answer may be under way */
 #define ROUNDING_TICKS 2
 #define NEVER_HOLDS_US WEIR_SECOND /* how long a denial of a cost that can never fit is remembered */
 
@@ -395,9 +394,9 @@ bool lease_recall(struct lease *lease, int64_t now_us, struct weir_decision *out
     return true;
 }
 
-bool lease_is_idle(struct lease *lease, int64_t now_us)
+bool lease_is_idle(struct lease *lease, int64_t now_us, int64_t asking_us)
 {
     load_turn(lease, now_us);
-    return now_us - lease->used_us >= ASKING_US && lease_left(lease, now_us) == 0 &&
+    return now_us - lease->used_us >= asking_us && lease_left(lease, now_us) == 0 &&
            !lease_denies(lease, now_us, INT64_MAX) && lease->count == 0 && lease->average < LOAD_AVERAGE_ONE / 2;
 }

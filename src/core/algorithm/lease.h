@@ -246,7 +246,7 @@ static inline bool lease_is_ahead(const struct lease *lease, int64_t now_us)
     return lease->is_known && lease->known_us - now_us > WEIR_CLOCK_SLACK_US;
 }
 
-/* True if forgetting the lease would lose nothing. */
-bool lease_is_idle(struct lease *lease, int64_t now_us);
+/* True if forgetting the lease would lose nothing. For `asking_us` after a request, its answer may be under way. */
+bool lease_is_idle(struct lease *lease, int64_t now_us, int64_t asking_us);
 
 #endif
