@@ -1181,6 +1181,49 @@ TEST(strict_mode_holds_back_one_lease_lifes_refill_or_leases_nothing, 10)
     ck_assert(lease_reserve(&rules, &plan) == 0 && lease_is_on(&rules, &plan));
 }
 
+/* Let a key have a lease that has ended, in one grant or in two, and shrinks by a permit a millisecond. */
+static struct key shrinking_key(bool in_two)
+{
+    struct key key = fresh_key("token_bucket limit=1000 period=1s");
+    struct lease_order order = lease_of(&key, in_two ? 200 : 300);
+    asked(&key, &order, 0);
+    key.now_us += 1000;
+    order = lease_of(&key, 100);
+    if (in_two)
+        asked(&key, &order, 0);
+    key.now_us += LIFE_US + 10000;
+    return key;
+}
+
+TEST(an_order_for_lacking_permits_has_those_that_the_lease_loses_until_the_answer, 10)
+{
+    enum { TRIP_US = 3000 };
+    for (int in_two = 0; in_two < 2; in_two++)
+        for (int trips = 1; trips <= 2; trips++) {
+            struct weir_decision decision;
+            struct key key = shrinking_key(in_two);
+            const int64_t cost = lease_left(&key.lease, key.now_us) + 5;
+            const struct lease_order order = lease_make_order(&key.lease, &key.rules, key.now_us, cost, 0, TRIP_US);
+            ck_assert(!order.whole && order.cost == 5);
+            ck_assert(asked(&key, &order, trips * TRIP_US).allowed);
+            ck_assert_int_eq(lease_decide(&key.lease, key.now_us, cost, WEIR_TAKE, &decision), LEASE_SPENT);
+        }
+}
+
+TEST(a_request_is_denied_if_redis_has_too_few_permits_for_what_the_lease_loses, 10)
+{
+    struct weir_decision decision, denial;
+    struct key key = shrinking_key(true);
+    const int64_t cost = lease_left(&key.lease, key.now_us) + 5, asked_us = key.now_us;
+    const struct lease_order order = lease_make_order(&key.lease, &key.rules, key.now_us, cost, 0, 3000);
+    state_decide(&key.lease.plan, key.state, key.now_us, 0, WEIR_PEEK, &decision);
+    state_decide(&key.lease.plan, key.state, key.now_us, decision.remaining - 6, WEIR_TAKE, &decision);
+    decision = asked(&key, &order, 6000);
+    ck_assert(decision.allowed && decision.ahead == 1);
+    ck_assert_int_eq(lease_decide(&key.lease, key.now_us, cost, WEIR_TAKE, &denial), LEASE_UNDECIDED);
+    ck_assert(lease_was_denied(&key.lease, &order, asked_us, key.now_us, cost, &decision, &denial));
+}
+
 TEST(an_account_is_idle_once_dropping_it_loses_nothing, 10)
 {
     struct key key = fresh_key(WIDE);

@@ -2,8 +2,9 @@
  *
  * At most one call that others can join is under way for a key. A request that arrives in that time joins it if
  * the call ends no later than its own deadline. The answer's permits are spent in order of arrival, and the
- * waiters that they do not cover are sent again immediately. So no request waits for more than two calls. Waiters
- * need no timers: the remote backend ends each call by its deadline, which is the earliest of its waiters'.
+ * waiters that they do not cover are sent again immediately. So a request waits for two calls, and for more only if
+ * its lease ends, or loses more than expected, while what the request lacks is under way. Waiters need no timers: the
+ * remote backend ends each call by its deadline, which is the earliest of its waiters'.
  */
 #ifndef BACKENDS_HYBRID_LEASE_CALL_H
 #define BACKENDS_HYBRID_LEASE_CALL_H

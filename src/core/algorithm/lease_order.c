@@ -65,6 +65,15 @@ static int64_t order_ahead(const struct lease *lease, int64_t now_us, int64_t wa
     return max_of(load, min_of(more, part));
 }
 
+/* Return how many of the `left` permits will be gone when an answer arrives: a greedy bucket's lease that has ended goes
+ * on shrinking. A request whose order lacked them would have to ask again, and again would lack some. The trip may take
+ * twice as long as usual. */
+static int64_t order_shrinks(const struct lease *lease, int64_t now_us, int64_t left, int64_t trip_us)
+{
+    struct lease later = *lease;
+    return is_greedy(&lease->plan) ? left - lease_left(&later, now_us + 2 * trip_us) : 0;
+}
+
 static void order_note(struct lease *lease, const struct lease_order *order)
 {
     lease->coming = order->ahead + (order->whole ? 0 : order->cost);
@@ -75,15 +84,16 @@ struct lease_order lease_make_order(struct lease *lease, const struct lease_rule
                                     int64_t waiting, int64_t trip_us)
 {
     const struct weir_plan *plan = &lease->plan;
-    struct lease_order order = {
-        .era = lease->era, .cost = cost, .spread = (uint32_t)(2 * rules->instances), .whole = true
-    };
+    const uint32_t fair = (uint32_t)(2 * rules->instances);
+    struct lease_order order = { .era = lease->era, .cost = cost, .spread = fair, .whole = true };
     const int64_t left = lease_left(lease, now_us);
     /* An order on its way counts as held: both together never exceed lease_max(). */
     if (left > 0 && left < cost && cost <= lease_max(rules, plan) && !lease->is_asked &&
         plan->algorithm != WEIR_LEAKY_BUCKET) {
         order.cost = cost - left;
         order.whole = false;
+        order.ahead = min_of(order_shrinks(lease, now_us, left, trip_us), lease_max(rules, plan) - cost);
+        order.spread = 1;
     }
     load_turn(lease, now_us);
     const int64_t load = load_beside(lease, cost);
@@ -100,6 +110,8 @@ struct lease_order lease_make_order(struct lease *lease, const struct lease_rule
         lease->low = load / LOW_PART + mul_capped(2 * load, trip_us) / lease->turn_len_us;
     const int64_t want = min_of(load, mul_capped(load, order_useful_us(lease, now_us)) / lease->turn_len_us);
     const int64_t room = max_of(0, lease_max(rules, plan) - (order.whole ? left : cost));
+    waiting += order.ahead;
+    order.spread = fair;
     const int64_t pressing = max_of(waiting,
                                     lease->scarce && now_us < lease->rivals_until_us ? load_in_pace(lease, load) : 0);
     if (lease->scarce && pressing > lease->remaining / order.spread) {
