@@ -186,7 +186,8 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
         holding->emptied_until_us = max_of(holding->emptied_until_us, asked_us + max_of(PACE_US, permit_us));
         if (holding->denied_cost > 1) { /* a denial of one may have taken its place, or it counts on */
             const int64_t lasts_us = holding->denied_until_us - instance_clock_us(instance, sim->now_us);
-            holding->emptied_until_us = max_of(holding->emptied_until_us, sim->now_us + lasts_us);
+            const int64_t paced_us = holding->denied_asked_us + min_of(PACE_US, sim->leases.denial_us);
+            holding->emptied_until_us = max_of(holding->emptied_until_us, max_of(sim->now_us + lasts_us, paced_us));
             holding->denied_cost = 0;
         }
     }

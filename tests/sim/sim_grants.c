@@ -28,23 +28,33 @@ static int64_t grant_refilled(const struct sim *sim, struct grant *grant, int64_
     return more;
 }
 
-/* Nothing that has just arrived is tidied away, because its waiter is about to be served with it.
- *
- * A bucket refills once, however many grants are old. So all of them together shrink by as much as the oldest would
- * alone. (The holder rounds up, and asked for an older grant that it spends first.) */
+/* Take off what has refilled since the grants were last asked. A bucket refills once, however many grants are old: the
+ * oldest shrinks first, and a younger one only in the time that is left then and in which it was old, too. (The holder
+ * rounds up, and asked for an older grant that it spends first.) */
+static void grants_shrink(const struct sim *sim, struct holding *holding)
+{
+    int64_t refilled[SIM_GRANTS], most = INT64_MAX;
+    for (int i = 0; i < holding->count; i++)
+        refilled[i] = grant_refilled(sim, &holding->grants[i], holding->busy_us);
+    for (int done = 0; done < holding->count; done++) {
+        int oldest = 0; /* not always the first: answers may arrive in another order */
+        for (int i = 1; i < holding->count; i++)
+            oldest = refilled[i] > refilled[oldest] ? i : oldest;
+        most = min_of(most, refilled[oldest]);
+        const int64_t shrinks = max_of(0, min_of(most, holding->grants[oldest].left));
+        holding->grants[oldest].left -= shrinks;
+        most -= shrinks;
+        refilled[oldest] = -1;
+    }
+}
+
+/* Nothing that has just arrived is tidied away, because its waiter is about to be served with it. */
 static void grants_tidy(const struct sim *sim, struct holding *holding)
 {
-    int64_t refilled[SIM_GRANTS], most = 0;
     int kept = 0;
-    for (int i = 0; i < holding->count; i++) {
-        refilled[i] = grant_refilled(sim, &holding->grants[i], holding->busy_us);
-        most = max_of(most, refilled[i]);
-    }
+    grants_shrink(sim, holding);
     for (int i = 0; i < holding->count; i++) {
         struct grant *grant = &holding->grants[i];
-        const int64_t shrinks = min_of(min_of(refilled[i], most), grant->left);
-        grant->left -= shrinks;
-        most -= shrinks;
         if (grant->arrived_us == sim->now_us || is_alive(sim, grant) ? grant->is_lease || grant->left > 0
                                                                      : grant->shrinks && grant->left > 0)
             holding->grants[kept++] = *grant;
