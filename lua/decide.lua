@@ -108,24 +108,32 @@ for turn = 1, slows + keys - settled do
       elseif verb ~= PEEK then
         local since = (verb == RETURN or verb == RENEW) and times
         if since then times = 1 end
-        if verb == RESET then
-          beside = nil
-        elseif beside then
-          beside(math.max(now, anchor * grain), charged - before, times * cost, since)
-        end
-        local again, held = times * cost, used
+        local permits, held, was_changed = times * cost, used, changed
+        --@paste ALGORITHM keep
         if since then
           local added = charged - before
           if cost > size then cost = size end -- more were never charged to a state of this plan
           --@paste ALGORITHM back
         end
-        if not since then changed = true end
-        used = verb == RESET and 0 or math.max(0, used - times * cost * unit)
-        if used == 0 then anchor = fresh end
-        if verb == RENEW and again <= size and used + again * unit <= math.max(most, held) then
-          used, charged, changed = used + again * unit, charged + again, true
+        local remains = verb == RESET and 0 or math.max(0, used - times * cost * unit)
+        if verb == RENEW and (permits > size or remains + permits * unit > math.max(most, held)) then
+          --@paste ALGORITHM undo
+          used, changed = held, was_changed -- denied, like a take
+          if moved and changed ~= true then changed = moved end
+        else
+          if verb == RESET then
+            beside = nil
+          elseif beside then
+            beside(math.max(now, anchor * grain), charged - before, permits, since)
+          end
+          used = remains
+          if used == 0 then anchor = fresh end
+          if verb == RENEW then
+            used, charged = used + permits * unit, charged + permits
+          end
+          if not since or verb == RENEW then changed = true end
+          changed = changed or true
         end
-        changed = changed or true
       end
       goes_on = more
       if goes_on then

@@ -35,6 +35,8 @@ if state then
 end
 --@part back
 if since < anchor then cost = 0 end
+--@part keep
+--@part undo
 --@part kept
 --@part fill
 local fill = math.ceil(math.max(size, permits) / limit) * period

@@ -36,6 +36,9 @@
 --     back     in: cost, since, added (the permits admitted so far), changed (true if the state must be written). Out:
 --              cost, without the permits that have come back since then. A level's comes back here: cost 0, used, and
 --              changed 1 while nothing but returns has changed the state.
+--     keep     in: verb. Out: what `undo` needs.
+--     undo     takes the last `back` back. In: was_changed, what `changed` was before it. The caller restores used and
+--              changed.
 --     kept     in: changed. Out: used and anchor to write. After nothing but returns that is a level's own anchor, and
 --              what was in use then, because returns count as of the last change.
 --     fill     in: permits, those in use. Out: fill, the microseconds until nothing of a full state is used, or of this
@@ -212,6 +215,10 @@ if changed == true then was, whence = used, anchor end
 changed = changed or 1
 was = math.max(0, was - math.max(0, cost * unit - math.max(0, whence - (since - since % tick) / tick) * p))
 cost, used = 0, math.max(0, was - math.max(0, anchor - whence) * p)
+--@part keep
+local kept = was
+--@part undo
+if was_changed ~= true then was = kept end
 --@part kept
 if changed == 1 then used, anchor = was, whence end
 --@part fill

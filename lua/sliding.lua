@@ -71,6 +71,10 @@ if block <= newest or added > 0 and block <= anchor then
     counts[k], cost, had = counts[k] - part, cost + part, had - part
   end
 end
+--@part keep
+local own_counts, own_had, own_gone, own_rebased = verb == RENEW and counts and { unpack(counts) }, had, gone, rebased
+--@part undo
+counts, had, gone, rebased = own_counts or nil, own_had, own_gone, own_rebased
 --@part kept
 --@part fill
 local fill = (blocks + 1) * period

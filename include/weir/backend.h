@@ -29,8 +29,8 @@ enum weir_verb {
     WEIR_RESET,  /* forget the key; the decision is that of a fresh key */
     WEIR_CHARGE, /* charge `cost`, which has been used, beyond the limit if need be; the decision is always allowed, and
                   * decision.ahead is how many permits were not charged, because no state can hold more */
-    WEIR_RENEW   /* WEIR_REFUND with `ahead`, and WEIR_TAKE of the same permits, in one step. The take is denied only if
-                  * `cost` exceeds the plan's size, or if it would leave more in use than that and than before */
+    WEIR_RENEW   /* WEIR_REFUND with `ahead`, and WEIR_TAKE of the same permits, in one step. It is denied, and changes
+                  * nothing, only if `cost` exceeds the plan's size or more would be in use than that and than before */
 };
 
 /* A policy made ready to run: integers only, and every product of them is below 2^53. It is the plan of the whole limit

@@ -70,9 +70,10 @@ static inline int weir_release(weir_limit *limit, struct weir_key key, const str
  * request in flight that renews within the hold keeps its permits, however many others wait for them: renew every third
  * of the hold.
  *
- * If some had come back, they are taken anew if there is room. Otherwise out->allowed is false, and the reservation has
- * no permits any more: end the request, or renew again. A reservation without permits is taken as by weir_reserve().
- * The same applies if weir cannot know whether the permits came back (at_us is 0); then `cost` says how many.
+ * If some had come back, they are taken anew if there is room. Otherwise out->allowed is false, and nothing changes,
+ * *reservation included: end the request and release it, or renew again. A reservation without permits is taken as by
+ * weir_reserve(). The same applies if weir cannot know whether the permits came back (at_us is 0); then `cost` says how
+ * many.
  *
  * This is for WEIR_CONCURRENCY. Under other policies permits that have come back are taken a second time. In hybrid
  * mode a renewal always asks Redis, and out->remaining leaves out the permits that this instance has on lease.
@@ -80,8 +81,10 @@ static inline int weir_release(weir_limit *limit, struct weir_key key, const str
  * WEIR_EINVAL if *reservation is none, or has another number of permits than `cost`. Otherwise errors as weir_try(); on
  * an error neither output is written. While Redis is out of reach a renewal returns WEIR_EIO or WEIR_ETIME, whatever
  * on_failure says: the permits keep the hold that they have, so go on, and renew again. WEIR_ETIME leaves open whether
- * the renewal was made. If it was, the next renewal finds the permits taken later than it knows, and takes them a
- * second time if there is room. */
+ * the renewal was made. If it was, the permits are taken later than the reservation knows. Its next renewal or release
+ * then moves or gives back permits of other requests that were taken when it thinks. These stay taken for longer than
+ * they need, at most until a hold and a block have passed; while the limit is full, their renewal may be denied. There
+ * are never more than the limit in flight. */
 WEIR_API int weir_renew(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out,
                         struct weir_reservation *reservation);
 

@@ -60,7 +60,7 @@ TEST(weir_commands_answer_as_the_api_does, 10)
              session.scene.now_us);
     assert_answers(&session, "WEIR.RENEW login r -1 0\r\n", reserved);
     assert_answers(&session, "WEIR.RENEW login r 4 1\r\n",
-                   "*10\r\n:0\r\n:3\r\n:2\r\n:-1\r\n:3600000000\r\n:0\r\n:0\r\n:0\r\n:-1\r\n:0\r\n");
+                   "*10\r\n:0\r\n:3\r\n:2\r\n:-1\r\n:3600000000\r\n:0\r\n:0\r\n:0\r\n:4\r\n:1\r\n");
     assert_answers(&session, "WEIR.RENEW login r 1 -1\r\n", "-ERR no reservation has these numbers\r\n");
     assert_answers(&session, "WEIR.SETTLE login a 3 x 0\r\n", "-ERR Couldn't parse as integer: x\r\n");
     assert_answers(&session, "WEIR.SETTLE login a -2 1 0\r\n", "-ERR no reservation has these numbers\r\n");

@@ -94,6 +94,8 @@ static void tiny_decide_one(struct tiny *tiny, const struct weir_backend_request
         allowed = request->cost <= size && key->used + request->cost <= (before > size ? before : size);
     else if (request->verb == WEIR_TAKE || request->verb == WEIR_PEEK)
         allowed = tiny_fits(tiny, request);
+    if (request->verb == WEIR_RENEW && !allowed)
+        key->used = before;
     if (request->verb == WEIR_CHARGE || (takes && allowed && charged))
         key->used += request->cost;
     if (request->reservation && takes && allowed)

@@ -3,6 +3,8 @@
 #include "core/ground/arith.h"
 #include "plans.h"
 
+#include <string.h>
+
 static struct weir_backend_request take_of(int64_t cost, struct weir_reservation *reservation)
 {
     return (struct weir_backend_request){ .cost = cost, .verb = WEIR_TAKE, .reservation = reservation };
@@ -139,4 +141,44 @@ TEST(settling_leaves_at_least_the_used_permits_charged, 60)
         }
     }
     must(given > steps_or(20000), "hardly anything came back: the test says little");
+}
+
+/* Its time to wait counts from the state without its own permits. */
+TEST(a_denied_renewal_leaves_the_state_as_a_denied_take_does, 60)
+{
+    struct chance chance = chance_make(107);
+    int64_t denied = 0, found = 0;
+    for (int64_t step = 0; step < steps_or(200000); step++) {
+        const struct weir_plan plan = plan_by_chance(&chance, (int)(step % KIND_COUNT));
+        int64_t state[STATE_MAX_WORDS], taken[STATE_MAX_WORDS], returned[STATE_MAX_WORDS];
+        int64_t now_us = 1000000 * WEIR_SECOND + chance_between(&chance, 0, WEIR_DAY), since_us = now_us;
+        const int64_t fill_us = plan_fill_us(&plan, 0), cost = chance_between(&chance, 1, plan.size + 1);
+        struct weir_decision out, by_take, later;
+        state_charge(&plan, state, now_us, chance_between(&chance, 0, plan.size));
+        for (int i = 0; i < 4; i++) {
+            now_us += chance_one_in(&chance, 6) ? -3 * WEIR_SECOND : chance_magnitude(&chance, fill_us);
+            state_use(&plan, state, now_us, chance_between(&chance, 0, plan.size / 2));
+            since_us = chance_one_in(&chance, 3) ? now_us : since_us;
+        }
+        now_us += chance_one_in(&chance, 6) ? -3 * WEIR_SECOND : chance_magnitude(&chance, fill_us / 4);
+        memcpy(taken, state, sizeof taken);
+        memcpy(returned, state, sizeof returned);
+        const bool changed = state_renew(&plan, state, now_us, since_us, cost, &out);
+        if (out.allowed)
+            continue;
+        denied++;
+        ck_assert_int_eq(changed, state_decide(&plan, taken, now_us, cost, WEIR_TAKE, &by_take));
+        ck_assert_mem_eq(state, taken, state_words(&plan) * sizeof *state);
+        ck_assert(by_take.remaining == out.remaining && by_take.reset_after_us == out.reset_after_us);
+        ck_assert_int_eq(out.retry_after_us == WEIR_NEVER, cost > plan.size);
+        state_return(&plan, returned, now_us, since_us, cost, &later);
+        found += later.remaining > out.remaining;
+        const bool is_steady = !changed && since_us <= now_us; /* otherwise a later return may find more */
+        for (int64_t early_us = 1; is_steady && cost <= plan.size && early_us >= 0; early_us--) {
+            memcpy(taken, state, sizeof taken);
+            state_renew(&plan, taken, now_us + out.retry_after_us - early_us, since_us, cost, &later);
+            ck_assert_int_eq(later.allowed, early_us == 0);
+        }
+    }
+    must(denied > steps_or(200000) / 10 && found > steps_or(200000) / 1000, "hardly any denial: the test says little");
 }

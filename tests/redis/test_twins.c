@@ -214,8 +214,10 @@ static struct weir_plan plan_beside(struct chance *chance, const struct weir_pla
         plan.p = max_of(1, plan.p - plan.p / 3), plan.q = max_of(1, plan.q - plan.q / 4);
     for (; plan.p > 0 && plan.p % 2 == 0 && plan.q % 2 == 0; plan.p /= 2) /* a fraction in lowest terms */
         plan.q /= 2;
-    const bool is_exact = mul_capped(plan.size, plan.q) <= EXACT_MAX;
-    return is_exact && plan_fill_us(&plan, 0) <= WEIR_MAX_FILL_US ? plan : *other;
+    const int64_t units = mul_capped(plan.size, plan.q);
+    const bool drains = plan.p > 0 ? div_up(units, plan.p) <= WEIR_MAX_FILL_US / plan.tick_us
+                                   : plan_fill_us(&plan, 0) <= WEIR_MAX_FILL_US;
+    return units <= EXACT_MAX && drains ? plan : *other;
 }
 
 static void turn_by_chance(struct walk *walk, struct turn *turn)

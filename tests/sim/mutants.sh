@@ -106,8 +106,10 @@ mutant H1 ' used' reserve src/backends/hybrid/hybrid.c '/^static int64_t hybrid_
 mutant H1 ' used' reserve src/core/algorithm/algorithm.c 's/level_return(plan, state, since_us, cost)/level_return(plan, state, WEIR_MAX_TIME_US, cost)/'
 mutant H1 ' used' reserve $back 's/lease_rest_add(lease, cost - fits,/lease_rest_add(lease, 2 * (cost - fits),/'
 mutant H2 ' used' reserve src/backends/hybrid/returns.c 's/const int64_t permits = lease_take_rest/const int64_t permits = 2 * lease_take_rest/'
-mutant R1 R1: renew src/core/algorithm/algorithm.c 's/fits ? WEIR_CHARGE : denied/WEIR_CHARGE/'
-mutant R2 R3: renew src/core/algorithm/algorithm.c '/^bool state_renew/,/^}/s/state_return(plan, state, now_us, since_us, cost, out);/;/'
+mutant R1 R1: renew src/core/algorithm/algorithm.c '/^bool state_renew/,/^}/s/if (cost <= plan->size.*/if (true) {/'
+mutant R2 R3: renew src/core/algorithm/algorithm.c '/^bool state_renew/,/^}/s/state_return(plan, next, now_us, since_us, cost, out);/;/'
 mutant R2 R2: renew src/core/api/submit.c 's/^            request.ahead = op->reservation.at_us;/            request.ahead = 1;/'
+mutant R3 R3: renew-storm src/core/algorithm/algorithm.c '/^bool state_renew/,/^}/s/const bool changed = /memcpy(state, next, size); const bool changed = /'
+mutant R4 R4: renew src/core/api/submit.c 's/ \&\& op->decision.allowed \&\& !op->decision.would_deny;/;/'
 mutant R4 R4: renew-storm src/core/outage/failure.c 's/requests\[0\].verb == WEIR_RESET || requests\[0\].verb == WEIR_RENEW ||/requests[0].verb == WEIR_RESET ||/'
 exit $missed

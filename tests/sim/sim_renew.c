@@ -5,12 +5,13 @@
  *
  *     R1  permits that were taken or renewed less than a hold ago, and not released, are at most the limit
  *     R2  no renewal within the hold is denied
- *     R3  a renewal within the hold leaves as many permits in use as before
- *     R4  only the store decides a renewal of permits whose charge is known, and one that fails leaves the reservation
- *         as it was
+ *     R3  a renewal within the hold, or one that is denied, leaves as many permits in use as before
+ *     R4  only the store decides a renewal of permits whose charge is known, and one that fails or is denied leaves the
+ *         reservation as it was
  *
  * A renewal whose answer is lost may have been made. Then the store counts the permits from a later time than their
- * holder knows, and its next renewal or its release moves another holder's. So with lost answers only R1 and R4 hold.
+ * holder knows, and its next renewal or its release moves another holder's. So with lost answers R2 does not hold, and
+ * R3 for denials only. A holder that is denied goes on as if it still had its permits: R1 must hold all the same.
  */
 #include "sim_meter.h"
 
@@ -59,13 +60,15 @@ static void renewed(struct weir_op *op, int status)
         audit_reported(&held->asked);
     if (!is_stores && held->since_us > 0)
         violation(sim, "R4: a renewal was decided by source %d", op->decision.source);
-    held_record(sim, held, op->decision.allowed && op->decision.source != WEIR_BY_FALLBACK ? RECORD_HELD : RECORD_FREED,
-                is_stores ? sim->executed_us : sim->now_us, is_stores ? sim->executed_order : 0);
     if (op->decision.allowed)
-        held_next(sim, held);
+        held_record(sim, held, op->decision.source == WEIR_BY_FALLBACK ? RECORD_FREED : RECORD_HELD,
+                    is_stores ? sim->executed_us : sim->now_us, is_stores ? sim->executed_order : 0);
+    else if (op->reservation.at_us != held->since_us || op->reservation.permits != op->request.cost)
+        violation(sim, "R4: a renewal that was denied changed its reservation");
     else if (renewal_is_in_time(sim, held->asked.limit, held->since_us, sim->executed_us + sim->store.offset_us))
         violation(sim, "R2: instance %d is denied a renewal of limit%d key%d within its hold",
                   held->asked.instance->number, held->asked.limit, held->asked.key);
+    held_next(sim, held);
 }
 
 static void renew_now(struct sim *sim, void *what)

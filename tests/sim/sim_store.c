@@ -204,12 +204,11 @@ void store_decide(struct sim *sim, const struct asked *asked, struct weir_decisi
         store_charge_after_outage(sim, cell, asked, out);
     else
         decide(sim, cell, asked, out);
-    if (asked->verb == WEIR_RENEW && !out->allowed) /* it gives back those of its permits that are still in use */
-        audit_void_denials(sim, asked->limit, asked->key);
-    if (asked->verb == WEIR_RENEW && out->allowed && cell_used(cell, store_now_us(sim)) != used &&
-        renewal_is_in_time(sim, asked->limit, asked->ahead, store_now_us(sim)))
-        violation(sim, "R3: a renewal of %lld permits within their hold makes %lld in use %lld", (long long)asked->cost,
-                  (long long)used, (long long)cell_used(cell, store_now_us(sim)));
+    const bool renews_in_time = asked->verb == WEIR_RENEW &&
+                                renewal_is_in_time(sim, asked->limit, asked->ahead, store_now_us(sim));
+    if ((renews_in_time || (asked->verb == WEIR_RENEW && !out->allowed)) && cell_used(cell, store_now_us(sim)) != used)
+        violation(sim, "R3: a renewal of %lld permits that is %s makes %lld in use %lld", (long long)asked->cost,
+                  out->allowed ? "in time" : "denied", (long long)used, (long long)cell_used(cell, store_now_us(sim)));
     if (asked->verb == WEIR_TAKE)
         sim->store.charged[asked->limit][asked->key] += (out->allowed ? asked->cost : 0) + out->ahead;
 }

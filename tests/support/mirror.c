@@ -238,7 +238,7 @@ static bool mirror_ask(struct mirror *mirror, const struct weir_plan *plan, enum
     int64_t *own = mirror->own.state;
     if (ask(plan, own, verb, cost, since_us, now_us, out)) {
         written = true;
-        if (verb == WEIR_REFUND || verb == WEIR_RENEW)
+        if (verb == WEIR_REFUND || (verb == WEIR_RENEW && out->allowed))
             former_charge(mirror, now_us, at_us, -cost, since_us);
         if (verb == WEIR_RENEW) { /* the permits are charged when the state counts them */
             at_us = now_us;
@@ -246,7 +246,7 @@ static bool mirror_ask(struct mirror *mirror, const struct weir_plan *plan, enum
         }
         if (verb != WEIR_REFUND)
             former_charge(mirror, now_us, at_us, out->allowed ? cost - out->ahead : 0, 0);
-        const bool returned = plan->p > 0 && since_us > 0 && !(verb == WEIR_RENEW && out->allowed);
+        const bool returned = plan->p > 0 && since_us > 0 && verb != WEIR_RENEW;
         if (returned ? own[0] == 0 : out->reset_after_us == 0) { /* refunded: expired blocks go as well */
             state_charge(plan, mirror->own.state, now_us, 0);
             mirror->stored = mirror->has_former;

@@ -722,28 +722,30 @@ void model_renew(struct model_state *state, const struct model_rule *rule, int64
                  int64_t now_us, struct weir_decision *out)
 {
     memset(out, 0, sizeof *out);
-    const struct model_rule own = (settle_for_return(state, rule, now_us), state->own.rule);
+    struct model_state next;
+    copy_state(&next, state);
+    settle_for_return(&next, rule, now_us);
+    const struct model_rule own = next.own.rule;
     const wide unit = units_of_a_permit(&own), size = own.size * unit;
-    const wide before = used_at(&state->own, held_at(&state->own, now_us));
-    give_back(&state->own, cost, since_us, held_at(&state->own, now_us));
-    if (state->own.fresh)
-        state->own.rule = own;
-    struct model_use rebased;
-    copy_use(&rebased, &state->own);
-    rebase(&rebased, now_us);
-    const int64_t time_us = held_at(&rebased, now_us);
-    const wide after = used_at(&rebased, time_us), most = before > size ? before : size;
-    out->allowed = cost <= own.size && after + cost * unit <= most;
-    if (!out->allowed)
-        out->retry_after_us = cost > own.size ? WEIR_NEVER : least_wait_us(is_admitted_at, &rebased, cost, now_us);
-    else
-        charge(&rebased, &own, cost, time_us);
-    if (out->allowed)
-        copy_use(&state->own, &rebased);
-    change_former_since(&state->former, -cost, since_us, now_us, now_us);
-    if (out->allowed)
-        change_former(&state->former, cost, now_us, time_us);
-    end_return(state, &own, now_us, out);
+    const wide before = used_at(&next.own, held_at(&next.own, now_us));
+    give_back(&next.own, cost, since_us, held_at(&next.own, now_us));
+    if (next.own.fresh)
+        next.own.rule = own;
+    rebase(&next.own, now_us);
+    const int64_t time_us = held_at(&next.own, now_us);
+    const wide after = used_at(&next.own, time_us), most = before > size ? before : size;
+    if (cost > own.size || after + cost * unit > most) { /* denied as a take is, but for the time to wait */
+        const int64_t wait_us = cost > own.size ? WEIR_NEVER : least_wait_us(is_admitted_at, &next.own, cost, now_us);
+        model_decide(state, rule, MODEL_TAKE, cost, now_us, out);
+        out->retry_after_us = wait_us;
+        return;
+    }
+    out->allowed = true;
+    charge(&next.own, &own, cost, time_us);
+    change_former_since(&next.former, -cost, since_us, now_us, now_us);
+    change_former(&next.former, cost, now_us, time_us);
+    end_return(&next, &own, now_us, out);
+    copy_state(state, &next);
 }
 
 /* Return the summed cost of all requests for the state of requests[i]; 0 if an earlier request has counted them. */

@@ -179,12 +179,21 @@ bool state_renew(const struct weir_plan *plan, int64_t *state, int64_t now_us, i
                  struct weir_decision *out)
 {
     const int64_t unit = plan->p > 0 ? plan->q : 1, before = units_used(plan, state, now_us);
-    state_return(plan, state, now_us, since_us, cost, out);
-    const bool fits = cost <= plan->size &&
-                      units_used(plan, state, now_us) + cost * unit <= max_of(before, plan->size * unit);
-    const enum weir_verb denied = plan->p > 0 ? WEIR_PEEK : WEIR_TAKE; /* a level then stays as the return left it */
-    state_decide(plan, state, now_us, cost, fits ? WEIR_CHARGE : denied, out);
-    return true;
+    const size_t size = state_words(plan) * sizeof *state;
+    int64_t next[STATE_MAX_WORDS];
+    memcpy(next, state, size);
+    state_return(plan, next, now_us, since_us, cost, out);
+    if (cost <= plan->size && units_used(plan, next, now_us) + cost * unit <= max_of(before, plan->size * unit)) {
+        state_decide(plan, next, now_us, cost, WEIR_CHARGE, out);
+        memcpy(state, next, size);
+        return true;
+    }
+    state_decide(plan, next, now_us, cost, WEIR_PEEK, out);
+    const int64_t retry_after_us = out->retry_after_us; /* its own permits are no obstacle, now or later */
+    const bool changed = state_decide(plan, state, now_us, cost, WEIR_TAKE, out);
+    assert(!out->allowed);
+    out->retry_after_us = retry_after_us;
+    return changed;
 }
 
 bool state_decide_request(const struct weir_plan *plan, int64_t *state, int64_t now_us, enum weir_verb verb,

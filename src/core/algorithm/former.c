@@ -116,7 +116,7 @@ void former_change(const struct key_states *key, int64_t *former, const struct w
         return;
     }
     state_used(key->own.plan, key->own.state, &at_us);
-    if (request->verb == WEIR_REFUND || request->verb == WEIR_RENEW)
+    if (request->verb == WEIR_REFUND || (request->verb == WEIR_RENEW && decision->allowed))
         former_give_back(plan, former, now_us, cost, request->ahead);
     if (request->verb == WEIR_CHARGE)
         former_add(plan, former, at_us, cost - decision->ahead);

@@ -141,11 +141,12 @@ int weir_renew(weir_limit *limit, struct weir_key key, int64_t cost, struct weir
         error = renewal_check(limit->limiter, reservation, cost);
     if (error)
         return error;
-    if (!reservation_is_out(reservation))
-        return weir_reserve(limit, key, cost, out, reservation);
     struct weir_reservation noted = RESERVATION_NONE;
-    error = reserve_otherwise(limit, key, key_hash(limit, key), cost, reservation->at_us, &noted, out);
-    if (error)
+    if (!reservation_is_out(reservation))
+        error = weir_reserve(limit, key, cost, out, &noted);
+    else
+        error = reserve_otherwise(limit, key, key_hash(limit, key), cost, reservation->at_us, &noted, out);
+    if (error || !out->allowed || out->would_deny) /* a denial changes nothing, the reservation included */
         return error;
     reservation_finish(&noted, cost, out);
     *reservation = noted;

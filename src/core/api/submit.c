@@ -75,7 +75,8 @@ static void op_finish(struct weir_op *op, const struct weir_backend_request *req
         shadow_apply(request->limit, request->key, &op->decision);
     if (request->verb == WEIR_TAKE)
         count_answer(request, status, &op->decision);
-    if ((op->verb == WEIR_OP_RESERVE || op->verb == WEIR_OP_RENEW) && !status)
+    const bool renews = op->verb == WEIR_OP_RENEW && op->decision.allowed && !op->decision.would_deny;
+    if ((op->verb == WEIR_OP_RESERVE || renews) && !status) /* a renewal that is denied leaves the reservation */
         reservation_finish(&op->reservation, request->cost, &op->decision);
     if (request->verb == WEIR_CHARGE && !status)
         charge_count(limiter, request->limit, request->cost, &op->decision);
@@ -287,8 +288,10 @@ int weir_submit(weir *limiter, struct weir_op *op)
     error = inside_enter(limiter, 2);
     if (error)
         return error;
-    if (op->verb == WEIR_OP_RESERVE || (op->verb == WEIR_OP_RENEW && !reservation_is_out(&op->reservation)))
+    if (op->verb == WEIR_OP_RESERVE)
         op->reservation = RESERVATION_NONE;
+    else if (op->verb == WEIR_OP_RENEW && !reservation_is_out(&op->reservation))
+        op->reservation.at_us = 0; /* the backend notes the time of the charge, if it can */
     const int result = op_is_call(op) ? call_submit(limiter, op) : submit(limiter, op);
     inside_leave(limiter, result == 1 ? 1 : 2);
     return result;

@@ -40,11 +40,12 @@ CONTRACT_TEST(CONTRACT_TIME, requests_in_flight_are_limited_and_unreleased_permi
 /* Renew a reservation of a permit, and assert that it is allowed or denied. */
 static void renew(weir_limit *limit, const char *key, struct weir_reservation *reservation, bool allowed)
 {
+    const struct weir_reservation before = *reservation;
     struct weir_decision decision;
     must_succeed(weir_renew(limit, weir_key_text(key), 1, &decision, reservation));
     ck_assert_int_eq(decision.allowed, allowed);
-    ck_assert_int_eq(reservation->permits, allowed ? 1 : -1);
     ck_assert(allowed ? decision.retry_after_us == 0 : decision.retry_after_us > 0);
+    ck_assert(allowed || memcmp(reservation, &before, sizeof before) == 0);
 }
 
 CONTRACT_TEST(CONTRACT_TIME, a_renewed_request_in_flight_keeps_its_permit, 20)
@@ -137,6 +138,53 @@ CONTRACT_TEST(CONTRACT_TIME, a_renewal_takes_permits_again_that_have_already_ref
         scene.now_us += 30 * WEIR_SECOND;
         taken(limit, "a", 5);
         must_succeed(weir_renew(limit, weir_key_text("a"), 8, &decision, &held));
-        ck_assert(!decision.allowed && decision.remaining == 5 && held.permits == -1);
+        ck_assert(!decision.allowed && decision.remaining == 5 && held.permits == 8);
     }
+}
+
+/* The holder of 3 permits renews them a second time by the reservation as it was, as after a lost answer. Then 2 of
+ * another holder are all that this finds. */
+CONTRACT_TEST(CONTRACT_TIME, a_denied_renewal_leaves_the_permits_of_all_holders_taken, 20)
+{
+    CLOSED_BY(scene_close) struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "concurrency limit=5 hold=10s");
+    scene.now_us = 1700000000 * WEIR_SECOND;
+    struct weir_reservation three = reserved(limit, "a", 3, true), two = reserved(limit, "a", 2, true);
+    struct weir_reservation stale = three;
+    struct weir_decision decision;
+    scene.now_us += 4 * WEIR_SECOND;
+    must_succeed(weir_renew(limit, weir_key_text("a"), 3, &decision, &three));
+    ck_assert(decision.allowed && decision.remaining == 0);
+    scene.now_us += WEIR_SECOND;
+    for (int i = 0; i < 2; i++) {
+        must_succeed(weir_renew(limit, weir_key_text("a"), 3, &decision, &stale));
+        ck_assert(!decision.allowed && decision.remaining == 0);
+        ck_assert_int_eq(decision.retry_after_us, 10 * WEIR_SECOND); /* the block of the 3 ends 15 s after the start */
+        ck_assert_int_eq(stale.permits, 3);
+        ck_assert_int_eq(peeked(limit, "a", 1).remaining, 0);
+    }
+    must_succeed(weir_renew(limit, weir_key_text("a"), 2, &decision, &two));
+    ck_assert(decision.allowed && decision.remaining == 0);
+    must_succeed(weir_release(limit, weir_key_text("a"), &two));
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 2);
+    must_succeed(weir_release(limit, weir_key_text("a"), &three));
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 5);
+}
+
+/* The limit has become smaller than what is in flight. */
+CONTRACT_TEST(CONTRACT_TIME, permits_whose_renewal_is_denied_can_still_be_released, 20)
+{
+    CLOSED_BY(scene_close) struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "concurrency limit=5 hold=10s");
+    scene.now_us = 1700000000 * WEIR_SECOND;
+    struct weir_reservation held = reserved(limit, "a", 4, true);
+    struct weir_decision decision;
+    scene_define_text(&scene, "limit", "concurrency limit=3 hold=10s");
+    must_succeed(weir_renew(limit, weir_key_text("a"), 4, &decision, &held));
+    ck_assert(!decision.allowed && decision.retry_after_us == WEIR_NEVER && held.permits == 4);
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 0);
+    must_succeed(weir_release(limit, weir_key_text("a"), &held));
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 3);
 }

@@ -120,7 +120,7 @@ static int64_t decide_aboard(const struct weir_plan *plan, int64_t *state, int64
     int64_t charged = takes && aboard->decision.allowed ? request->cost + aboard->decision.ahead : 0;
     if (verb == WEIR_CHARGE)
         charged = request->cost - aboard->decision.ahead;
-    aboard->changed = charged > 0 || request->verb == WEIR_REFUND || request->verb == WEIR_RESET || verb == WEIR_RENEW;
+    aboard->changed = charged > 0 || request->verb == WEIR_REFUND || request->verb == WEIR_RESET;
     return charged;
 }
 
