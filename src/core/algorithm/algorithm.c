@@ -145,9 +145,11 @@ bool state_take_ahead(const struct weir_plan *plan, int64_t *state, int64_t now_
 /* Return the time of the last edge, at which permits came back together. */
 static int64_t last_edge_us(const struct weir_plan *plan, const int64_t *state, int64_t now_us)
 {
-    const int64_t first_us = grid_end_us(plan, state[1]);
     if (state[1] - now_us > WEIR_CLOCK_SLACK_US)
         return now_us;
+    if (plan->algorithm == WEIR_FIXED_WINDOW) /* if it has ended, nothing is in use: any time will do */
+        return state[1];
+    const int64_t first_us = grid_end_us(plan, state[1]);
     return now_us < first_us ? state[1] : now_us - (now_us - first_us) % plan->period_us;
 }
 
