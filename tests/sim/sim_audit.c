@@ -269,6 +269,7 @@ void audit_void_denials(struct sim *sim, int limit, int key)
  * not refilled, which it does not know to be lost. */
 void audit_credit(struct sim *sim, int limit, int key, int64_t permits)
 {
+    assert(permits >= 0);
     const int64_t amount = permits + 1; /* the use is reported rounded up */
     const struct weir_policy *policy = &sim->limits[limit].policy;
     record_now(sim, limit, key, RECORD_CREDIT, -1, amount);

@@ -190,12 +190,13 @@ void store_decide(struct sim *sim, const struct asked *asked, struct weir_decisi
     if (forgets > 0)
         audit_credit(sim, asked->limit, asked->key, forgets);
     if (asked->verb == WEIR_REFUND || asked->verb == WEIR_RESET) {
-        const int64_t used = cell_used(cell, store_now_us(sim));
+        const int64_t now_us = store_now_us(sim), used = cell_used(cell, now_us), most = cell_most_used(cell, now_us);
         decide(sim, cell, asked, out);
-        if (asked->ahead > 0) /* never used: the store holds no fewer than were used, and the meters show it */
-            audit_void_denials(sim, asked->limit, asked->key);
-        else
-            audit_credit(sim, asked->limit, asked->key, used - cell_used(cell, store_now_us(sim)));
+        /* A lease's were never used: the store holds no fewer than were used, and the meters show it. A request under
+         * the other plan makes that one's use the state's. */
+        if (asked->ahead == 0)
+            audit_credit(sim, asked->limit, asked->key,
+                         max_of(0, max_of(used - cell_used(cell, now_us), most - cell_most_used(cell, now_us))));
         audit_void_denials(sim, asked->limit, asked->key);
         return;
     }
