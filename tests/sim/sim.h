@@ -431,7 +431,8 @@ struct record {
     int64_t shift_us;
     int64_t count; /* FALLBACK, OUTAGE: how many instances that one assumes; HELD, FREED: the holder */
     int64_t left;  /* OUTAGE: the permits that it believes are left of the whole limit; SETTLED: those admitted after it
-                      was sent; CHARGE: those on lease, or reserved and not used */
+                      was sent; CHARGE: those on lease, or reserved and not used; WINDOW: when the store has nothing
+                      in use any more */
     int64_t stale; /* OUTAGE: how many of them are not left any more */
 };
 struct audit_track {

@@ -53,7 +53,7 @@ static void record_now(struct sim *sim, int limit, int key, enum record_kind kin
 
 /* ---- What the store does ---- */
 
-/* Return where the store's window, or its next refill, ends. */
+/* Record where the store's window, or its next refill, ends, and when nothing is in use there any more. */
 static void note_window(struct sim *sim, const struct asked *asked, const struct weir_decision *decision)
 {
     const struct weir_plan *plan = &asked->plan;
@@ -65,8 +65,15 @@ static void note_window(struct sim *sim, const struct asked *asked, const struct
     } else if (plan->algorithm == WEIR_TOKEN_BUCKET && plan->refill == WEIR_INTERVAL) {
         end_us = sim->now_us + (decision->reset_after_us - 1) % plan->period_us + 1; /* also if it is overdrawn */
     }
-    if (end_us > 0)
-        record_now(sim, asked->limit, asked->key, RECORD_WINDOW, -1, end_us);
+    if (end_us == 0)
+        return;
+    const struct record record = { .at_us = sim->now_us,
+                                   .order = sim->order++,
+                                   .kind = RECORD_WINDOW,
+                                   .instance = -1,
+                                   .amount = end_us,
+                                   .left = sim->now_us + decision->reset_after_us };
+    record_add(sim, asked->limit, asked->key, &record);
 }
 
 static int64_t granted_left(const struct holding *holding);

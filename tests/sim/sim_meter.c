@@ -129,20 +129,25 @@ static int64_t drop(int64_t level, int64_t by)
 static void bucket_drain(struct meter *meter, const struct record *record)
 {
     const bool steps = meter->limit->policy.refill == WEIR_INTERVAL;
-    int64_t drained = mul_capped(meter->rate, record->at_us - meter->last_us);
+    const int64_t idle_us = record->at_us - max_of(meter->last_us, meter->idle_from_us);
+    int64_t drained = mul_capped(meter->rate, record->at_us - meter->last_us), drained_all = drained;
     meter->last_us = record->at_us;
     if (steps && !(meter->sim->scenario->troubles & TROUBLES_MINTING)) {
         drained = 0;
+        drained_all = mul_capped(meter->rate, max_of(0, idle_us));
         for (; meter->next_refill_us > 0 && meter->next_refill_us <= record->at_us;
-             meter->next_refill_us += meter->period)
+             meter->next_refill_us += meter->period) {
             drained += meter->rate * meter->period;
+            if (meter->next_refill_us <= meter->idle_from_us)
+                drained_all += meter->rate * meter->period;
+        }
     }
     /* After a loss leases may be as young as if nothing had been lost, so that permits which have drained are used. */
     const bool floats = meter->credits > 0 && !steps;
     meter->store = floats ? meter->store - drained : drop(meter->store, drained);
     meter->total = floats ? meter->total - drained : drop(meter->total, drained);
     meter->beyond = drop(meter->beyond, drained);
-    meter->all = drop(meter->all, drained);
+    meter->all = drop(meter->all, drained_all);
 }
 
 /* Forget what the store lost. Below 0: it is leased, and will be used. */
@@ -203,6 +208,7 @@ static void bucket_take(struct meter *meter, const struct record *record)
     case RECORD_WINDOW:
         if (record->amount > record->at_us)
             meter->next_refill_us = record->amount;
+        meter->idle_from_us = record->left;
         break;
     case RECORD_CREDIT: bucket_credit(meter, record->amount); break;
     case RECORD_STEP:

@@ -28,7 +28,8 @@ struct meter {
     int64_t was_stale;
     struct lone *lones;
     int64_t next_refill_us;
-    int64_t credits; /* some of which may still be leased */
+    int64_t idle_from_us; /* since then the store has nothing in use, with interval refill */
+    int64_t credits;      /* some of which may still be leased */
     int64_t
         beyond; /* what charges and the leases of that time may have beyond the size: units, or a window's permits */
     /* Windows. */
