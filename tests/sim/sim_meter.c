@@ -46,12 +46,36 @@ static void lone_drain(const struct meter *meter, struct lone *lone, int64_t now
     lone->last_us = now_us;
 }
 
-/* Return the part of its admitted permits that has not drained, in units. The real share is up to two permits smaller
- * than assumed here: where its cold part may be gone, that much more has drained. */
-static int64_t lone_debt(const struct meter *meter, const struct lone *lone)
+/* Return the part of what this outage admitted that has not drained, in units. The real share is up to two permits
+ * smaller than assumed here: where its cold part may be gone, that much more has drained. */
+static int64_t lone_debt_now(const struct meter *meter, const struct lone *lone)
 {
     const int64_t inexact = lone->cold <= 2 * meter->period ? 2 * meter->period : 0;
-    return lone->before + max_of(0, lone->level - lone->cold - inexact);
+    return max_of(0, lone->level - lone->cold - inexact);
+}
+
+/* Return the same for all its outages. A bucket that has had time to fill since owes nothing (docs/design/outages.md);
+ * a share, of which rounding takes two permits at most and leaves one at least, fills that much sooner. */
+static int64_t lone_debt(const struct meter *meter, const struct lone *lone)
+{
+    const int64_t least = max_of(meter->size - 2 * lone->count, lone->count); /* of all shares like this one */
+    int64_t fill_us = mul_capped(least, meter->period) / meter->rate;
+    fill_us -= sim_drifted_us(meter->sim, fill_us);
+    int64_t debt = lone_debt_now(meter, lone);
+    for (int i = 0; i < lone->parts; i++)
+        debt += lone->last_us - lone->before[i].taken_us < fill_us ? lone->before[i].units : 0;
+    return debt;
+}
+
+/* Note what the outage that ends here leaves owed. The two oldest notes become one when they are too many. */
+static void lone_keep(const struct meter *meter, struct lone *lone)
+{
+    if (lone->parts == LONE_PARTS) {
+        lone->before[1].units += lone->before[0].units;
+        memmove(lone->before, lone->before + 1, sizeof lone->before - sizeof lone->before[0]);
+        lone->parts--;
+    }
+    lone->before[lone->parts++] = (struct lone_part){ lone_debt_now(meter, lone), lone->taken_us };
 }
 
 void lone_outage(struct meter *meter, const struct record *record)
@@ -59,7 +83,7 @@ void lone_outage(struct meter *meter, const struct record *record)
     struct lone *lone = &meter->lones[record->instance];
     lone_drain(meter, lone, record->at_us);
     if (lone->owed > 0)
-        lone->before = lone_debt(meter, lone);
+        lone_keep(meter, lone);
     lone->count = record->count;
     const int64_t size = share_size(meter, record->count);
     lone->since_us = record->at_us;
@@ -75,6 +99,7 @@ void lone_take(struct meter *meter, const struct record *record)
 {
     struct lone *lone = &meter->lones[record->instance];
     lone_drain(meter, lone, record->at_us);
+    lone->taken_us = record->at_us;
     lone->level += record->amount * meter->period;
     lone->owed += record->amount;
     meter->owed += record->amount;
@@ -99,7 +124,8 @@ int64_t lone_settle(struct meter *meter, const struct record *record)
     meter->stale -= lone->stale;
     meter->was_stale += lone->stale;
     lone->owed = kept;
-    lone->before = lone->stale = 0;
+    lone->parts = 0;
+    lone->stale = 0;
     lone->cold = max_of(0, lone->level - kept_units); /* not owed twice */
     return forgiven;
 }

@@ -4,12 +4,21 @@
 
 #include "sim.h"
 
+/* What an outage that has ended left owed, in units, and when its fallback admitted the last of it. */
+struct lone_part {
+    int64_t units, taken_us;
+};
+
+enum { LONE_PARTS = 8 };
+
 /* One instance's uses without the store. */
 struct lone {
-    int64_t level, cold; /* units: of its share's meter, and of a meter without uses */
-    int64_t owed;        /* permits not settled yet */
-    int64_t before;      /* of them, units from earlier outages that had not drained when the next began */
-    int64_t stale;       /* units: of what it believes to be left, its part that is not */
+    int64_t level, cold;                 /* units: of its share's meter, and of a meter without uses */
+    int64_t owed;                        /* permits not settled yet */
+    struct lone_part before[LONE_PARTS]; /* of them, from earlier outages, what had not drained when the next began */
+    int parts;
+    int64_t taken_us; /* when its fallback admitted a permit last */
+    int64_t stale;    /* units: of what it believes to be left, its part that is not */
     int64_t last_us, outage_us, count;
     int64_t left, since_us, most; /* of the outage that lasts: its share of what was left, in units, and when it began;
                                      the most that its share yielded in one outage */
