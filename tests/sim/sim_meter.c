@@ -9,7 +9,8 @@
  *     total      all uses: size + over_max + what instances without the store have not settled yet    H10, H11, H13
  *
  *     all        all uses, nothing forgiven: size + over_max + the most that each instance's share yields in one
- *                outage, without outage_adds; windows_late() does the same for windows               H10, H11
+ *                outage, whatever its share is in it; windows_late() does the same for windows. Not with outage_adds;
+ *                and not for leaky buckets, whose slots are charged some time before they are used   H10, H11
  *
  * `owed` is all that an instance's fallback admitted and has not settled. When the store decides for the instance
  * again, it forgives only permits that drained in the fallback since (`debt` is the rest) and those for which it had no
@@ -84,6 +85,9 @@ void lone_outage(struct meter *meter, const struct record *record)
     lone_drain(meter, lone, record->at_us);
     if (lone->owed > 0)
         lone_keep(meter, lone);
+    lone->made = record->amount ? lone->made + lone->left + 2 * meter->period +
+                                      mul_capped(meter->rate, record->at_us - lone->since_us) / lone->count
+                                : 0;
     lone->count = record->count;
     const int64_t size = share_size(meter, record->count);
     lone->since_us = record->at_us;
@@ -132,13 +136,21 @@ int64_t lone_settle(struct meter *meter, const struct record *record)
 
 /* ---- Outages that count as one ---- */
 
+/* True if arrears bound what late instances add, and nothing else is lost or given back. */
+bool late_counts(const struct sim *sim)
+{
+    const unsigned troubles = sim->scenario->troubles;
+    return (troubles & TROUBLES_CUTTING) && !(troubles & (TROUBLES_MINTING | TROUBLE_RESERVE)) && !sim->all_adds;
+}
+
 /* Note what an instance's share yields in this outage, in units, if that is more than in any outage before. The outage
  * may have begun a timeout before the audit knew, and permits are whole. */
 void late_take(struct meter *meter, const struct record *record)
 {
     struct lone *lone = &meter->lones[record->instance];
     const int64_t lasted_us = record->at_us - lone->since_us + meter->sim->timeout_us;
-    const int64_t yields = lone->left + mul_capped(meter->rate, lasted_us) / record->count + 2 * meter->period;
+    const int64_t yields = lone->made + lone->left + mul_capped(meter->rate, lasted_us) / record->count +
+                           2 * meter->period;
     meter->late += max_of(0, yields - lone->most);
     lone->most = max_of(lone->most, yields);
 }
@@ -257,7 +269,7 @@ static void bucket_take(struct meter *meter, const struct record *record)
     if (policy->algorithm == WEIR_TOKEN_BUCKET && policy->refill == WEIR_GREEDY && meter->total > most)
         meter_over(meter, "H10: all together", record->at_us, meter->total, most);
     const int64_t late_most = bucket_size(meter) + over_max(meter) + meter->late;
-    if (meter->sim->scenario->troubles & TROUBLE_LATE && meter->all > late_most)
+    if (policy->algorithm == WEIR_TOKEN_BUCKET && late_counts(meter->sim) && meter->all > late_most)
         meter_over(meter, "H10: all together, late ones included", record->at_us, meter->all, late_most);
 }
 

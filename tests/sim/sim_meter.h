@@ -20,6 +20,7 @@ struct lone {
     int64_t taken_us; /* when its fallback admitted a permit last */
     int64_t stale;    /* units: of what it believes to be left, its part that is not */
     int64_t last_us, outage_us, count;
+    int64_t made;                 /* units: what other shares of this instance yielded in the outage that lasts */
     int64_t left, since_us, most; /* of the outage that lasts: its share of what was left, in units, and when it began;
                                      the most that its share yielded in one outage */
 };
@@ -47,6 +48,9 @@ struct meter {
 
 /* Report that a level is above the most that a promise allows; units. */
 void meter_over(struct meter *meter, const char *promise, int64_t at_us, int64_t level, int64_t most);
+
+/* True if meter->all has a bound in this scenario. */
+bool late_counts(const struct sim *sim);
 
 /* Note what an instance's share yields in this outage, in meter->late, if that is more than in any before. */
 void late_take(struct meter *meter, const struct record *record);

@@ -172,7 +172,7 @@ void windows_check(struct meter *meter, struct record *records, size_t count)
         for (size_t i = 0; i < count && !meter->sim->failed; i++)
             fixed_take(meter, &records[i]);
     }
-    if (meter->sim->scenario->troubles & TROUBLE_LATE) {
+    if (late_counts(meter->sim)) {
         meter_start(meter);
         windows_late(meter, records, count);
     }
