@@ -138,6 +138,7 @@ struct remote {
     struct instance *instance;
     struct flight *flights; /* without an answer yet */
     bool is_cut;            /* nothing passes */
+    bool was_cut;           /* now, or at any time before */
     bool refuses;           /* while cut: requests fail immediately instead of never */
     bool is_open;           /* the breaker is open: calls fail without being sent */
     int failures;           /* timeouts in a row */

@@ -508,7 +508,8 @@ void audit_answered(struct sim *sim, struct asked_op *asked, int status)
     sim->lease_hits += decision->source == WEIR_BY_LEASE;
     sim->denial_hits += decision->source == WEIR_BY_DENIAL;
     sim->fallbacks += decision->source == WEIR_BY_FALLBACK;
-    if (decision->source == WEIR_BY_FALLBACK && !(sim->scenario->troubles & (TROUBLES_CUTTING | TROUBLE_ELASTIC)))
+    if (decision->source == WEIR_BY_FALLBACK && !instance->remote->was_cut &&
+        !(sim->scenario->troubles & (TROUBLES_CUTTING | TROUBLE_ELASTIC)))
         violation(sim, "calls: instance %d decides limit%d key%d without the store, which it reaches", instance->number,
                   asked->limit, asked->key);
     if (decision->source == WEIR_BY_FALLBACK)

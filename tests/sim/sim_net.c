@@ -111,6 +111,7 @@ void remote_cut(struct sim *sim, struct remote *remote, bool refuses)
 {
     trace(sim, "instance %d: cut off%s", remote->instance->number, refuses ? ", refused" : "");
     remote->is_cut = true;
+    remote->was_cut = true;
     remote->refuses = refuses;
     if (refuses)
         events_add(sim, sim->now_us, remote->instance, connection_lost, remote);
