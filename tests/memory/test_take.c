@@ -168,6 +168,7 @@ enum { KEYS = 40, STEPS = INSTRUMENTED ? 4000 : 40000 };
 
 /* [0] has the short way, [1] has not. */
 struct pair {
+    enum kind kind; /* the usual one */
     struct scene scenes[2];
     weir_limit *limits[2], *others[2];
     weir_handle *handles[2][KEYS];
@@ -184,8 +185,7 @@ static struct weir_key pair_key(int key)
 
 static void pair_define(struct pair *pair, struct chance *chance, const char *name)
 {
-    const enum kind kind = chance_one_in(chance, 3) ? (enum kind)chance_between(chance, 0, KIND_COUNT - 1)
-                                                    : KIND_GREEDY;
+    const enum kind kind = chance_one_in(chance, 3) ? (enum kind)chance_between(chance, 0, KIND_COUNT - 1) : pair->kind;
     const struct weir_policy policy = policy_by_chance(chance, kind);
     if (weir_policy_check(&policy, NULL, 0) != WEIR_OK)
         return;
@@ -194,15 +194,18 @@ static void pair_define(struct pair *pair, struct chance *chance, const char *na
         must_succeed(weir_limit_define(pair->scenes[i].limiter, name, ends ? NULL : &policy, NULL));
 }
 
-static void pair_open(struct pair *pair, int64_t top_keys, const char *other)
+static void pair_open(struct pair *pair, enum kind kind, int64_t top_keys, const char *other)
 {
+    const char *const own = kind == KIND_SLIDING ? "sliding_window limit=20 period=1s blocks=4"
+                                                 : "token_bucket limit=20 period=1s burst=30 debt=3";
     memset(pair, 0, sizeof *pair);
+    pair->kind = kind;
     for (int i = 0; i < 2 * KEYS; i++)
         pair->open[i / KEYS][i % KEYS].permits = -1;
     for (int i = 0; i < 2; i++) {
         scene_open(&pair->scenes[i], OPTIONS(.max_keys = 1000, .keep_idle = true, .top_keys = top_keys));
         pair->scenes[i].log_allowed = true; /* of what is refused */
-        pair->limits[i] = scene_define_text(&pair->scenes[i], "own", "token_bucket limit=20 period=1s burst=30 debt=3");
+        pair->limits[i] = scene_define_text(&pair->scenes[i], "own", own);
         pair->others[i] = scene_define_text(&pair->scenes[i], "other", other);
         for (int key = 0; key < KEYS; key++)
             must_succeed(weir_key_resolve(pair->limits[i], pair_key(key), &pair->handles[i][key]));
@@ -340,12 +343,13 @@ static int assert_filed_in_time(struct scene *scene)
     return count;
 }
 
-TEST(the_fast_take_decides_as_the_general_path, 60)
+TEST_EACH(the_fast_take_decides_as_the_general_path, 2, 60)
 {
+    static const enum kind kinds[] = { KIND_GREEDY, KIND_SLIDING };
     for (int run = 0; run < 8; run++) {
         struct chance chance = chance_make((uint64_t)run);
         CLOSED_BY(pair_close) struct pair pair;
-        pair_open(&pair, 4, "token_bucket limit=3 period=1s");
+        pair_open(&pair, kinds[_i], 4, "token_bucket limit=3 period=1s");
         for (int step = 0; step < STEPS; step++) {
             pair_ask(&pair, &chance);
             if (chance_one_in(&chance, 2))
@@ -362,6 +366,25 @@ TEST(the_fast_take_decides_as_the_general_path, 60)
     }
 }
 
+TEST(a_fast_denial_counts_for_the_top_keys_and_a_shadow_turns_it_into_an_admission, 10)
+{
+    static const char *const policies[] = { "token_bucket limit=1 period=1h", "token_bucket limit=1 period=1h shadow",
+                                            "sliding_window limit=1 period=1h",
+                                            "sliding_window limit=1 period=1h shadow" };
+    for (int i = 0; i < 4; i++) {
+        OPEN_SCENE(scene, OPTIONS(.top_keys = 4));
+        weir_limit *limit = scene_define_text(&scene, "own", policies[i]);
+        struct weir_top_key denied[4];
+        must(taken(limit, "key", 1).allowed, "a fresh key has all permits");
+        for (int k = 0; k < 1000; k++) { /* of denials that follow each other closely, one in 32 is noted */
+            const struct weir_decision decision = taken(limit, "key", 1);
+            ck_assert_int_eq(decision.allowed, i % 2);
+            ck_assert_int_eq(decision.would_deny, i % 2);
+        }
+        ck_assert_int_eq(weir_top_keys_read(scene.limiter, denied, 4, false), 1);
+    }
+}
+
 /* Nothing is redefined here, so that the short way is never left for good. */
 TEST(a_fast_batch_decides_as_the_general_path, 60)
 {
@@ -369,7 +392,7 @@ TEST(a_fast_batch_decides_as_the_general_path, 60)
     for (int run = 0; run < 4; run++) {
         struct chance chance = chance_make((uint64_t)run);
         CLOSED_BY(pair_close) struct pair pair;
-        pair_open(&pair, run / 2 * 4, others[run % 2]);
+        pair_open(&pair, KIND_GREEDY, run / 2 * 4, others[run % 2]);
         for (int step = 0; step < STEPS / 20; step++) {
             const int64_t step_us = chance_one_in(&chance, 50) ? -chance_magnitude(&chance, 4 * WEIR_SECOND)
                                                                : chance_magnitude(&chance, WEIR_SECOND / 2);

@@ -9,6 +9,7 @@
  *     all.c       decides for a group: all or nothing
  *     decide.c    decides for one key or a batch, without the mutex if possible
  *     take.c      decides the commonest request by the shortest way
+ *     window.c    does that for sliding windows
  *
  * Unless a comment says otherwise, the caller holds the shard's mutex and has claimed the entry (memory/entry.h).
  */
@@ -154,5 +155,12 @@ int memory_try_batch(struct weir *limiter, const struct weir_request *requests, 
 
 /* Implements own_takes->fetch(). */
 void memory_fetch(struct weir_backend *backend, uint64_t hash);
+
+/* ---- window.c ---- */
+
+/* Do memory_try() and memory_try_handle() for a sliding window. */
+int memory_try_window(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us,
+                      struct weir_decision *out);
+int memory_try_window_handle(weir_handle *handle, int64_t cost, int64_t now_us, struct weir_decision *out);
 
 #endif

@@ -50,6 +50,11 @@ static void memory_destroy(struct weir_backend *backend)
     free(memory);
 }
 
+static const struct own_takes window_takes = {
+    .try_key = memory_try_window,
+    .try_handle = memory_try_window_handle,
+};
+
 static const struct own_takes takes = {
     .try_key = memory_try,
     .try_handle = memory_try_handle,
@@ -57,6 +62,7 @@ static const struct own_takes takes = {
     .give_back = memory_give_back,
     .try_batch = memory_try_batch,
     .fetch = memory_fetch,
+    .windows = &window_takes,
 };
 
 static const struct own_ops memory_ops = {

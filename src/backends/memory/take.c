@@ -4,22 +4,10 @@
  * The arguments are in registers instead of a request in memory, and there is nothing to choose. All other
  * cases are left to memory_decide(), which begins again.
  */
-#include "core/limiter/take.h"
+#include "backends/memory/take.h"
 
-#include "backends/memory/look_take.h"
-
-/* What take() leaves to others, or 0. */
-#define TAKE_SWEEPS 1u    /* a sweep; nothing was counted */
-#define TAKE_COUNTS 2u    /* counting an answer that is not the commonest one */
-#define TAKE_DECIDES 4u   /* everything: memory_decide() begins again */
-#define TAKE_CONTENDED 8u /* and another thread is changing the entry */
-#define TAKE_CALLS 16u    /* everything, because it would have to call a function */
-
-/* Do the rest of a take by `limit`, which may be an override. Returns weir_try()'s value. */
-__attribute__((noinline)) static int take_rest(unsigned rest, struct weir_limit *limit, struct weir_key key,
-                                               uint64_t hash, int64_t cost, int64_t now_us,
-                                               struct weir_backend_hint *hint, struct weir_reservation *reservation,
-                                               struct weir_decision *out)
+int take_rest(unsigned rest, struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
+              struct weir_backend_hint *hint, struct weir_reservation *reservation, struct weir_decision *out)
 {
     struct weir_backend *backend = limit->limiter->backend;
     struct weir_backend_request request;
@@ -34,16 +22,6 @@ __attribute__((noinline)) static int take_rest(unsigned rest, struct weir_limit 
     if ((rest & TAKE_DECIDES) != 0)
         error = memory_decide(backend, &request, 1, false, INT64_MAX, out);
     return take_told(&request, error, out);
-}
-
-static inline struct table *take_table(const struct weir_limit *limit)
-{
-    return &((struct memory *)limit->limiter->backend)->table;
-}
-
-static inline bool take_leave(_Atomic uint64_t *turn)
-{
-    return __builtin_expect(decide_sweeps_now(readers_leave(turn), 1), 0);
 }
 
 /* Tell a decision; `allowed` is a constant. */

@@ -277,7 +277,7 @@ static bool batch_is_short(const struct weir *limiter, const struct weir_request
         return false;
     const struct weir_limit *known = NULL; /* most batches are for one limit */
     for (size_t i = 0; i < n; i++) {
-        if (requests[i].limit != known && !limit_takes(requests[i].limit))
+        if (requests[i].limit != known && limit_takes(requests[i].limit) != limiter->takes)
             return false;
         known = requests[i].limit;
     }

@@ -51,6 +51,10 @@ struct own_takes {
     /* Optional. Begin to fetch what a decision about a key with this hash will read, and do not wait for it. To be
      * called before the clock is read. */
     void (*fetch)(struct weir_backend *backend, uint64_t hash);
+
+    /* Optional. Fast paths for limits whose plan is, or was a moment ago, a sliding window. Only try_key() and
+     * try_handle() are in it. */
+    const struct own_takes *windows;
 };
 
 struct own_ops {

@@ -76,8 +76,12 @@ struct weir_limit *limits_next_changed(const struct weir *limiter, const struct 
 /* Note which way the limit's requests go. Relaxed: each way decides right by any plan. */
 static void note_kind(struct weir_limit *target, const struct weir_plan *plan)
 {
-    const bool is_greedy = plan->algorithm == WEIR_TOKEN_BUCKET && plan->refill == WEIR_GREEDY;
-    atomic_store_explicit(&target->takes, is_greedy ? target->limiter->takes : NULL, memory_order_relaxed);
+    const struct own_takes *takes = target->limiter->takes;
+    if (plan->algorithm == WEIR_SLIDING_WINDOW)
+        takes = takes ? takes->windows : NULL;
+    else if (plan->algorithm != WEIR_TOKEN_BUCKET || plan->refill != WEIR_GREEDY)
+        takes = NULL;
+    atomic_store_explicit(&target->takes, takes, memory_order_relaxed);
 }
 
 /* True if the fallback may know keys under another plan. Keys of an override that comes into force were its limit's. */

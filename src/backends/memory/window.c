@@ -1,0 +1,84 @@
+/* window.c - decides takes of sliding windows whose key has an entry.
+ *
+ * The way is that of take.c, with the summary in the key's cell (cells.h) in place of a bucket's state. It decides
+ * nearly all takes. The first one in another block, and all else that needs the other counts, is left to
+ * memory_decide(), which begins again.
+ */
+#include "backends/memory/take.h"
+
+/* Find the cell with the summary of a key, under the rule of look_rule(): by the hint, or else by the first cell with
+ * the key's tag `at` its groups. False: there may be one in spite of that. The caller is inside readers_enter(). */
+static inline bool window_find(const struct table *table, const struct rule *rule, struct weir_key key, uint64_t hash,
+                               const struct look_groups *at, const struct weir_backend_hint *hint, struct look *look)
+{
+    struct record *record;
+    if (!rule_has_summary(rule) ||
+        !(hint ? look_hinted(table, hint, &record) : look_first_cell(table, hash, at, &record)))
+        return false;
+    const uint64_t word = record_word(record), whose = word & WORD_WHOSE;
+    *look = (struct look){ .record = record, .rule = rule, .word = word, .whose = whose };
+    return (word & (WORD_WHOSE | WORD_BUSY)) == word_whose(rule->number, key.len) &&
+           look_is_apart(table, record, rule->words, key.len) && record_has_key(record, SUMMARY_WORDS, key);
+}
+
+/* Take as weir_try() does, by `limit` or the override in its place. Returns what is left to do. */
+static inline unsigned window_take(struct weir_limit *limit, struct weir_key key, uint64_t hash,
+                                   const struct look_groups *at, int64_t cost, int64_t now_us,
+                                   struct weir_backend_hint *hint, struct weir_decision *out)
+{
+    const struct weir_backend_request request = { .now_us = now_us, .cost = cost, .verb = WEIR_TAKE };
+    struct table *table = take_table(limit);
+    const unsigned own_stripe = stats_own_stripe;
+    struct figures *figures = figures_of(limit, own_stripe);
+    if (!figures) /* the thread's first answer by this limit; or it cannot read */
+        return TAKE_DECIDES;
+    _Atomic uint64_t *turn = readers_turn(&table->readers, own_stripe);
+    if (!readers_begin(&table->readers, turn))
+        return TAKE_DECIDES;
+
+    struct look look;
+    enum look_end end = LOOK_GIVEN_UP;
+    const struct rule *rule = look_rule(table, limit);
+    if (__builtin_expect(rule && window_find(table, rule, key, hash, at, hint, &look), 1))
+        end = look_by_summary(&look, &request, out);
+    const bool sweeps = take_leave(turn);
+    if (__builtin_expect(end != LOOK_DONE, 0))
+        return TAKE_DECIDES | (end == LOOK_AGAIN ? TAKE_CONTENDED : 0) | (sweeps ? TAKE_SWEEPS : 0);
+    if (sweeps)
+        return TAKE_SWEEPS;
+    if (__builtin_expect(take_is_rare(limit, out->allowed), 0))
+        return TAKE_COUNTS;
+    figures_count_own(figures, cost, own_taken(out), out);
+    return 0;
+}
+
+/* Do all of a take but checking the arguments; `hint` is a constant NULL, or never NULL. */
+__attribute__((always_inline)) static inline int window_try(struct weir_limit *limit, struct weir_key key,
+                                                            uint64_t hash, int64_t cost, int64_t now_us,
+                                                            struct weir_backend_hint *hint, struct weir_decision *out)
+{
+    limit = limit_for_key(limit, key, hash);
+    const struct look_groups at = hint ? (struct look_groups){ NULL, NULL } : look_fetch(take_table(limit), hash);
+    const int error = take_time(limit, &now_us);
+    if (__builtin_expect(error, 0)) {
+        stats_add(&limit->limiter->stats, STATS_ERRORS, 1);
+        return error;
+    }
+    const unsigned rest = window_take(limit, key, hash, &at, cost, now_us, hint, out);
+    return __builtin_expect(rest, 0) ? take_rest(rest, limit, key, hash, cost, now_us, hint, NULL, out) : WEIR_OK;
+}
+
+int memory_try_window(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us,
+                      struct weir_decision *out)
+{
+    const int error = take_check_key(limit, key, cost, now_us, out);
+    return error ? error : window_try(limit, key, key_hash(limit, key), cost, now_us, NULL, out);
+}
+
+int memory_try_window_handle(weir_handle *handle, int64_t cost, int64_t now_us, struct weir_decision *out)
+{
+    const int error = take_check(handle->limit->limiter, cost, now_us, out);
+    struct weir_backend_hint *hint = &handle->hint;
+    assume(hint != NULL); /* lets the compiler drop the way without one */
+    return error ? error : window_try(handle->limit, handle->key, handle->hash, cost, now_us, hint, out);
+}
