@@ -66,8 +66,9 @@ WEIR_API int weir_inspect_open(const struct weir_options *opts, weir_inspector *
 /* Disconnect and free the inspector. NULL is ignored. */
 WEIR_API void weir_inspect_close(weir_inspector *inspector);
 
-/* Look at one key of a limit. The limit need not be defined anywhere. WEIR_OK, or an error as of weir_inspect_open();
- * *out is then undefined. */
+/* Look at one key of a limit. The limit need not be defined anywhere, but WEIR_EINVAL says that a shared file knows
+ * nothing of it: no process has asked for a key of it yet, or all its keys have long been idle. WEIR_OK, or an error as
+ * of weir_inspect_open(); *out is then undefined. */
 WEIR_API int weir_inspect_key(weir_inspector *inspector, const char *limit, struct weir_key key,
                               struct weir_inspected *out);
 

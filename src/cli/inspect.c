@@ -23,7 +23,7 @@ const char PEEK_HELP[] =
     "\n"
     "Show the state of one key of a limit in Redis, and take nothing. No policy file is needed: each state holds the\n"
     "plan that it was written under. With --socket, ask a running process; with --shared, look into the file in which\n"
-    "processes of this machine count.\n"
+    "processes of this machine count. A limit that the file does not know is an error.\n"
     "\n" STORE_REDIS_HELP SOCKET_HELP SHARED_HELP "      --json        print one JSON object\n"
     "  -h, --help        print this text\n"
     "\n" STATUS_HELP;

@@ -19,7 +19,7 @@
 static const char *const mode_names[] = {
     [WEIR_LOCAL] = "local", [WEIR_DISTRIBUTED] = "distributed", [WEIR_HYBRID] = "hybrid", [WEIR_MACHINE] = "machine"
 };
-enum { MODES_BY_NAME = WEIR_MACHINE }; /* --shared chooses the last one */
+enum { UNSHARED_MODES = WEIR_MACHINE };
 static const char *const deal_names[] = {
     [DEAL_ROUND_ROBIN] = "round-robin", [DEAL_KEY] = "key", [DEAL_SKEWED] = "skewed"
 };
@@ -101,7 +101,7 @@ static int read_hybrid_option(struct store *store, const char *command, int code
 
 int store_read_option(struct store *store, const char *command, int code, const char *value)
 {
-    size_t mode;
+    size_t mode, modes;
     switch ((enum store_option)code) {
     case STORE_SHARED: store->shared = value; break;
     case STORE_REDIS: store->redis_url = value; break;
@@ -121,9 +121,12 @@ int store_read_option(struct store *store, const char *command, int code, const 
             return usage_error(command, "--percent-seed '%s' is not a whole number of 1 or more", value);
         break;
     case STORE_MODE:
-        mode = name_find(mode_names, MODES_BY_NAME, value);
-        if (mode == MODES_BY_NAME)
-            return usage_error(command, "--mode '%s' is not one of local, distributed, hybrid", value);
+    case STORE_ANY_MODE:
+        modes = code == STORE_MODE ? UNSHARED_MODES : COUNT_OF(mode_names);
+        mode = name_find(mode_names, modes, value);
+        if (mode == modes)
+            return usage_error(command, "--mode '%s' is not one of local, %sdistributed, hybrid", value,
+                               code == STORE_MODE ? "" : "machine, ");
         store->mode = (enum weir_mode)mode;
         store->has_mode = true;
         break;
@@ -134,10 +137,12 @@ int store_read_option(struct store *store, const char *command, int code, const 
 
 int store_check(struct store *store, const char *command)
 {
-    if (store->shared && store->has_mode)
-        return usage_error(command, "--shared chooses a mode: leave out --mode");
+    if (store->shared && store->has_mode && store->mode != WEIR_MACHINE)
+        return usage_error(command, "--shared belongs to --mode machine");
     if (store->shared)
         store->mode = WEIR_MACHINE;
+    if (store->mode == WEIR_MACHINE && !store->shared)
+        return usage_error(command, "--mode machine needs --shared FILE");
     if (store_has_redis(store) && !store->redis_url)
         return usage_error(command, "--mode %s needs --redis URL", store_mode_name(store));
     const char *redis_option = store->redis_url       ? "--redis"

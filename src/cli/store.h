@@ -13,7 +13,8 @@
 
 /* getopt_long()'s codes for the options of a store. Commands number their own options from 256. */
 enum store_option {
-    STORE_MODE = 1024,
+    STORE_MODE = 1024, /* of a command without --shared */
+    STORE_ANY_MODE,
     STORE_SHARED,
     STORE_REDIS,
     STORE_PASSWORD_FILE,
@@ -41,10 +42,11 @@ enum store_option {
         "redis-key-file", required_argument, NULL, STORE_KEY_FILE                \
     }
 
-/* The help on a shared file. */
-#define STORE_SHARED_HELP                                                                          \
+/* The help on the modes of a command that may count in a shared file. */
+#define STORE_ANY_MODE_HELP                                                                        \
+    "      --mode MODE        local (default), machine, distributed or hybrid\n"                   \
     "      --shared FILE      count in this file, together with other processes of this machine\n" \
-    "                         that use it; a name without / is a file in /dev/shm\n"
+    "                         that use it (machine); a name without / is a file in /dev/shm\n"
 
 /* The help on TLS. */
 #define STORE_TLS_HELP                                                                                 \

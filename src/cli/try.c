@@ -24,8 +24,7 @@ const char TRY_HELP[] =
     "      --key KEY          the request's key (default: key)\n"
     "      --cost N           how many permits the request takes (default: 1)\n"
     "      --json             print the decision as one JSON object\n"
-    "      --stats            also print the limiter's counters in the Prometheus text format\n"
-    "      --mode MODE        local (default), distributed or hybrid\n" STORE_SHARED_HELP
+    "      --stats            also print the limiter's counters in the Prometheus text format\n" STORE_ANY_MODE_HELP
     "      --redis URL        redis[s]://[user@]host[:port][/db], unix://[user@]/path[?db=N],\n"
     "                         redis[s]-sentinel://[user@]host[:port][,host[:port]...]/service[?db=N] or\n"
     "                         redis[s]-cluster://[user@]host[:port][,host[:port]...]\n"
@@ -84,7 +83,7 @@ static int try_read_options(struct attempt *attempt, int argc, char **argv, bool
         { "cost", required_argument, NULL, COST },
         { "json", no_argument, NULL, JSON },
         { "stats", no_argument, NULL, STATS },
-        { "mode", required_argument, NULL, STORE_MODE },
+        { "mode", required_argument, NULL, STORE_ANY_MODE },
         { "shared", required_argument, NULL, STORE_SHARED },
         STORE_REDIS_OPTIONS,
         { "redis-replicas", required_argument, NULL, STORE_REPLICAS },

@@ -139,6 +139,11 @@ TEST(keys_of_a_file_without_a_running_process_are_listed, 20)
     ck_assert_int_eq(seen.count, 1);
     ck_assert_int_eq(seen.formers, 1);
     ck_assert_str_eq(seen.last_limit, "limit");
+    struct weir_inspected key = { .size = sizeof key };
+    must_succeed(weir_inspect_key(inspector, "limit", weir_key_text("b"), &key));
+    ck_assert_int_eq(key.found, WEIR_FOUND_NOTHING);
+    ck_assert_int_eq(weir_inspect_key(inspector, "other", weir_key_text("b"), &key), WEIR_EINVAL);
+    ck_assert(strstr(weir_last_message(), "the file knows no limit \"other\""));
     ck_assert_int_eq(weir_inspect_keys(inspector, "not a name", NULL, see, &seen), WEIR_EINVAL);
     ck_assert_int_eq(weir_inspect_keys(inspector, NULL, "a*b", see, &seen), WEIR_EINVAL);
     ck_assert_int_eq(weir_inspect_keys(inspector, NULL, NULL, NULL, &seen), WEIR_EINVAL);

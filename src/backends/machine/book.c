@@ -206,6 +206,19 @@ uint32_t book_number_of(struct book *book, const struct weir_backend_request *re
     return number;
 }
 
+bool book_has_limit(struct book *book, const struct hash_secret *limit)
+{
+    struct machine_header *header = file_header(book->file);
+    struct machine_rule_text text;
+    if (lock_enter(book->file, &header->rules_lock, book->patience_us) == LOCK_TIMEOUT)
+        return true;
+    bool has = false;
+    for (uint64_t i = 0; i < book->file->facts.rules && !has; i++)
+        has = rule_read(book, (uint32_t)i + 1, &text) && text.limit.k0 == limit->k0 && text.limit.k1 == limit->k1;
+    lock_leave(&header->rules_lock);
+    return has;
+}
+
 uint64_t book_forget(struct book *book, const uint8_t *marks)
 {
     struct machine_header *header = file_header(book->file);

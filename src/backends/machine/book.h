@@ -71,6 +71,9 @@ uint32_t book_number(struct book *book, const struct weir_backend_request *reque
 uint32_t book_number_of(struct book *book, const struct weir_backend_request *request, const struct weir_plan *plan,
                         const struct weir_plan *former);
 
+/* True if the file has a rule of a limit, or its lock could not be taken. The caller holds no lock. */
+bool book_has_limit(struct book *book, const struct hash_secret *limit);
+
 /* Return the copy of a rule, or NULL: there is no such rule. The caller holds a stripe's lock. */
 const struct page *book_page(struct book *book, uint32_t number);
 

@@ -55,7 +55,15 @@ static int inspect_visit(struct file_inspector *inspector, const char *limit, st
                            .limit = &secret,
                            .request = &request };
     const int error = inspect_locked(&visit, remove, out);
-    return guard_is_lost(machine->file.guard) ? machine_lost(machine) : error;
+    if (guard_is_lost(machine->file.guard))
+        return machine_lost(machine);
+    if (error || remove || out->found != WEIR_FOUND_NOTHING || book_has_limit(&machine->book, &secret))
+        return error;
+    snprintf(
+        sentence, sizeof sentence,
+        "the file knows no limit \"%s\": check its name; a limit is known once a process has asked for a key of it",
+        limit);
+    return inspect_refuse(inspector, sentence);
 }
 
 static int inspect_key(weir_inspector *opaque, const char *limit, struct weir_key key, struct weir_inspected *out)

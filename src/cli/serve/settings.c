@@ -52,8 +52,7 @@ const char SERVE_HELP[] =
     "      --control PATH     a Unix socket for weir stats, weir top, weir watch, weir peek, weir reset and weir reload\n"
     "      --metrics HOST:PORT\n"
     "                         serve the counters to Prometheus servers, by HTTP at /metrics\n"
-    "      --on-failure HOW   local (default), open, closed or error: the answer while Redis is away\n"
-    "      --mode MODE        local (default), distributed or hybrid\n" STORE_SHARED_HELP
+    "      --on-failure HOW   local (default), open, closed or error: the answer while Redis is away\n" STORE_ANY_MODE_HELP
     "      --redis URL        where Redis is, as for weir try\n"
     "      --redis-password-file FILE\n"
     "                         a file whose first line is the password; without it, the environment variable\n"
@@ -153,7 +152,7 @@ static const struct option options[] = {
     { "control", required_argument, NULL, CONTROL },
     { "metrics", required_argument, NULL, METRICS },
     { "on-failure", required_argument, NULL, ON_FAILURE },
-    { "mode", required_argument, NULL, STORE_MODE },
+    { "mode", required_argument, NULL, STORE_ANY_MODE },
     { "shared", required_argument, NULL, STORE_SHARED },
     STORE_REDIS_OPTIONS,
     { "redis-replicas", required_argument, NULL, STORE_REPLICAS },

@@ -39,7 +39,11 @@ misuse "'xml'" replay --format xml -p "$once"
 misuse "'h'" replay --time-unit h -p "$once"
 misuse "'fixed_window limit=x period=1h'" replay -p 'fixed_window limit=x period=1h'
 misuse '--decisions' replay -p "$once" --json --decisions
-misuse "'remote'" replay --mode remote -p "$once"
+misuse "'remote' is not one of local, distributed, hybrid" replay --mode remote -p "$once"
+misuse "'machine'" replay --mode machine -p "$once"
+misuse "'remote' is not one of local, machine, distributed, hybrid" try --mode remote -p "$once"
+misuse '--mode machine needs --shared FILE' try --mode machine -p "$once"
+misuse '--shared belongs to --mode machine' try --mode hybrid --shared ./unused.file -p "$once"
 misuse '--redis URL' replay --mode distributed -p "$once"
 misuse '--redis URL' try --mode distributed -p "$once"
 misuse '--redis URL' replay --mode hybrid -p "$once"

@@ -11,7 +11,7 @@ misuse "--metrics '9100'" serve --metrics 9100
 misuse "--on-failure 'panic'" serve --on-failure panic
 misuse '--tls-cert and --tls-key need each other' serve --tls-cert x.pem
 misuse '--mode distributed needs --redis URL' serve --mode distributed
-misuse '--shared chooses a mode' serve --mode local --shared x
+misuse '--shared belongs to --mode machine' serve --mode local --shared x
 misuse "--redis belongs to --mode distributed or hybrid" serve --shared x --redis redis://localhost
 misuse "--unix ''" serve --unix ''
 printf 'max-keys 10\nmax-klients 10\n' >bad.conf

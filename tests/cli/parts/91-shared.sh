@@ -14,6 +14,14 @@ run 0 keys --shared ./counts.file --denied && [ "$(wc -l <out)" = 1 ] && has out
     run 0 keys --shared ./counts.file --limit other && [ ! -s out ] && has err 'no such key' &&
     run 2 keys --shared ./counts.file --match 'a*b' && has err 'pattern'
 verdict 'keys of a shared file can be chosen by limit, pattern and number' $?
+run 0 peek --shared ./counts.file login nobody && has out 'nothing: all permits are there' && [ ! -s err ] &&
+    run 2 peek --shared ./counts.file lgoin a && has err 'the file knows no limit "lgoin"' && [ ! -s out ] &&
+    run 2 peek --json --shared ./counts.file lgoin a && [ ! -s out ] &&
+    run 0 reset --shared ./counts.file lgoin a && has out 'nothing to forget'
+verdict 'peek fails for a limit that a shared file does not know' $?
+run 0 try -f shared.conf --key c --mode machine --shared ./named.file --limit login && run 0 peek --shared ./named.file login c &&
+    has out 'used       1 of 3 permits' && run 0 help try && has out '  local (default), machine, distributed or hybrid'
+verdict 'try takes machine for a mode' $?
 run 0 stats --shared ./counts.file && has out '           2            1            0            4            0  login = fixed_window limit=3 period=1d' &&
     has out '  api = token_bucket limit=20 period=1d' && [ "$(wc -l <out)" = 3 ] && run 0 stats --json --shared ./counts.file --scan 1 &&
     has out '"is_all":false}' && run 0 top --shared ./counts.file --limit login && [ "$(wc -l <out)" = 2 ] &&
