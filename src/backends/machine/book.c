@@ -3,7 +3,7 @@
 
 #include "core/algorithm/sliding_window.h"
 #include "core/algorithm/top.h"
-#include "core/limiter/limiter.h"
+#include "core/limiter/figures.h"
 
 #include <stdlib.h>
 
@@ -56,9 +56,12 @@ static void page_complete(struct page *page)
     page->anchor_at = state_time_at(&text->plan);
     page->top = state_top(&text->plan);
     page->last_anchor = plan_last_anchor(&text->plan);
-    page->is_greedy = !page->former && text->plan.algorithm == WEIR_TOKEN_BUCKET && text->plan.refill == WEIR_GREEDY;
-    if (page->is_greedy)
+    page->is_plain = !page->former && text->plan.algorithm == WEIR_TOKEN_BUCKET && text->plan.refill == WEIR_GREEDY &&
+                     text->plan.tick_us == 1 && text->plan.size <= WEIR_MAX_PERMITS;
+    if (page->is_plain) {
         page->known = level_known_of(&text->plan);
+        page->near = page->known.top - div_up(text->plan.size, FIGURES_NEAR) * text->plan.q;
+    }
     if (page->former) {
         page->words += state_words(page->former);
         page->former_top = state_top(page->former);

@@ -33,8 +33,11 @@ struct page {
     size_t anchor_at;                       /* of the state, which has two words at least; see pair.h */
     int64_t top, last_anchor;               /* a sound state holds no more than these, state_is_sound() */
     int64_t former_top, former_last_anchor; /* the same of the former state */
-    bool is_greedy;                         /* a token bucket with greedy refill, and no former state */
-    struct level_known known;               /* of its plan, if is_greedy is set */
+    /* A token bucket with greedy refill and a tick of 1 us, whose size is a cost that the API allows, and no former
+     * state. */
+    bool is_plain;
+    struct level_known known; /* with is_plain */
+    int64_t near;             /* with is_plain: the units in use beyond which less than 1 / FIGURES_NEAR is left */
 };
 
 #define BOOK_BUCKETS 1024
@@ -93,6 +96,13 @@ uint64_t book_forget(struct book *book, const uint8_t *marks);
 /* Fill a copy from a text that book_page() has not seen: of a plan that found no room. */
 void page_fill(struct page *page, const struct weir_limit *limit, const struct weir_plan *plan,
                const struct weir_plan *former);
+
+/* Return the plan of a plain page: the compiler leaves out what a tick of 1 us does not need. */
+__attribute__((always_inline)) static inline const struct weir_plan *page_plain_plan(const struct page *page)
+{
+    assume(page->text.plan.tick_us == 1);
+    return &page->text.plan;
+}
 
 /* True if a state of two words can be one that its plan has led to. */
 static inline bool state_is_small(int64_t top, int64_t last_anchor, const int64_t *state)

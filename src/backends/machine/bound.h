@@ -64,13 +64,13 @@ static inline const struct page *book_known(struct book *book, const struct weir
     return book_copied(book, *number);
 }
 
-/* The same for the rule by which a limit or an override decides now, if it is a token bucket with greedy refill. */
-static inline const struct page *book_greedy(struct book *book, struct weir_limit *limit, uint32_t *number,
-                                             uint64_t *turn)
+/* The same for the rule by which a limit or an override decides now, if its page is plain. */
+static inline const struct page *book_plain(struct book *book, struct weir_limit *limit, uint32_t *number,
+                                            uint64_t *turn)
 {
     *number = book_bound(book, limit, plan_cell_version(&limit->plan), turn);
     const struct page *page = book_copied(book, *number);
-    return page && page->is_greedy ? page : NULL;
+    return page && __builtin_expect(page->is_plain, 1) ? page : NULL;
 }
 
 #endif

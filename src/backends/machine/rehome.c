@@ -6,8 +6,7 @@
 #include "backends/machine/visit.h"
 #include "core/limiter/limiter.h"
 
-#define REHOME_BITS 4       /* a key that is not at home asks for a move in one of 2^this decisions that change it, */
-#define REHOME_RIVAL_BITS 8 /* and to take the place of another key of that home in one of 2^this */
+#define REHOME_RIVAL_BITS 8 /* a key takes the place of another key of that home in one of 2^this decisions */
 
 /* Move the key of a visit, which has one cell and is held, to the best free cell. */
 static int rehome_move(struct visit *visit)
@@ -99,7 +98,6 @@ void machine_rehome(struct machine *machine, const struct weir_limit *limit, str
 void machine_rehome_some(struct machine *machine, const struct weir_limit *limit, struct weir_key key, uint64_t hash,
                          uint64_t reads)
 {
-    const uint64_t chance = reads * UINT64_C(0x9e3779b97f4a7c15);
-    if (chance >> (64 - REHOME_BITS) == 0)
-        machine_rehome(machine, limit, key, hash, chance >> (64 - REHOME_RIVAL_BITS) == 0);
+    if (rehome_is_due(reads))
+        machine_rehome(machine, limit, key, hash, rehome_chance(reads) >> (64 - REHOME_RIVAL_BITS) == 0);
 }

@@ -202,7 +202,20 @@ bool machine_decide_short(struct machine *machine, const struct weir_backend_req
 void machine_rehome(struct machine *machine, const struct weir_limit *limit, struct weir_key key, uint64_t hash,
                     bool of_rival);
 
-/* Do it for some decisions that have changed a key elsewhere, as chosen by `reads`, which is from readers_leave(). */
+#define REHOME_BITS 4 /* a key that is not at home is due for a move in one of 2^this decisions that change it */
+
+static inline uint64_t rehome_chance(uint64_t reads)
+{
+    return reads * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+/* True if a decision that has changed a key elsewhere should move it; `reads` is from readers_leave(). */
+static inline bool rehome_is_due(uint64_t reads)
+{
+    return rehome_chance(reads) >> (64 - REHOME_BITS) == 0;
+}
+
+/* Move the key if rehome_is_due(). */
 void machine_rehome_some(struct machine *machine, const struct weir_limit *limit, struct weir_key key, uint64_t hash,
                          uint64_t reads);
 

@@ -123,18 +123,6 @@ static inline int take_any(struct weir_limit *limit, struct weir_key key, uint64
                                      : WEIR_OK;
 }
 
-static inline bool take_is_time(int64_t now_us)
-{
-    return (uint64_t)now_us - 1 < WEIR_MAX_TIME_US;
-}
-
-/* True if the time is given and valid, or can be computed; *now_us is then the time. */
-static inline bool take_is_ready(const struct weir_limit *limit, int64_t *now_us)
-{
-    return take_is_time(*now_us) ||
-           (*now_us == 0 && clock_counts_us(&limit->limiter->clock, now_us) && take_is_time(*now_us));
-}
-
 /* Do what memory_try() leaves: hash the key again, because the hash would have to be kept in each take. What has been
  * decided had valid arguments. */
 __attribute__((noinline)) static int try_otherwise(unsigned rest, struct weir_limit *limit, struct weir_key key,

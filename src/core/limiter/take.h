@@ -69,6 +69,18 @@ static inline int take_time(const struct weir_limit *limit, int64_t *now_us)
     return *now_us == 0 ? read_clock(limit->limiter, now_us) : WEIR_OK;
 }
 
+static inline bool take_is_time(int64_t now_us)
+{
+    return (uint64_t)now_us - 1 < WEIR_MAX_TIME_US;
+}
+
+/* True if the time is given and valid, or can be computed without a call; *now_us is then the time. */
+static inline bool take_is_ready(const struct weir_limit *limit, int64_t *now_us)
+{
+    return take_is_time(*now_us) ||
+           (*now_us == 0 && clock_counts_us(&limit->limiter->clock, now_us) && take_is_time(*now_us));
+}
+
 /* True if an answer takes more than a count: there is a shadow, or a denial for top_keys.h. */
 static inline bool take_is_rare(const struct weir_limit *limit, bool allowed)
 {
