@@ -79,9 +79,9 @@ TEST(known_keys_are_decided_while_a_process_is_stopped_with_the_lock, 60)
     struct machine_stripe *stripe = machine_stripe(machine, 0);
     struct weir_decision decision;
     static const char *const policies[] = { "token_bucket limit=10 period=1h", "fixed_window limit=10 period=1h",
-                                            "sliding_window limit=10 period=1h" };
+                                            "sliding_window limit=10 period=1h", "sliding_window limit=10 period=1h" };
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
-        const char *key = i == 1 ? "a key that takes two cells, because it has more than 32 bytes" : "a";
+        const char *key = i % 2 == 1 ? "a key that takes two cells, because it has more than 32 bytes" : "a";
         char name[16];
         snprintf(name, sizeof name, "limit%zu", i);
         weir_limit *limit = scene_define_text(&scene, name, policies[i]);
@@ -96,6 +96,47 @@ TEST(known_keys_are_decided_while_a_process_is_stopped_with_the_lock, 60)
         atomic_store(&stripe->lock, 0);
         ck_assert_int_eq(taken(limit, "new", 1).remaining, 9);
     }
+}
+
+TEST(a_window_in_which_nothing_counts_any_more_begins_anew_without_the_lock, 60)
+{
+    OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .max_keys = 1, .timeout_us = 20000)); /* one stripe */
+    const struct machine *machine = (const struct machine *)scene.limiter->backend;
+    struct machine_stripe *stripe = machine_stripe(machine, 0);
+    weir_limit *limit = scene_define_text(&scene, "limit", "sliding_window limit=10 period=1h");
+    ck_assert_int_eq(taken(limit, "a", 4).remaining, 6);
+    scene.now_us += 30 * WEIR_MINUTE;
+    ck_assert_int_eq(taken(limit, "a", 5).remaining, 1);
+    scene.now_us += 2 * WEIR_HOUR;
+    atomic_store(&stripe->lock, machine->file.owner); /* this process lives, so no other takes the lock over */
+    ck_assert_int_eq(taken(limit, "a", 2).remaining, 8);
+    ck_assert_int_eq(taken(limit, "a", 1).remaining, 7);
+    atomic_store(&stripe->lock, 0);
+    scene.now_us += 30 * WEIR_MINUTE; /* the whole state is read: of the old counts nothing is left */
+    ck_assert_int_eq(taken(limit, "a", 1).remaining, 6);
+    scene.now_us += WEIR_HOUR - 15 * WEIR_MINUTE;
+    ck_assert_int_eq(left(limit, "a"), 9);
+}
+
+TEST(a_windows_summary_that_its_counts_belie_counts_as_used_up, 60)
+{
+    folder_make();
+    OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .shared = path, .max_keys = 1));
+    weir_limit *limit = scene_define_text(&scene, "limit", "sliding_window limit=10 period=1h");
+    ck_assert_int_eq(taken(limit, "a", 4).remaining, 6);
+    scene.now_us += 30 * WEIR_MINUTE;
+    ck_assert_int_eq(taken(limit, "a", 1).remaining, 5);
+    const off_t counts = key_find() + MACHINE_CELL_HEAD * (off_t)sizeof(uint64_t);
+    ck_assert_uint_eq(file_word(counts), UINT64_C(4) << 32 | 1);
+    const uint64_t wrong = UINT64_C(3) << 32 | 1;
+    file_write(counts, &wrong, sizeof wrong);
+    scene.log_allowed = true;
+    scene.now_us += 15 * WEIR_MINUTE;
+    ck_assert(!taken(limit, "a", 1).allowed);
+    stats_of(scene.limiter);
+    scene_heard(&scene);
+    ck_assert_msg(strstr(scene.last_line, "damaged") != NULL, "%s", scene.last_line);
+    folder_remove();
 }
 
 TEST(a_key_held_by_a_dead_process_is_freed_by_its_next_decision, 60)

@@ -102,6 +102,7 @@ static const struct death {
     { "token_bucket limit=20 period=1h", NULL, act_take, false },
     { "sliding_window limit=20 period=1h", NULL, act_take, false },
     { "sliding_window limit=20 period=1h blocks=60", NULL, act_take, false },
+    { "sliding_window limit=20 period=1h blocks=60", NULL, act_refund, false },
     { "fixed_window limit=20 period=1h", NULL, act_refund, false },
     { "token_bucket limit=20 period=1h", NULL, act_refund_all, true },
     { "token_bucket limit=20 period=1h", NULL, act_add, true },

@@ -1,6 +1,7 @@
 /* book.c - looks up rules, copies them, adds them to the file and forgets them. */
 #include "backends/machine/bound.h"
 
+#include "backends/machine/pair.h"
 #include "core/algorithm/sliding_window.h"
 #include "core/algorithm/top.h"
 #include "core/limiter/figures.h"
@@ -52,7 +53,9 @@ static void page_complete(struct page *page)
 {
     const struct machine_rule_text *text = &page->text;
     page->former = text->has_former ? &text->former : NULL;
-    page->own_words = page->words = state_words(&text->plan);
+    page->is_window = text->plan.algorithm == WEIR_SLIDING_WINDOW;
+    page->rest_words = page->is_window ? ((size_t)text->plan.blocks + 1) / 2 : 0;
+    page->words = PAIR_WORDS + page->rest_words;
     page->anchor_at = state_time_at(&text->plan);
     page->top = state_top(&text->plan);
     page->last_anchor = plan_last_anchor(&text->plan);

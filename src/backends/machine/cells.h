@@ -71,6 +71,12 @@ static inline uint64_t pair_at(const struct machine_shape *shape, uint32_t first
     return cell_at(shape, first) + MACHINE_CELL_HEAD;
 }
 
+/* Return the first cell of the key whose pair is at a place. */
+static inline uint32_t cell_of_pair(const struct machine_shape *shape, uint64_t at)
+{
+    return (uint32_t)((at - shape->cell_word) / MACHINE_CELL_WORDS) + 1;
+}
+
 static inline bool cell_exists(const struct machine_shape *shape, uint32_t cell)
 {
     return cell - 1 < shape->cells;
@@ -118,10 +124,22 @@ static inline uint32_t bucket_second_home(uint32_t bucket)
     return (bucket ^ 1) + 1;
 }
 
+/* Return how many words hold a key of `len` bytes. */
+static inline size_t key_words(size_t len)
+{
+    return (len + 7) / 8;
+}
+
+/* True if a key lies in its first cell. */
+static inline bool key_is_short(size_t len)
+{
+    return PAIR_WORDS + key_words(len) <= MACHINE_CELL_CONTENT;
+}
+
 /* Return how many cells hold `words` of states and a key. */
 static inline uint32_t cells_for(size_t words, size_t key_len)
 {
-    const size_t content = words + (key_len + 7) / 8;
+    const size_t content = words + key_words(key_len);
     if (content <= MACHINE_CELL_CONTENT)
         return 1;
     return 1 + (uint32_t)((content - MACHINE_CELL_CONTENT + MACHINE_MORE_CONTENT - 1) / MACHINE_MORE_CONTENT);
@@ -133,7 +151,7 @@ static inline uint32_t cells_free(const struct machine_stripe *stripe)
     return word_high(stripe_load(stripe, COUNTS_WORD));
 }
 
-/* ---- A key's words: the pair and the rest of its state, a former state, then the key ---- */
+/* ---- A key's words: the pair, the key, the rest of its state, a former state ---- */
 
 /* Where the next word of a key is. */
 struct walk {

@@ -15,8 +15,8 @@
  *     word 1      what the cell is: the first of a key, with its rule, its length and a tag of its hash; or a further
  *                 one, with the number of the first
  *     words 2, 3  of a first cell: two words of the state, which change as one, see pair.h
- *     word 3      of another cell: MACHINE_HELD, so that it is never taken for such a word
- *     the others  the rest of the states, and the key
+ *     word 3      of another cell: PAIR_HELD, so that it is never taken for such a word
+ *     the others  the key, and then the rest of the states
  *
  * The file is native to the machine: byte order and word size are part of the layout that the header names.
  */
@@ -34,7 +34,7 @@
 
 #define MACHINE_MAGIC UINT64_C(0x0a6d656d72696577) /* "weirmem\n" in memory */
 #define MACHINE_BEGUN UINT64_C(0x0a77656e72696577) /* "weirnew\n": being made; the process may have died over it */
-#define MACHINE_VERSION 10
+#define MACHINE_VERSION 11
 
 #define MACHINE_SLOTS 4096 /* processes that may use a file at the same time */
 #define MACHINE_MIN_RULES 512

@@ -1,9 +1,9 @@
 /* pair.h - the two words of a key's state that change as one, without a lock.
  *
- * A pair is the first two words of a state: its anchor, and the word that a take changes. These hold all of a token
- * bucket, a fixed window and a leaky bucket; of a sliding window, the newest block and the one before it. A decision
- * reads the pair, computes, and swaps the new pair for the one that it read, in one instruction. So a process that dies
- * has done all of a decision or nothing, and no thread ever waits for it.
+ * A pair is an anchor, and the word that a take changes. These hold all of a token bucket, a fixed window and a leaky
+ * bucket, and the summary of a sliding window (stored.h). A decision reads the pair, computes, and swaps the new pair
+ * for the one that it read, in one instruction. So a process that dies has done all of a decision or nothing, and no
+ * thread ever waits for it.
  *
  * The anchor leaves 11 bits of its word, because no time has more than 53:
  *

@@ -2,6 +2,7 @@
 #include "backends/machine/short.h"
 
 #include "backends/machine/bound.h"
+#include "backends/machine/stored.h"
 
 struct ask {
     struct machine *machine;
@@ -64,89 +65,74 @@ static enum end small_decide(const struct ask *ask, const struct sight *sight, s
     return __builtin_expect(out->reset_after_us == 0, 0) ? END_OTHER : ask_write(ask, sight, state);
 }
 
-/* ---- A sliding window, or a key of several cells ---- */
+/* ---- A sliding window ---- */
 
-/* What is read of a key besides its pair. */
-struct rest {
-    int64_t state[STATE_MAX_WORDS]; /* from PAIR_WORDS on */
-    uint64_t sum; /* of the counts there. Adding them up afterwards would be slow: wider loads than the
-                                     * stores of the copy have to wait until these are done */
-};
-
-/* Copy the rest of a state. False: the key is another one, or its chain is damaged. */
-static inline bool rest_read(const struct ask *ask, const struct sight *sight, uint32_t cell, struct rest *rest)
+/* Copy the rest of a state, behind the key. False: the key is another one, or its chain is damaged. */
+static inline bool window_read(const struct ask *ask, const struct sight *sight, int64_t *stored)
 {
-    const size_t words = ask->page->own_words;
-    const size_t first = words < MACHINE_CELL_CONTENT ? words : MACHINE_CELL_CONTENT;
-    size_t i = PAIR_WORDS;
-    rest->sum = 0;
-    for (; i < first; i++) {
-        const uint64_t word = stripe_load(ask->stripe, sight->at + i);
-        rest->state[i] = (int64_t)word;
-        rest->sum += state_counts(word);
-    }
-    struct walk walk = walk_begin(ask->stripe, &ask->machine->shape, cell);
-    walk.at = (unsigned)first;
-    for (; i < words; i++) {
-        const uint64_t at = walk_next(&walk);
-        if (__builtin_expect(at == 0, 0))
-            return false;
-        const uint64_t word = stripe_load(ask->stripe, at);
-        rest->state[i] = (int64_t)word;
-        rest->sum += state_counts(word);
-    }
-    return walk_has_key(&walk, ask->request->key);
+    const struct machine_shape *shape = &ask->machine->shape;
+    struct walk walk = walk_begin(ask->stripe, shape, cell_of_pair(shape, sight->at));
+    return walk_skip(&walk, PAIR_WORDS + key_words(ask->request->key.len)) &&
+           walk_read(&walk, stored + PAIR_WORDS, ask->page->rest_words);
 }
 
-/* A window that goes on to another block changes more than its pair, and so may a refund. */
-static enum end window_decide(const struct ask *ask, const struct sight *sight, struct rest *rest,
-                              struct weir_decision *out)
+/* Decide by the whole state. What changes more than the pair is left to the stripe's lock. */
+__attribute__((noinline)) static enum end window_decide_whole(const struct ask *ask, const struct sight *sight,
+                                                              struct weir_decision *out)
 {
     const struct weir_backend_request *request = ask->request;
     const struct page *page = ask->page;
-    int64_t *state = rest->state;
-    pair_tell(sight->pair, 0, state);
-    const int64_t anchor = state[0];
-    if (__builtin_expect(!is_plain(request) || !state_is_large(page->top, page->last_anchor, anchor,
-                                                               rest->sum + state_counts((uint64_t)state[1])),
-                         0))
+    int64_t stored[STORED_MAX_WORDS], state[STATE_MAX_WORDS];
+    pair_tell(sight->pair, 0, stored);
+    if (!is_plain(request) || !window_read(ask, sight, stored) || !stored_tell(page, stored, state))
         return END_OTHER;
-    if (!sliding_window_decide(&page->text.plan, state, request->now_us, request->cost, request->verb, out))
-        return ask_confirm(ask, sight);
-    return out->reset_after_us == 0 || state[0] != anchor ? END_OTHER : ask_write(ask, sight, state);
+    return sliding_window_decide(&page->text.plan, state, request->now_us, request->cost, request->verb, out)
+               ? END_OTHER
+               : ask_confirm(ask, sight);
 }
 
-/* Decide if the key is in a cell. False: it is not. */
-static inline bool long_is(const struct ask *ask, uint32_t cell, enum end *end, struct weir_decision *out)
+static enum end window_decide(const struct ask *ask, const struct sight *sight, struct weir_decision *out)
 {
-    const struct machine_shape *shape = &ask->machine->shape;
-    const uint64_t at = pair_at(shape, cell);
-    const struct sight sight = { .at = at, .pair = pair_load(ask->stripe, at), .is_away = false };
-    struct rest rest;
-    if (stripe_load(ask->stripe, cell_at(shape, cell) + 1) != ask->what || !rest_read(ask, &sight, cell, &rest))
-        return false;
-    if (!ask_may_decide(ask, &sight))
-        *end = END_OTHER;
-    else if (ask->page->anchor_at == 0)
-        *end = window_decide(ask, &sight, &rest, out);
-    else
-        *end = small_decide(ask, &sight, out);
-    return true;
+    const struct weir_backend_request *request = ask->request;
+    const struct page *page = ask->page;
+    int64_t words[SLIDING_SUMMARY_WORDS];
+    struct sliding_summary summary;
+    pair_tell(sight->pair, 0, words);
+    memcpy(&summary, words, sizeof summary);
+    if (__builtin_expect(!summary_is_sound(page, &summary), 0))
+        return END_OTHER;
+    if (__builtin_expect(!sliding_summary_decide(&page->text.plan, words, request, out), 0))
+        return window_decide_whole(ask, sight, out);
+    const bool changes = out->allowed && request->verb != WEIR_PEEK;
+    const enum end end = changes ? ask_write(ask, sight, words) : ask_confirm(ask, sight);
+    if (end == END_DONE && out->allowed && request->reservation)
+        request->reservation->at_us = state_noted_us(&page->text.plan, words, request->now_us);
+    return end;
 }
 
-static enum end long_once(const struct ask *ask, struct weir_decision *out)
+/* ---- A key that does not fit into its first cell ---- */
+
+static inline bool long_is(const struct ask *ask, uint32_t cell, struct sight *sight)
 {
     const struct machine_shape *shape = &ask->machine->shape;
-    enum end end = END_OTHER;
-    if (long_is(ask, bucket_home(ask->bucket), &end, out))
-        return end;
+    struct walk walk = walk_begin(ask->stripe, shape, cell);
+    *sight = (struct sight){ .at = pair_at(shape, cell), .pair = pair_load(ask->stripe, pair_at(shape, cell)) };
+    return stripe_load(ask->stripe, cell_at(shape, cell) + 1) == ask->what && walk_skip(&walk, PAIR_WORDS) &&
+           walk_has_key(&walk, ask->request->key);
+}
+
+__attribute__((noinline)) static bool long_find(const struct ask *ask, struct sight *sight)
+{
+    const struct machine_shape *shape = &ask->machine->shape;
+    if (long_is(ask, bucket_home(ask->bucket), sight))
+        return true;
     uint32_t cell = bucket_first(ask->stripe, shape, ask->bucket);
     for (int steps = 0; steps < SHORT_STEPS && cell_exists(shape, cell); steps++) {
-        if (long_is(ask, cell, &end, out))
-            return end;
+        if (long_is(ask, cell, sight))
+            return true;
         cell = word_low(stripe_load(ask->stripe, cell_at(shape, cell)));
     }
-    return end;
+    return false;
 }
 
 /* ---- The way ---- */
@@ -155,13 +141,13 @@ static inline enum end ask_once(struct ask *ask, struct weir_decision *out)
 {
     const struct weir_key key = ask->request->key;
     struct sight sight;
-    if (ask->page->anchor_at == 0 || cells_for(PAIR_WORDS, key.len) != 1)
-        return long_once(ask, out);
-    if (!short_find(ask->stripe, &ask->machine->shape, key, ask->bucket, ask->what, &sight) ||
-        !ask_may_decide(ask, &sight))
+    const bool is_found = key_is_short(key.len)
+                              ? short_find(ask->stripe, &ask->machine->shape, key, ask->bucket, ask->what, &sight)
+                              : long_find(ask, &sight);
+    if (!is_found || !ask_may_decide(ask, &sight))
         return END_OTHER;
-    ask->is_away = sight.is_away;
-    return small_decide(ask, &sight, out);
+    ask->is_away = sight.is_away && cells_for(ask->page->words, key.len) == 1;
+    return ask->page->is_window ? window_decide(ask, &sight, out) : small_decide(ask, &sight, out);
 }
 
 static inline bool ask_inside(struct ask *ask, struct weir_decision *out)

@@ -46,7 +46,7 @@ take_swap(struct take *take, struct weir_limit *limit, struct weir_key key, uint
     uint32_t number;
     int64_t state[PAIR_WORDS];
     const struct page *page = take->page = book_plain(&machine->book, limit, &number, &turn);
-    if (__builtin_expect(!page || machine->file.fd < 0 || cells_for(PAIR_WORDS, key.len) != 1 ||
+    if (__builtin_expect(!page || machine->file.fd < 0 || !key_is_short(key.len) ||
                              !short_find(take->stripe, &machine->shape, key, take->bucket,
                                          cell_of_key(hash, number, key.len), &sight),
                          0))

@@ -1,5 +1,7 @@
 /* visit.c - finds, reads, writes, adds and removes a key, under its stripe's lock. */
 #include "backends/machine/visit.h"
+
+#include "backends/machine/stored.h"
 #include "core/ground/key_hash.h"
 
 static uint64_t visit_pair_at(const struct visit *visit)
@@ -18,14 +20,11 @@ static void stripe_damaged(struct machine_stripe *stripe)
     atomic_fetch_add_explicit(&stripe->damages, 1, memory_order_relaxed);
 }
 
-/* True if a key of several cells is the request's. */
-__attribute__((noinline)) static bool visit_has_long_key(const struct visit *visit, uint32_t first,
-                                                         const struct page *page, int *error)
+/* Begin to walk behind the key of a visit. */
+static bool visit_rest(const struct visit *visit, struct walk *walk)
 {
-    struct walk walk = walk_begin(visit->stripe, &visit->machine->shape, first);
-    if (!walk_skip(&walk, page->words))
-        *error = WEIR_ESTATE;
-    return !*error && walk_has_key(&walk, visit->request->key);
+    *walk = walk_begin(visit->stripe, &visit->machine->shape, visit->first);
+    return walk_skip(walk, PAIR_WORDS + key_words(visit->len));
 }
 
 /* True if the key in `first` is the request's; the rule that its cell names is then in *visit. */
@@ -41,12 +40,15 @@ static inline bool visit_is_at(struct visit *visit, uint32_t first, uint64_t wha
     }
     if (page != visit->plan && (page->text.limit.k0 != limit->k0 || page->text.limit.k1 != limit->k1))
         return false;
-    const uint64_t at = cell_at(&visit->machine->shape, first) + MACHINE_CELL_HEAD + page->words;
-    const uint32_t cells = cells_for(page->words, visit->len);
-    const bool is_here = cells == 1 ? cell_has_key(visit->stripe, at, request->key)
-                                    : visit_has_long_key(visit, first, page, error);
-    if (!is_here)
+    struct walk walk = walk_begin(visit->stripe, &visit->machine->shape, first);
+    if (!walk_skip(&walk, PAIR_WORDS))
+        return false; /* never: a first cell has more words */
+    struct walk whole = walk;
+    if (!walk_has_key(&walk, request->key)) {
+        if (!walk_skip(&whole, key_words(visit->len)))
+            *error = WEIR_ESTATE;
         return false;
+    }
     visit->first = first;
     visit->rule = number;
     visit->page = page;
@@ -98,7 +100,7 @@ int visit_step(struct visit *visit, uint32_t *cell, uint32_t steps)
 uint64_t visit_hash(const struct visit *visit, int64_t *bytes)
 {
     struct walk walk = walk_begin(visit->stripe, &visit->machine->shape, visit->first);
-    if (!walk_skip(&walk, visit->page->words) || !walk_read(&walk, bytes, (visit->len + 7) / 8))
+    if (!walk_skip(&walk, PAIR_WORDS) || !walk_read(&walk, bytes, key_words(visit->len)))
         return 0;
     return key_hash_by(&visit->page->text.limit, bytes, visit->len);
 }
@@ -115,11 +117,12 @@ static void visit_fill(const struct visit *visit, const struct weir_plan *plan, 
 int visit_read(const struct visit *visit, int64_t *state)
 {
     const struct page *page = visit->page;
-    struct walk walk = walk_begin(visit->stripe, &visit->machine->shape, visit->first);
-    if (!walk_read(&walk, state, page->own_words))
+    int64_t stored[STORED_MAX_WORDS];
+    struct walk walk;
+    if (!visit_rest(visit, &walk) || !walk_read(&walk, stored + PAIR_WORDS, page->rest_words))
         return WEIR_ESTATE;
-    pair_tell(pair_read(visit->stripe, visit_pair_at(visit)), page->anchor_at, state);
-    if (__builtin_expect(state_is_sound(&page->text.plan, page->top, page->last_anchor, state), 1))
+    pair_tell(pair_read(visit->stripe, visit_pair_at(visit)), page->anchor_at, stored);
+    if (__builtin_expect(stored_tell(page, stored, state), 1))
         return WEIR_OK;
     pair_hold(visit->stripe, visit_pair_at(visit)); /* until the next visit, if the caller does not hold it */
     visit_fill(visit, &page->text.plan, state);
@@ -129,17 +132,18 @@ int visit_read(const struct visit *visit, int64_t *state)
 int visit_read_former(const struct visit *visit, int64_t *state)
 {
     const struct page *page = visit->page;
-    struct walk walk = walk_begin(visit->stripe, &visit->machine->shape, visit->first);
-    if (!walk_skip(&walk, page->own_words))
+    const size_t words = page->words - STORED_WORDS(page);
+    struct walk walk;
+    if (!visit_rest(visit, &walk) || !walk_skip(&walk, page->rest_words))
         return WEIR_ESTATE;
     struct walk again = walk;
-    if (!walk_read(&walk, state, page->words - page->own_words))
+    if (!walk_read(&walk, state, words))
         return WEIR_ESTATE;
     if (__builtin_expect(state_is_sound(page->former, page->former_top, page->former_last_anchor, state), 1))
         return WEIR_OK;
     visit_fill(visit, page->former, state);
     struct change change = change_begin(visit->stripe);
-    if (!walk_change(&again, &change, state, page->words - page->own_words))
+    if (!walk_change(&again, &change, state, words))
         return WEIR_ESTATE;
     change_commit(&change);
     return WEIR_OK;
@@ -162,14 +166,15 @@ int visit_write(const struct visit *visit, const int64_t *state, const int64_t *
 {
     const struct page *page = visit->page;
     const uint64_t at = visit_pair_at(visit);
-    const struct pair pair = pair_of(state, page->anchor_at, pair_next(stripe_load(visit->stripe, at + 1)));
+    int64_t stored[STORED_MAX_WORDS];
+    stored_of(page, state, stored);
+    const struct pair pair = pair_of(stored, page->anchor_at, pair_next(stripe_load(visit->stripe, at + 1)));
     struct change change = change_begin(visit->stripe);
-    struct walk walk = walk_begin(visit->stripe, &visit->machine->shape, visit->first);
+    struct walk walk;
     change_add(&change, at, pair.other);
     change_add(&change, at + 1, pair.time);
-    if (!walk_skip(&walk, PAIR_WORDS) ||
-        !walk_change(&walk, &change, state + PAIR_WORDS, page->own_words - PAIR_WORDS) ||
-        (former && !walk_change(&walk, &change, former, page->words - page->own_words)))
+    if (!visit_rest(visit, &walk) || !walk_change(&walk, &change, stored + PAIR_WORDS, page->rest_words) ||
+        (former && !walk_change(&walk, &change, former, page->words - STORED_WORDS(page))))
         return WEIR_ESTATE;
     change_commit(&change);
     return WEIR_OK;
@@ -190,12 +195,14 @@ static uint32_t visit_make(struct visit *visit, struct change *change, const str
     if (first == 0)
         return 0;
     const uint64_t at = pair_at(shape, first);
-    const struct pair pair = pair_of(state, page->anchor_at, stripe_load(visit->stripe, at + 1) & ~PAIR_TIME);
+    int64_t stored[STORED_MAX_WORDS];
+    stored_of(page, state, stored);
+    const struct pair pair = pair_of(stored, page->anchor_at, stripe_load(visit->stripe, at + 1) & ~PAIR_TIME);
     stripe_store(visit->stripe, at, pair.other);
     stripe_store(visit->stripe, at + 1, pair.time);
-    if (!walk_skip(&walk, PAIR_WORDS) || !walk_write(&walk, state + PAIR_WORDS, page->own_words - PAIR_WORDS) ||
-        (former && !walk_write(&walk, former, page->words - page->own_words)) ||
-        !walk_write_key(&walk, visit->request->key))
+    if (!walk_skip(&walk, PAIR_WORDS) || !walk_write_key(&walk, visit->request->key) ||
+        !walk_write(&walk, stored + PAIR_WORDS, page->rest_words) ||
+        (former && !walk_write(&walk, former, page->words - STORED_WORDS(page))))
         return 0;
     return first;
 }

@@ -9,6 +9,7 @@
  *     pair.h      two words that change as one, enough for a known key
  *     cells.c     keys made of cells
  *     book.c      the plans under which states were written
+ *     stored.h    a state as the file has it
  *     repair.c    looks through a stripe, and makes a damaged one whole
  *     visit.c     finds, reads, writes, adds and removes a key
  *     room.c      drops idle keys, and rules that no key names

@@ -28,11 +28,11 @@ struct file_walk {
 /* Copy the bytes of a visit's key, which the caller frees. NULL in *out: no memory. */
 static int walk_copy_key(const struct visit *visit, struct weir_key *out)
 {
-    const size_t words = (visit->len + 7) / 8;
+    const size_t words = key_words(visit->len);
     struct walk walk = walk_begin(visit->stripe, &visit->machine->shape, visit->first);
     int64_t *bytes = malloc(words * sizeof *bytes);
     *out = weir_key(bytes, visit->len);
-    if (bytes && (!walk_skip(&walk, visit->page->words) || !walk_read(&walk, bytes, words))) {
+    if (bytes && (!walk_skip(&walk, PAIR_WORDS) || !walk_read(&walk, bytes, words))) {
         free(bytes);
         return WEIR_ESTATE;
     }
