@@ -133,6 +133,46 @@ TEST(a_take_leaves_unexpected_records_alone, 10)
     }
 }
 
+static bool sees_summary(const struct stand *stand, const char *key, struct look *look)
+{
+    const struct weir_key bytes = weir_key_text(key);
+    const struct rule *rule = look_rule(stand->table, stand->limit);
+    const uint64_t hash = key_hash(stand->limit, bytes);
+    const struct look_groups at = look_fetch(stand->table, hash);
+    return rule && look_for_summary(stand->table, rule, bytes, hash, &at, NULL, look);
+}
+
+TEST(a_take_by_a_summary_leaves_unexpected_records_alone, 10)
+{
+    static const struct {
+        const char *policy, *key;
+        bool has_summary;
+    } cases[] = { { "sliding_window limit=10 period=365d", KEY, true },
+                  { "sliding_window limit=10 period=365d", "key-one of a length that no cell has room for", false },
+                  { "sliding_window limit=10 period=365d blocks=1", KEY, false }, /* its cell has all of the state */
+                  { "token_bucket limit=10 period=365d", KEY, false } };
+    struct look look;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CLOSED_BY(stand_close) struct stand stand;
+        stand_open(&stand, cases[i].policy, cases[i].key);
+        ck_assert_int_eq(sees_summary(&stand, cases[i].key, &look), cases[i].has_summary);
+        ck_assert(!sees_summary(&stand, "key-two", &look));
+        if (!cases[i].has_summary)
+            continue;
+        uint64_t word = record_word(look.record);
+        must(record_claim(look.record, &word), "nobody has claimed it");
+        ck_assert(!sees_summary(&stand, KEY, &look));
+        record_release(look.record, word_next(word));
+        ck_assert(sees_summary(&stand, KEY, &look));
+        scene_define_text(&stand.scene, "own", "sliding_window limit=9 period=365d");
+        ck_assert(!sees_summary(&stand, KEY, &look));
+        ck_assert_int_eq(taken(stand.limit, KEY, 1).limit, 9);
+        ck_assert(sees_summary(&stand, KEY, &look));
+        must_succeed(weir_reset(stand.limit, weir_key_text(KEY)));
+        ck_assert(!sees_summary(&stand, KEY, &look));
+    }
+}
+
 /* Behind the only entry of a table, memory is zero, as the rest of this key is.
  */
 TEST(a_take_sees_no_key_of_a_length_that_no_word_holds, 10)

@@ -158,9 +158,12 @@ void memory_fetch(struct weir_backend *backend, uint64_t hash);
 
 /* ---- window.c ---- */
 
-/* Do memory_try() and memory_try_handle() for a sliding window. */
+/* Do memory_try(), memory_try_handle(), memory_reserve() and memory_give_back() for a sliding window. */
 int memory_try_window(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us,
                       struct weir_decision *out);
 int memory_try_window_handle(weir_handle *handle, int64_t cost, int64_t now_us, struct weir_decision *out);
+int memory_reserve_window(struct weir_limit *limit, struct weir_key key, int64_t cost,
+                          struct weir_reservation *reservation, struct weir_decision *out);
+int memory_give_back_window(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t since_us);
 
 #endif

@@ -1,5 +1,5 @@
 /* look_take.h - the steps of a look for the commonest request: permits from a token bucket with greedy refill and a
- * tick of 1 us. take.c puts them together.
+ * tick of 1 us. take.c puts them together. (And finding the summary of a sliding window, for window.c.)
  *
  * They are those of look.h, in the same order, with one difference: the copy of the state is not compared before it is
  * used. The swap of the word shows whether it was one state of that key, and a denial reads the word once more. Until
@@ -61,6 +61,22 @@ __attribute__((always_inline)) static inline bool look_for_take(const struct tab
     if (__builtin_expect(!(hint ? look_hinted(table, hint, &record) : look_first_cell(table, hash, at, &record)), 0))
         return false;
     return look_take_at(table, rule, key, record, !hint, look);
+}
+
+/* Find the cell with the summary of a key, under the rule of look_rule(): by the hint, or else by the first cell with
+ * the key's tag `at` its groups. False: there may be one in spite of that. The caller is inside readers_enter(). */
+static inline bool look_for_summary(const struct table *table, const struct rule *rule, struct weir_key key,
+                                    uint64_t hash, const struct look_groups *at, const struct weir_backend_hint *hint,
+                                    struct look *look)
+{
+    struct record *record;
+    if (!rule_has_summary(rule) ||
+        !(hint ? look_hinted(table, hint, &record) : look_first_cell(table, hash, at, &record)))
+        return false;
+    const uint64_t word = record_word(record), whose = word & WORD_WHOSE;
+    *look = (struct look){ .record = record, .rule = rule, .word = word, .whose = whose };
+    return (word & (WORD_WHOSE | WORD_BUSY)) == word_whose(rule->number, key.len) &&
+           look_is_apart(table, record, rule->words, key.len) && record_has_key(record, SUMMARY_WORDS, key);
 }
 
 /* Take from such a bucket. If the answer is LOOK_DONE, the state after it is in *level, something is in use in it, and

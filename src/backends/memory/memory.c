@@ -53,6 +53,8 @@ static void memory_destroy(struct weir_backend *backend)
 static const struct own_takes window_takes = {
     .try_key = memory_try_window,
     .try_handle = memory_try_window_handle,
+    .reserve = memory_reserve_window,
+    .give_back = memory_give_back_window,
 };
 
 static const struct own_takes takes = {

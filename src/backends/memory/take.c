@@ -190,9 +190,8 @@ void memory_fetch(struct weir_backend *backend, uint64_t hash)
     (void)look_fetch(&((struct memory *)backend)->table, hash);
 }
 
-/* Give back as memory_decide() does. */
-__attribute__((noinline)) static int give_back_otherwise(struct weir_limit *limit, struct weir_key key, uint64_t hash,
-                                                         int64_t cost, int64_t since_us, int64_t now_us)
+int take_back_rest(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t since_us,
+                   int64_t now_us)
 {
     struct weir_decision unused;
     struct weir_backend_request request;
@@ -213,7 +212,7 @@ int memory_give_back(struct weir_limit *limit, struct weir_key key, int64_t cost
     struct memory *memory = (struct memory *)limit->limiter->backend;
     _Atomic uint64_t *turn = readers_enter(&memory->table.readers);
     if (__builtin_expect(!turn, 0))
-        return give_back_otherwise(limit, key, hash, cost, since_us, now_us);
+        return take_back_rest(limit, key, hash, cost, since_us, now_us);
     struct look look;
     enum look_end end = LOOK_GIVEN_UP;
     const struct rule *rule = look_rule(&memory->table, limit);
@@ -223,7 +222,7 @@ int memory_give_back(struct weir_limit *limit, struct weir_key key, int64_t cost
         decide_sweep(memory, hash, now_us);
     if (__builtin_expect(end == LOOK_DONE, 1))
         return WEIR_OK;
-    return give_back_otherwise(limit, key, hash, cost, since_us, now_us);
+    return take_back_rest(limit, key, hash, cost, since_us, now_us);
 }
 
 /* ---- Batches ---- */

@@ -17,6 +17,10 @@
 int take_rest(unsigned rest, struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
               struct weir_backend_hint *hint, struct weir_reservation *reservation, struct weir_decision *out);
 
+/* Give back permits, charged at `since_us`, as memory_decide() does. */
+int take_back_rest(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t since_us,
+                   int64_t now_us);
+
 static inline struct table *take_table(const struct weir_limit *limit)
 {
     return &((struct memory *)limit->limiter->backend)->table;

@@ -1,32 +1,33 @@
-/* window.c - decides takes of sliding windows whose key has an entry.
+/* window.c - decides the commonest requests for sliding windows whose key has an entry.
  *
  * The way is that of take.c, with the summary in the key's cell (cells.h) in place of a bucket's state. It decides
- * nearly all takes. The first one in another block, and all else that needs the other counts, is left to
- * memory_decide(), which begins again.
+ * nearly all takes, reservations and returns. The first take in another block, and all else that needs the other
+ * counts, is left to memory_decide(), which begins again.
  */
 #include "backends/memory/take.h"
 
-/* Find the cell with the summary of a key, under the rule of look_rule(): by the hint, or else by the first cell with
- * the key's tag `at` its groups. False: there may be one in spite of that. The caller is inside readers_enter(). */
-static inline bool window_find(const struct table *table, const struct rule *rule, struct weir_key key, uint64_t hash,
-                               const struct look_groups *at, const struct weir_backend_hint *hint, struct look *look)
+/* Do what the request asks by the summary of the key. The caller is inside readers_enter(). */
+static inline enum look_end window_look(const struct table *table, struct weir_limit *limit, struct weir_key key,
+                                        uint64_t hash, const struct look_groups *at,
+                                        const struct weir_backend_hint *hint,
+                                        const struct weir_backend_request *request, struct weir_decision *out)
 {
-    struct record *record;
-    if (!rule_has_summary(rule) ||
-        !(hint ? look_hinted(table, hint, &record) : look_first_cell(table, hash, at, &record)))
-        return false;
-    const uint64_t word = record_word(record), whose = word & WORD_WHOSE;
-    *look = (struct look){ .record = record, .rule = rule, .word = word, .whose = whose };
-    return (word & (WORD_WHOSE | WORD_BUSY)) == word_whose(rule->number, key.len) &&
-           look_is_apart(table, record, rule->words, key.len) && record_has_key(record, SUMMARY_WORDS, key);
+    struct look look;
+    const struct rule *rule = look_rule(table, limit);
+    if (__builtin_expect(!rule || !look_for_summary(table, rule, key, hash, at, hint, &look), 0))
+        return LOOK_GIVEN_UP;
+    return look_by_summary(&look, request, out);
 }
 
 /* Take as weir_try() does, by `limit` or the override in its place. Returns what is left to do. */
 static inline unsigned window_take(struct weir_limit *limit, struct weir_key key, uint64_t hash,
                                    const struct look_groups *at, int64_t cost, int64_t now_us,
-                                   struct weir_backend_hint *hint, struct weir_decision *out)
+                                   struct weir_backend_hint *hint, struct weir_reservation *reservation,
+                                   struct weir_decision *out)
 {
-    const struct weir_backend_request request = { .now_us = now_us, .cost = cost, .verb = WEIR_TAKE };
+    const struct weir_backend_request request = {
+        .now_us = now_us, .cost = cost, .verb = WEIR_TAKE, .reservation = reservation
+    };
     struct table *table = take_table(limit);
     const unsigned own_stripe = stats_own_stripe;
     struct figures *figures = figures_of(limit, own_stripe);
@@ -36,11 +37,7 @@ static inline unsigned window_take(struct weir_limit *limit, struct weir_key key
     if (!readers_begin(&table->readers, turn))
         return TAKE_DECIDES;
 
-    struct look look;
-    enum look_end end = LOOK_GIVEN_UP;
-    const struct rule *rule = look_rule(table, limit);
-    if (__builtin_expect(rule && window_find(table, rule, key, hash, at, hint, &look), 1))
-        end = look_by_summary(&look, &request, out);
+    const enum look_end end = window_look(table, limit, key, hash, at, hint, &request, out);
     const bool sweeps = take_leave(turn);
     if (__builtin_expect(end != LOOK_DONE, 0))
         return TAKE_DECIDES | (end == LOOK_AGAIN ? TAKE_CONTENDED : 0) | (sweeps ? TAKE_SWEEPS : 0);
@@ -52,10 +49,10 @@ static inline unsigned window_take(struct weir_limit *limit, struct weir_key key
     return 0;
 }
 
-/* Do all of a take but checking the arguments; `hint` is a constant NULL, or never NULL. */
-__attribute__((always_inline)) static inline int window_try(struct weir_limit *limit, struct weir_key key,
-                                                            uint64_t hash, int64_t cost, int64_t now_us,
-                                                            struct weir_backend_hint *hint, struct weir_decision *out)
+/* Do all of a take but checking the arguments. `hint` is a constant NULL, or never NULL, and so is `reservation`. */
+__attribute__((always_inline)) static inline int
+window_try(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
+           struct weir_backend_hint *hint, struct weir_reservation *reservation, struct weir_decision *out)
 {
     limit = limit_for_key(limit, key, hash);
     const struct look_groups at = hint ? (struct look_groups){ NULL, NULL } : look_fetch(take_table(limit), hash);
@@ -64,15 +61,16 @@ __attribute__((always_inline)) static inline int window_try(struct weir_limit *l
         stats_add(&limit->limiter->stats, STATS_ERRORS, 1);
         return error;
     }
-    const unsigned rest = window_take(limit, key, hash, &at, cost, now_us, hint, out);
-    return __builtin_expect(rest, 0) ? take_rest(rest, limit, key, hash, cost, now_us, hint, NULL, out) : WEIR_OK;
+    const unsigned rest = window_take(limit, key, hash, &at, cost, now_us, hint, reservation, out);
+    return __builtin_expect(rest, 0) ? take_rest(rest, limit, key, hash, cost, now_us, hint, reservation, out)
+                                     : WEIR_OK;
 }
 
 int memory_try_window(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us,
                       struct weir_decision *out)
 {
     const int error = take_check_key(limit, key, cost, now_us, out);
-    return error ? error : window_try(limit, key, key_hash(limit, key), cost, now_us, NULL, out);
+    return error ? error : window_try(limit, key, key_hash(limit, key), cost, now_us, NULL, NULL, out);
 }
 
 int memory_try_window_handle(weir_handle *handle, int64_t cost, int64_t now_us, struct weir_decision *out)
@@ -80,5 +78,35 @@ int memory_try_window_handle(weir_handle *handle, int64_t cost, int64_t now_us, 
     const int error = take_check(handle->limit->limiter, cost, now_us, out);
     struct weir_backend_hint *hint = &handle->hint;
     assume(hint != NULL); /* lets the compiler drop the way without one */
-    return error ? error : window_try(handle->limit, handle->key, handle->hash, cost, now_us, hint, out);
+    return error ? error : window_try(handle->limit, handle->key, handle->hash, cost, now_us, hint, NULL, out);
+}
+
+int memory_reserve_window(struct weir_limit *limit, struct weir_key key, int64_t cost,
+                          struct weir_reservation *reservation, struct weir_decision *out)
+{
+    assume(reservation != NULL);
+    return window_try(limit, key, key_hash(limit, key), cost, 0, NULL, reservation, out);
+}
+
+int memory_give_back_window(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t since_us)
+{
+    const uint64_t hash = key_hash(limit, key);
+    limit = limit_for_key(limit, key, hash);
+    struct table *table = take_table(limit);
+    const struct look_groups at = look_fetch(table, hash);
+    int64_t now_us = 0;
+    const int error = take_time(limit, &now_us);
+    if (__builtin_expect(error, 0))
+        return error;
+    struct weir_decision unused;
+    const struct weir_backend_request request = {
+        .now_us = now_us, .cost = cost, .ahead = since_us, .verb = WEIR_REFUND
+    };
+    _Atomic uint64_t *turn = readers_enter(&table->readers);
+    if (__builtin_expect(!turn, 0))
+        return take_back_rest(limit, key, hash, cost, since_us, now_us);
+    const enum look_end end = window_look(table, limit, key, hash, &at, NULL, &request, &unused);
+    if (take_leave(turn))
+        decide_sweep((struct memory *)limit->limiter->backend, hash, now_us);
+    return __builtin_expect(end == LOOK_DONE, 1) ? WEIR_OK : take_back_rest(limit, key, hash, cost, since_us, now_us);
 }

@@ -52,8 +52,8 @@ struct own_takes {
      * called before the clock is read. */
     void (*fetch)(struct weir_backend *backend, uint64_t hash);
 
-    /* Optional. Fast paths for limits whose plan is, or was a moment ago, a sliding window. Only try_key() and
-     * try_handle() are in it. */
+    /* Optional. Fast paths for limits whose plan is, or was a moment ago, a sliding window. The functions
+     * behind give_back() are not in it. */
     const struct own_takes *windows;
 };
 
