@@ -1210,6 +1210,16 @@ TEST(an_order_for_lacking_permits_has_those_that_the_lease_loses_until_the_answe
         }
 }
 
+TEST(a_request_is_asked_for_as_a_whole_if_lease_max_leaves_no_room_for_what_the_lease_loses, 10)
+{
+    struct key key = shrinking_key(true);
+    const int64_t cost = lease_left(&key.lease, key.now_us) + 5;
+    key.rules.max = cost + 5;
+    const struct lease_order order = lease_make_order(&key.lease, &key.rules, key.now_us, cost, 0, 3000);
+    ck_assert(order.whole);
+    ck_assert_int_eq(order.cost, cost);
+}
+
 TEST(a_request_is_denied_if_redis_has_too_few_permits_for_what_the_lease_loses, 10)
 {
     struct weir_decision decision, denial;

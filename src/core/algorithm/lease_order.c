@@ -86,13 +86,13 @@ struct lease_order lease_make_order(struct lease *lease, const struct lease_rule
     const struct weir_plan *plan = &lease->plan;
     const uint32_t fair = (uint32_t)(2 * rules->instances);
     struct lease_order order = { .era = lease->era, .cost = cost, .spread = fair, .whole = true };
-    const int64_t left = lease_left(lease, now_us);
+    const int64_t left = lease_left(lease, now_us), shrinks = order_shrinks(lease, now_us, left, trip_us);
     /* An order on its way counts as held: both together never exceed lease_max(). */
-    if (left > 0 && left < cost && cost <= lease_max(rules, plan) && !lease->is_asked &&
+    if (left > 0 && left < cost && cost + shrinks <= lease_max(rules, plan) && !lease->is_asked &&
         plan->algorithm != WEIR_LEAKY_BUCKET) {
         order.cost = cost - left;
         order.whole = false;
-        order.ahead = min_of(order_shrinks(lease, now_us, left, trip_us), lease_max(rules, plan) - cost);
+        order.ahead = shrinks;
         order.spread = 1;
     }
     load_turn(lease, now_us);
