@@ -348,3 +348,32 @@ TEST(threads_of_one_process_admit_exactly_the_limit, 60)
     crew_join(&crew);
     ck_assert_int_eq(crew_admitted, 3000);
 }
+
+enum { MOVING_KEYS = 1500, MOVING_ASKS = 20, MOVING_LIMIT = 50 };
+
+/* Ask for each key MOVING_ASKS times. Of 16 bytes, keys have one cell and so move to their homes. */
+static void *moving_work(void *limit)
+{
+    struct weir_decision decision;
+    int64_t admitted = 0;
+    char key[32];
+    for (int i = 0; i < MOVING_KEYS * MOVING_ASKS; i++) {
+        snprintf(key, sizeof key, "client %09d", i * 7 % MOVING_KEYS);
+        must_succeed(weir_try(limit, weir_key(key, 16), 1, &decision));
+        admitted += decision.allowed;
+    }
+    atomic_fetch_add(&crew_admitted, admitted);
+    return NULL;
+}
+
+TEST(threads_admit_exactly_the_limit_while_keys_move, 60)
+{
+    struct crew crew;
+    OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .max_keys = 1, .timeout_us = WEIR_HOUR)); /* one stripe, full */
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=50 period=1d");
+    crew_admitted = 0;
+    crew_start(&crew, 4, moving_work, limit);
+    crew_join(&crew);
+    ck_assert_int_eq(crew_admitted, MOVING_KEYS * MOVING_LIMIT);
+    ck_assert_int_eq(stats_of(scene.limiter).keys, MOVING_KEYS);
+}
