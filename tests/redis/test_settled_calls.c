@@ -1,8 +1,8 @@
 /* test_settled_calls.c - how often hybrid mode asks a real Redis while it reserves and settles on busy keys.
  *
  * 10,000 requests a second on 100 keys, each settled 100 requests later for a quarter of its estimate up to four times
- * as much, or released. The requests are due at fixed times: after a delay, those that are due follow at once. Redis
- * counts the calls. tests/hybrid/test_lease_settle.c does the same on a store without delays, for more policies.
+ * as much, or released. The requests are due at fixed times: after a delay, those that are due follow immediately.
+ * Redis counts the calls. tests/hybrid/test_lease_settle.c does the same on a store without delays, for more policies.
  */
 #include "core/ground/clock.h"
 #include "redis_place.h"

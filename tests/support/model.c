@@ -734,7 +734,7 @@ void model_renew(struct model_state *state, const struct model_rule *rule, int64
     rebase(&next.own, now_us);
     const int64_t time_us = held_at(&next.own, now_us);
     const wide after = used_at(&next.own, time_us), most = before > size ? before : size;
-    if (cost > own.size || after + cost * unit > most) { /* denied as a take is, but for the time to wait */
+    if (cost > own.size || after + cost * unit > most) { /* denied like a take, except for the time to wait */
         const int64_t wait_us = cost > own.size ? WEIR_NEVER : least_wait_us(is_admitted_at, &next.own, cost, now_us);
         model_decide(state, rule, MODEL_TAKE, cost, now_us, out);
         out->retry_after_us = wait_us;

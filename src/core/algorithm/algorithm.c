@@ -191,7 +191,7 @@ bool state_renew(const struct weir_plan *plan, int64_t *state, int64_t now_us, i
         return true;
     }
     state_decide(plan, next, now_us, cost, WEIR_PEEK, out);
-    const int64_t retry_after_us = out->retry_after_us; /* its own permits are no obstacle, now or later */
+    const int64_t retry_after_us = out->retry_after_us; /* its own permits need no room */
     const bool changed = state_decide(plan, state, now_us, cost, WEIR_TAKE, out);
     assert(!out->allowed);
     out->retry_after_us = retry_after_us;
