@@ -176,6 +176,8 @@ static void bucket_drain(struct meter *meter, const struct record *record)
         for (; meter->next_refill_us > 0 && meter->next_refill_us <= record->at_us;
              meter->next_refill_us += meter->period) {
             drained += meter->rate * meter->period;
+            meter->refilled_us = meter->next_refill_us;
+            meter->spare = max_of(0, drained - max_of(0, meter->store));
             if (meter->next_refill_us <= meter->idle_from_us)
                 drained_all += meter->rate * meter->period;
         }
@@ -215,13 +217,25 @@ static int64_t bucket_size(const struct meter *meter)
     return (meter->size + steps) * meter->period;
 }
 
+/* Return the units of a use that the last refill has given back already: a holder whose clock drifts may use its lease a
+ * little after the refill that ends it. A fixed window is held to the same. */
+static int64_t used_late(struct meter *meter, const struct record *record)
+{
+    const int64_t late_us = sim_drifted_us(meter->sim, meter->sim->leases.life_us);
+    if (record->at_us >= meter->refilled_us + late_us)
+        return 0;
+    const int64_t late = min_of(meter->spare, record->amount * meter->period);
+    meter->spare -= late;
+    return late;
+}
+
 static void bucket_take(struct meter *meter, const struct record *record)
 {
     const struct weir_policy *policy = &meter->limit->policy;
     bucket_drain(meter, record);
     switch ((enum record_kind)record->kind) {
     case RECORD_USE:
-        meter->store += record->amount * meter->period;
+        meter->store += record->amount * meter->period - used_late(meter, record);
         meter->total += record->amount * meter->period;
         meter->all += record->amount * meter->period;
         if (policy->algorithm == WEIR_TOKEN_BUCKET &&

@@ -37,7 +37,8 @@ struct meter {
     int64_t stale; /* of all instances in an outage, units; and of those that have settled, while it may matter */
     int64_t was_stale;
     struct lone *lones;
-    int64_t next_refill_us;
+    int64_t next_refill_us, refilled_us; /* refilled_us: the last one */
+    int64_t spare;                       /* units that it gave back beyond those in use */
     int64_t idle_from_us; /* since then the store has nothing in use, with interval refill */
     int64_t credits;      /* some of which may still be leased */
     int64_t
