@@ -40,7 +40,7 @@ options_of() {
 check() {
     count=$((count + 1))
     has "\`$command\`"
-    has EPYC
+    grep -qE 'EPYC|Xeon' "$scratch/passage" || wrong 'the text beside the figures does not name a processor: EPYC or Xeon'
     grep -qi default "$scratch/passage" || wrong 'the text beside the figures does not say what the default options are'
     set -f
     # shellcheck disable=SC2086 # a list of words
