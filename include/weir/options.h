@@ -83,9 +83,9 @@ struct weir_options {
                        * many were left */
     /* WEIR_FAIL_LOCAL, in modes WEIR_DISTRIBUTED and WEIR_HYBRID: true lets outages of some instances add up. By
      * default, permits that cut-off instances admit while others reach Redis count until Redis has been charged for
-     * them, or the key has lain idle in Redis. So a second outage of some instances, no longer than the first, admits nothing more
-     * of a key at its limit. If true, such permits are forgotten after the time that a bucket takes to fill, or a
-     * window lasts, and each outage admits the late instances' share of the rate anew. */
+     * them, or the key has lain idle in Redis. So a second outage of some instances, no longer than the first, admits
+     * nothing more of a key at its limit. If true, such permits are forgotten after the time that a bucket takes to
+     * fill, or a window lasts, and each outage admits the late instances' share of the rate anew. */
     bool outage_adds;
     int64_t outage_retry_us; /* longest retry_after_us of a denial during an outage, because the outage may end; except
                           * WEIR_NEVER for a cost above the limit: 1 us to 1 day; default 1,000,000 */
