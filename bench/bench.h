@@ -56,6 +56,7 @@ void bench_server(struct bench *bench);
 void bench_callers(struct bench *bench);
 void bench_round_trip(struct bench *bench);
 void bench_leases(struct bench *bench);
+void bench_one_caller(struct bench *bench);
 void bench_users(struct bench *bench);
 void bench_outage(struct bench *bench);
 void bench_cluster(struct bench *bench);

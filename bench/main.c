@@ -47,6 +47,7 @@ static const struct section SECTIONS[] = {
     { .name = "callers", .run = WITH_REDIS(bench_callers) },
     { .name = "round-trip", .run = WITH_REDIS(bench_round_trip) },
     { .name = "leases", .run = WITH_REDIS(bench_leases) },
+    { .name = "one-caller", .run = WITH_REDIS(bench_one_caller) },
     { .name = "users", .run = WITH_REDIS(bench_users) },
     { .name = "outage", .run = WITH_REDIS(bench_outage) },
     { .name = "cluster", .run = WITH_REDIS(bench_cluster) },

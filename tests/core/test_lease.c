@@ -165,6 +165,80 @@ TEST(a_busy_key_asks_redis_no_more_than_twice_per_lease_life, 10)
     }
 }
 
+/* Let the key have little load, two permits in the last life, and a spent lease. A greedy bucket lacks `lacks` now. */
+static struct key lightly_used_key(const char *policy, int64_t lacks)
+{
+    struct key key = fresh_key(policy);
+    const struct weir_plan *plan = &key.lease.plan;
+    take(&key, 1);
+    key.now_us += 3 * LIFE_US / 4;
+    take(&key, 1);
+    key.now_us += LIFE_US / 4;
+    key.lease.batches[0].left = 0;
+    key.lease.reset_at_us = key.now_us + lacks * plan->q / plan->p * plan->tick_us;
+    return key;
+}
+
+TEST(a_greedy_bucket_spares_up_to_a_64th_while_it_lacks_at_most_a_16th, 10)
+{
+    static const struct {
+        const char *policy;
+        int64_t lacks, ahead;
+    } table[] = {
+        { "token_bucket limit=1024 period=1s", 0, 8 },   { "token_bucket limit=1024 period=1s", 64, 8 },
+        { "token_bucket limit=1024 period=1s", 66, 0 },  { "token_bucket limit=449 period=1s", 0, 7 },
+        { "token_bucket limit=257 period=1s", 0, 4 },    { "token_bucket limit=256 period=1s", 0, 0 },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct key key = lightly_used_key(table[i].policy, table[i].lacks);
+        ck_assert_int_eq(lease_needs_renewal(&key.lease, key.now_us), table[i].ahead > 0);
+        const struct lease_order order = lease_make_order(&key.lease, &key.rules, key.now_us, 0, 0, 0);
+        ck_assert_msg(order.ahead == table[i].ahead, "%s lacks %d: %d", table[i].policy, (int)table[i].lacks,
+                      (int)order.ahead);
+        /* A key that was last asked for a life ago is likely to leave them unused. */
+        key.lease.is_asked = false;
+        const struct lease_order late = lease_make_order(&key.lease, &key.rules, key.now_us + LIFE_US, 0, 0, 0);
+        ck_assert_int_eq(late.ahead, 0);
+    }
+}
+
+TEST(a_lease_needs_renewal_if_it_ends_soon_and_was_used_lately_more_than_once, 10)
+{
+    struct key key = lightly_used_key(WIDE, 0);
+    ck_assert(lease_needs_renewal(&key.lease, key.now_us));
+    const struct lease_order order = lease_make_order(&key.lease, &key.rules, key.now_us, 0, 0, 0);
+    ck_assert(!lease_needs_renewal(&key.lease, key.now_us)); /* its order is on its way */
+    asked(&key, &order, 0);
+    ck_assert_int_eq(lease_left(&key.lease, key.now_us), order.ahead);
+    const int64_t half_us = key.now_us + LIFE_US / 2;
+    key.now_us += LIFE_US / 5;
+    take(&key, 1);
+    ck_assert(!lease_needs_renewal(&key.lease, half_us));
+    ck_assert(lease_needs_renewal(&key.lease, half_us + 10)); /* use has kept it young for some microseconds */
+    ck_assert(lease_needs_renewal(&key.lease, key.now_us + LIFE_US / 2 - 1));
+    ck_assert(!lease_needs_renewal(&key.lease, key.now_us + LIFE_US / 2)); /* unused, as for giving back */
+
+    struct key once = fresh_key(WIDE);
+    take(&once, 1);
+    ck_assert(!lease_needs_renewal(&once.lease, once.now_us + LIFE_US / 2 - 1));
+}
+
+TEST(a_windows_lease_needs_renewal_once_it_has_ended_while_half_of_the_permits_remain, 10)
+{
+    struct key key = fresh_key("sliding_window limit=1000 period=1s blocks=10");
+    load(&key, LIFE_US / 8, 2 * LIFE_US);
+    ck_assert(!lease_needs_renewal(&key.lease, key.now_us - LIFE_US / 8)); /* it has permits */
+    key.now_us += LIFE_US / 8;
+    ck_assert_int_eq(lease_left(&key.lease, key.now_us), 0);
+    ck_assert(lease_needs_renewal(&key.lease, key.now_us));
+    key.lease.remaining = 499;
+    ck_assert(!lease_needs_renewal(&key.lease, key.now_us));
+
+    struct key slots = fresh_key("leaky_bucket limit=1000000 period=1s");
+    load(&slots, LIFE_US / 8, 2 * LIFE_US);
+    ck_assert(!lease_needs_renewal(&slots.lease, slots.now_us)); /* slots pass unused */
+}
+
 TEST(a_cost_of_n_counts_like_n_requests_when_leases_are_sized, 10)
 {
     struct key ones = fresh_key(WIDE);

@@ -78,6 +78,13 @@ static void limiter_open(struct sim *sim, struct instance *instance)
     must(limiter_make(&read, instance->hybrid, fallback, NULL, &instance->limiter), "limiter_make");
 }
 
+/* Let the hashes of all keys be below 2^59, so that the keys are in one shard and a call for one looks at the others. */
+static void keys_gather(weir_limit *limit)
+{
+    limit->hash = (struct key_hash){ .a = (uint64_t)limit->hash.a >> 1, .b = (uint64_t)limit->hash.b >> 5, .factor = 1 };
+    limit->hash_rest.d = 0;
+}
+
 void instance_define(struct sim *sim, struct instance *instance, int limit)
 {
     struct sim_limit *known = &sim->limits[limit];
@@ -86,6 +93,7 @@ void instance_define(struct sim *sim, struct instance *instance, int limit)
     if (sim->scenario->troubles & TROUBLE_CANARY)
         policy.blocks += instance->number % 2;
     must(weir_limit_define(instance->limiter, known->name, &policy, &instance->limits[limit]), "define");
+    keys_gather(instance->limits[limit]);
     must(weir_limit_info(instance->limits[limit], &info), "weir_limit_info");
     known->over_max = max_of(known->over_max, info.over_max);
     known->lease_max = max_of(known->lease_max, info.lease_max);

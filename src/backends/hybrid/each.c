@@ -116,7 +116,7 @@ static int each_ask_until_decided(struct hybrid *hybrid, const struct weir_backe
             return WEIR_OK;
         const struct weir_backend_request asked = hybrid_remote_request(request, &order);
         struct weir_decision decision;
-        hybrid_give_back(hybrid, &asked);
+        hybrid_look_around(hybrid, &asked);
         const int error = remote->ops->decide(remote, &asked, 1, false, deadline_us, &decision);
         if (error)
             request_failed(hybrid, request, &order);
@@ -168,7 +168,7 @@ static int each_ask_remote(struct hybrid *hybrid, const struct batch *batch, int
     }
     if (count == 0)
         return WEIR_OK;
-    hybrid_give_back(hybrid, batch->asked);
+    hybrid_look_around(hybrid, batch->asked);
     const int failed = remote->ops->decide(remote, batch->asked, count, false, deadline_us, batch->decisions);
     int error = failed;
     count = 0;

@@ -192,7 +192,7 @@ static int hybrid_decide_other_verb(struct hybrid *hybrid, const struct weir_bac
     if (request->verb == WEIR_RESET)
         hybrid_forget_lease(hybrid, request);
     else
-        hybrid_give_back(hybrid, request);
+        hybrid_look_around(hybrid, request);
     const int error = hybrid->remote->ops->decide(hybrid->remote, &rest, 1, false, deadline_us, out);
     if (request->verb == WEIR_RESET)
         hybrid_forget_lease(hybrid, request);
@@ -244,7 +244,7 @@ static int hybrid_submit(struct weir_backend *backend, const struct weir_backend
         return WEIR_OK;
     if (request->verb == WEIR_REFUND)
         hybrid_forget_denial(hybrid, request);
-    hybrid_give_back(hybrid, request);
+    hybrid_look_around(hybrid, request);
     return hybrid->remote->ops->submit(hybrid->remote, &rest, deadline_us, op);
 }
 
@@ -337,6 +337,8 @@ static void hybrid_forked(struct forks_watcher *watcher, enum forks_moment momen
             account_forget_lease(shard, account);
             lease_call_forget(account);
         }
+        if (moment == FORKS_IN_CHILD)
+            shard->renewals = 0;
         lock_give(&shard->mutex);
     }
     turn(&slab->mutex);

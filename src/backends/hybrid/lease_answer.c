@@ -169,6 +169,8 @@ static struct lease_call *lease_call_finish(struct lease_call *call, int status)
     struct ended ended = { .end = &ended.first };
     struct lease_call *leaving = NULL;
     lock_take(&shard->mutex);
+    shard->renewals -= call->is_renewal;
+    call->is_renewal = false;
     struct account *account = account_find(shard, &call->request); /* a lone call's may be gone */
     const struct lease_rules rules = hybrid_rules(call->hybrid);
     if (account)
@@ -208,7 +210,7 @@ static void lease_call_answered(struct weir_op *op, int status)
     lease_call_send(lease_call_finish(call, status));
 }
 
-void lease_call_send(struct lease_call *call)
+void lease_call_submit(struct lease_call *call)
 {
     while (call) {
         struct weir_backend *remote = call->hybrid->remote;
@@ -216,7 +218,6 @@ void lease_call_send(struct lease_call *call)
         const struct weir_backend_request asked = hybrid_remote_request(&call->request, &call->order);
         call->next = NULL;
         call->op.done = lease_call_answered;
-        hybrid_give_back(call->hybrid, &call->request);
         const int status = remote->ops->submit(remote, &asked, call->deadline_us, &call->op);
         if (status != 1) {
             struct lease_call *leaving = lease_call_finish(call, status), **end = &leaving;
@@ -229,11 +230,18 @@ void lease_call_send(struct lease_call *call)
     }
 }
 
+void lease_call_send(struct lease_call *call)
+{
+    if (call)
+        hybrid_look_around(call->hybrid, &call->request);
+    lease_call_submit(call);
+}
+
 void lease_call_run(struct lease_call *call)
 {
     struct weir_backend *remote = call->hybrid->remote;
     const struct weir_backend_request asked = hybrid_remote_request(&call->request, &call->order);
-    hybrid_give_back(call->hybrid, &asked);
+    hybrid_look_around(call->hybrid, &asked);
     const int status = remote->ops->decide(remote, &asked, 1, false, call->deadline_us, &call->op.decision);
     lease_call_send(lease_call_finish(call, status));
 }

@@ -35,6 +35,7 @@ struct lease_call {
     struct lease_order order;
     int64_t asked_us, deadline_us;
     bool is_led; /* the order includes the first waiter's request */
+    bool is_renewal; /* counts in shard->renewals until it is answered */
     struct hybrid_waiter *first, **end;
     size_t present;          /* waiters that were queued when the call was sent: its answer holds for them */
     struct lease_call *next; /* the next call to be sent */
@@ -102,9 +103,10 @@ void lease_call_set_order(struct lease_call *call, const struct lease_order *ord
 /* Let it note when its first waiter's permits were charged, if that one reserves them. */
 void lease_call_set_reservation(struct lease_call *call);
 
-/* Give back permits that this instance does not use: the key's own, and those of few other keys. The caller holds no
- * lock, and is about to ask the remote for `request`. Defined in hybrid/returns.c. */
-void hybrid_give_back(struct hybrid *hybrid, const struct weir_backend_request *request);
+/* Give back permits that this instance does not use: the key's own, and those of few other keys. Renew leases of the
+ * others that are about to end. The caller holds no lock, and is about to ask the remote for `request`. Defined in
+ * hybrid/beside.c. */
+void hybrid_look_around(struct hybrid *hybrid, const struct weir_backend_request *request);
 
 /* Give back all permits that are leased, for at most timeout_us: no call begins any more. Permits whose return has no
  * answer after that time are lost. The caller holds no lock. */
@@ -112,8 +114,11 @@ void hybrid_give_all_back(struct hybrid *hybrid);
 
 /* ---- lease_answer.c ---- */
 
-/* Send a call, unless it is NULL. The caller holds no lock. */
+/* Send a call and those after it, unless it is NULL: all are for one key. The caller holds no lock. */
 void lease_call_send(struct lease_call *call);
+
+/* Send calls for any keys, and look at no other keys. The caller holds no lock. */
+void lease_call_submit(struct lease_call *call);
 
 /* Run a call on this thread, which leads it: its waiter has been served when the function returns, unless the answer
  * brought too little for it. The caller holds no lock. */

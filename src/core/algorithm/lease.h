@@ -34,6 +34,7 @@ struct lease_batch {
 };
 
 #define LEASE_RESTS 2
+#define LEASE_LEAST_PART 64 /* less than this part of a limit is not given back: another instance hardly misses it */
 
 struct lease {
     struct weir_plan plan;
@@ -175,6 +176,11 @@ int64_t lease_left(struct lease *lease, int64_t now_us);
  * ahead of any request. `waiting`: the permits for which other requests wait. `trip_us`: how long an answer takes. */
 struct lease_order lease_make_order(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost,
                                     int64_t waiting, int64_t trip_us);
+
+/* True if it is time to order before a request needs the permits: the lease has ended, or a greedy bucket's will within
+ * half a life; it was used lately, more than once; and so much remains that permits which end unused are not missed.
+ * docs/design/hybrid.md has the exact rule, "Beside a call". */
+bool lease_needs_renewal(struct lease *lease, int64_t now_us);
 
 /* Return the permits of an answer that go to the lease: all except those of a request that Redis has decided. */
 static inline int64_t lease_granted(const struct lease_order *order, const struct weir_decision *decision)

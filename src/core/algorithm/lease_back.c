@@ -6,10 +6,6 @@
 
 #include <assert.h>
 
-#define IDLE_PART 32       /* a lease that was not used for this part of its life goes back, ... */
-#define IDLE_SHORT_PART 2  /* ... or for this part, if lives are short compared with the limit's period ... */
-#define IDLE_LEAST_PART 64 /* ... and it is this part of the limit or more */
-
 /* ---- Into the lease ---- */
 
 /* Return how many permits may come back into the lease. Those made since, or on their way, may together with them
@@ -97,10 +93,8 @@ static int64_t batch_age_us(const struct lease *lease, const struct lease_batch 
 static bool batch_is_idle(const struct lease *lease, const struct lease_batch *batch, int64_t now_us)
 {
     const struct weir_plan *plan = &lease->plan;
-    const bool is_short = is_greedy(plan) || plan->algorithm == WEIR_SLIDING_WINDOW;
-    const int64_t idle_us = now_us - lease->used_us, since_us = batch_age_us(lease, batch, now_us);
-    if (lease->is_asked || batch->left * IDLE_LEAST_PART < plan->size ||
-        idle_us < lease->life_us / (is_short ? IDLE_SHORT_PART : IDLE_PART))
+    const int64_t since_us = batch_age_us(lease, batch, now_us);
+    if (lease->is_asked || batch->left * LEASE_LEAST_PART < plan->size || !lease_is_unused(lease, now_us))
         return false;
     return !is_greedy(plan) || since_us / plan->tick_us < batch->left * plan->q / plan->p;
 }

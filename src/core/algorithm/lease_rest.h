@@ -5,6 +5,16 @@
 #include "core/algorithm/lease.h"
 #include "core/ground/arith.h"
 
+#define IDLE_PART 32      /* a lease that was not used for this part of its life is idle, ... */
+#define IDLE_SHORT_PART 2 /* ... or for this part, if lives are short compared with the limit's period */
+
+/* True if no request has used the lease for so long that others should have its permits. */
+static inline bool lease_is_unused(const struct lease *lease, int64_t now_us)
+{
+    const bool is_short = is_greedy(&lease->plan) || lease->plan.algorithm == WEIR_SLIDING_WINDOW;
+    return now_us - lease->used_us >= lease->life_us / (is_short ? IDLE_SHORT_PART : IDLE_PART);
+}
+
 /* True if permits charged at these times stop counting together. */
 static inline bool lease_is_one_block(const struct weir_plan *plan, int64_t a_us, int64_t b_us)
 {

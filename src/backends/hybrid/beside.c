@@ -1,10 +1,13 @@
-/* returns.c - gives permits back that were leased and that this instance does not use.
+/* beside.c - what an instance does beside a call: each request that is about to go to the remote looks at its key and
+ * at a few others.
  *
- * It happens beside other calls: each request that is about to go to the remote looks at its key and at a few others.
- * weir_close() gives back all that is left. A return is sent at most once. If it or its answer is lost, so are the
- * permits. The remote knows when it charged them, and gives back none that have come back since (WEIR_REFUND in
- * <weir/backend.h>). */
-#include "backends/hybrid/lease_call.h"
+ * Permits that were leased and that this instance does not use go back. weir_close() gives back all that is left. A
+ * return is sent at most once. If it or its answer is lost, so are the permits. The remote knows when it charged them,
+ * and gives back none that have come back since (WEIR_REFUND in <weir/backend.h>).
+ *
+ * Leases that are about to end are renewed, if that costs other instances nothing (lease_needs_renewal()). Otherwise
+ * each key's next request would wait for a call, however many keys one call could have carried. */
+#include "backends/hybrid/request.h"
 #include "core/ground/clock.h"
 #include "core/limiter/own_ops.h"
 
@@ -13,6 +16,8 @@
 #include <string.h>
 
 #define OTHERS_LOOKED_AT 3
+#define OTHERS_FOR_RENEWAL 2 /* looked at in addition for each lease that is renewed */
+#define RENEWALS_MOST 32     /* under way in a shard: few beside WEIR_MAX_SUBMITTED */
 #define RETURNS_A_CALL 64
 
 struct hybrid_return {
@@ -28,6 +33,22 @@ static void return_ended(struct weir_op *op, int status)
     free(op); /* its first member */
 }
 
+/* Return a request about the account's key. The key is the account's. */
+static struct weir_backend_request request_about(struct account *account, int64_t request_us)
+{
+    return (struct weir_backend_request){
+        .limit = account->limit,
+        .key = weir_key(account->key, account->hh.keylen),
+        .hash = account->hash,
+        .now_us = request_us,
+        .plan_version = account->lease.version,
+        .cold_since_us = -1,
+        .limit_id = account->limit_id,
+    };
+}
+
+/* ---- Returns ---- */
+
 /* Return what the account can give back, or NULL. */
 static struct hybrid_return *return_of(struct account_shard *shard, struct account *account, int64_t now_us,
                                        int64_t request_us, bool all) REQUIRES(shard->mutex)
@@ -40,18 +61,11 @@ static struct hybrid_return *return_of(struct account_shard *shard, struct accou
         return NULL;
     memcpy(own->key, account->key, account->hh.keylen);
     own->next = NULL;
-    own->request = (struct weir_backend_request){
-        .limit = account->limit,
-        .key = weir_key(own->key, account->hh.keylen),
-        .hash = account->hash,
-        .cost = permits,
-        .now_us = request_us,
-        .plan_version = account->lease.version,
-        .cold_since_us = -1,
-        .ahead = charged_us,
-        .limit_id = account->limit_id,
-        .verb = WEIR_REFUND,
-    };
+    own->request = request_about(account, request_us);
+    own->request.key.data = own->key;
+    own->request.verb = WEIR_REFUND;
+    own->request.cost = permits;
+    own->request.ahead = charged_us;
     own->op = (struct weir_op){
         .request = { .limit = account->limit, .key = own->request.key, .cost = permits },
         .done = return_ended,
@@ -73,7 +87,26 @@ static void return_send(struct hybrid *hybrid, struct hybrid_return *own)
         free(own);
 }
 
-void hybrid_give_back(struct hybrid *hybrid, const struct weir_backend_request *request)
+/* ---- Renewals ---- */
+
+/* Return a call that renews the account's lease, or NULL. */
+static struct lease_call *renewal_of(struct hybrid *hybrid, struct account_shard *shard, struct account *account,
+                                     int64_t now_us) REQUIRES(shard->mutex)
+{
+    const struct weir_backend_request about = request_about(account, WEIR_OWN_CLOCK);
+    if (shard->renewals == RENEWALS_MOST || !lease_needs_renewal(&account->lease, now_us))
+        return NULL;
+    struct lease_call *renewal = request_call_ahead(hybrid, shard, account, &about, now_us);
+    if (renewal) {
+        renewal->is_renewal = true;
+        shard->renewals++;
+    }
+    return renewal;
+}
+
+/* ---- Beside a call ---- */
+
+void hybrid_look_around(struct hybrid *hybrid, const struct weir_backend_request *request)
 {
     if (!backend_is_in_reach(hybrid->remote, &request->key))
         return; /* what can be given back waits */
@@ -81,15 +114,25 @@ void hybrid_give_back(struct hybrid *hybrid, const struct weir_backend_request *
     const int64_t now_us = hybrid_time(hybrid, request->now_us);
     const bool by_caller = request->now_us != WEIR_OWN_CLOCK;
     struct hybrid_return *first = NULL, **end = &first;
+    struct lease_call *renewals = NULL;
     lock_take(&shard->mutex);
-    struct account *account = account_find(shard, request);
+    struct account *const asked = account_find(shard, request), *account = asked;
     /* Which others come up depends on chance, which a replay cannot repeat. */
-    const int others = hybrid->accounts.keep_idle ? 0 : OTHERS_LOOKED_AT;
+    int others = hybrid->accounts.keep_idle ? 0 : OTHERS_LOOKED_AT;
     for (int i = 0; i <= others; i++) {
-        if (account && account->by_caller == by_caller && !lease_is_ahead(&account->lease, now_us))
+        const bool is_usable = account && account->by_caller == by_caller && !lease_is_ahead(&account->lease, now_us);
+        if (is_usable)
             *end = return_of(shard, account, now_us, request->now_us, false);
         if (*end)
             end = &(*end)->next;
+        struct lease_call *renewal = NULL;
+        if (is_usable && account != asked)
+            renewal = renewal_of(hybrid, shard, account, now_us);
+        if (renewal) {
+            renewal->next = renewals;
+            renewals = renewal;
+            others += OTHERS_FOR_RENEWAL;
+        }
         account = shard->hand ? shard->hand : shard->accounts;
         shard->hand = account ? account->hh.next : NULL;
     }
@@ -99,6 +142,7 @@ void hybrid_give_back(struct hybrid *hybrid, const struct weir_backend_request *
         first = own->next;
         return_send(hybrid, own);
     }
+    lease_call_submit(renewals);
 }
 
 /* ---- At the end ---- */
