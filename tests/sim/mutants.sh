@@ -69,7 +69,7 @@ mutant H1 H1: hoard $lease 's/if (left > 0 && now_us >= batch->end_us) {/if (lef
 mutant H1 H1: calm $lease 's/\.left = granted,/.left = 2 * granted,/'
 mutant H1 H1: hoard src/core/policy/plan.c 's/plan->size -= permits;/;/'
 mutant H1 H1: hoard $lease 's/div_down(plan->q, plan->p) \* plan->tick_us : 0/4 * div_down(plan->q, plan->p) * plan->tick_us : 0/'
-mutant H2 H2: hoard src/backends/hybrid/beside.c 's/\.ahead = charged_us,/.ahead = 0,/'
+mutant H2 H2: hoard src/backends/hybrid/beside.c 's/request.ahead = charged_us;/request.ahead = 0;/'
 mutant H4 H4: hoard src/core/algorithm/sliding_window.c 's/first = state\[0\] - div_down(since_us, plan->period_us);/first = 0 * since_us;/'
 mutant H3 H3: hoard $lease 's/case WEIR_FIXED_WINDOW: return decision->reset_after_us;/case WEIR_FIXED_WINDOW: return plan->period_us;/'
 mutant H4 ' used' hoard $lease 's/ + min_of(lease->life_us, good_us)/ + (plan->algorithm == WEIR_SLIDING_WINDOW ? 3 : 1) * min_of(lease->life_us, good_us)/'

@@ -187,6 +187,7 @@ struct instance {
     struct remote *remote;
     weir *limiter;
     weir_limit *limits[SIM_LIMITS];
+    char keys[SIM_LIMITS][SIM_KEYS][9];
     struct weir_backend *hybrid;
     int64_t clock_zero_us, skew_us, drift_ppm; /* its clocks; skew_us is that of its Unix time */
     int64_t resumes_us;                        /* true time at which its pause ends */
@@ -318,6 +319,11 @@ void instance_crash(struct sim *sim, struct instance *instance);
 /* Close it, so that it gives its leases back. False: it waits for an answer, and weir_close() would wait, too. */
 bool instance_leave(struct sim *sim, struct instance *instance);
 void instance_ask(struct sim *sim, struct instance *instance, int limit, int key, int64_t cost, bool must_pass);
+
+static inline struct weir_key instance_key(const struct instance *instance, int limit, int key)
+{
+    return weir_key_text(instance->keys[limit][key]);
+}
 /* Tell all live instances how many there are. */
 void instances_recount(struct sim *sim);
 void instance_define(struct sim *sim, struct instance *instance, int limit);

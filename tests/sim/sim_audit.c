@@ -215,9 +215,8 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
 /* Return how many permits of a key the instance itself counts as leased. */
 static int64_t leased_by(struct instance *instance, int limit, int key)
 {
-    const char name[] = { 'k', 'e', 'y', (char)('0' + key) };
-    const struct weir_backend_request of = backend_request(instance->limits[limit], weir_key(name, sizeof name), 1,
-                                                           WEIR_OWN_CLOCK, WEIR_PEEK);
+    const struct weir_backend_request of = backend_request(instance->limits[limit], instance_key(instance, limit, key),
+                                                           1, WEIR_OWN_CLOCK, WEIR_PEEK);
     return own_ops(instance->hybrid)->leased(instance->hybrid, &of);
 }
 
@@ -354,8 +353,7 @@ static void falls_back(struct sim *sim, struct instance *instance)
 
 static uint64_t known_slot(const struct instance *instance, int limit, int key)
 {
-    const char name[] = { 'k', 'e', 'y', (char)('0' + key) };
-    return key_hash(instance->limits[limit], weir_key(name, sizeof name)) % KNOWN_SLOTS;
+    return key_hash(instance->limits[limit], instance_key(instance, limit, key)) % KNOWN_SLOTS;
 }
 
 /* Return what the instance must know to be left of the whole limit: nothing if another key may have taken the slot. */

@@ -8,8 +8,6 @@
 
 #include <stdlib.h>
 
-static const char *const keys[SIM_KEYS] = { "key0", "key1", "key2" };
-
 static void must(int error, const char *what)
 {
     if (error == WEIR_OK)
@@ -78,11 +76,15 @@ static void limiter_open(struct sim *sim, struct instance *instance)
     must(limiter_make(&read, instance->hybrid, fallback, NULL, &instance->limiter), "limiter_make");
 }
 
-/* Let the hashes of all keys be below 2^59, so that the keys are in one shard and a call for one looks at the others. */
-static void keys_gather(weir_limit *limit)
+/* Choose keys of a limit that are in one shard, so that a call for one of them looks at the others. They depend on the
+ * instance's secret: the store knows them by their fourth byte. */
+static void keys_choose(struct instance *instance, int limit)
 {
-    limit->hash = (struct key_hash){ .a = (uint64_t)limit->hash.a >> 1, .b = (uint64_t)limit->hash.b >> 5, .factor = 1 };
-    limit->hash_rest.d = 0;
+    for (int key = 0; key < SIM_KEYS; key++) {
+        char *text = instance->keys[limit][key];
+        for (int i = 0; i == 0 || key_hash(instance->limits[limit], instance_key(instance, limit, key)) >> 59 != 0; i++)
+            snprintf(text, sizeof instance->keys[limit][key], "key%d%04d", key, i);
+    }
 }
 
 void instance_define(struct sim *sim, struct instance *instance, int limit)
@@ -93,7 +95,7 @@ void instance_define(struct sim *sim, struct instance *instance, int limit)
     if (sim->scenario->troubles & TROUBLE_CANARY)
         policy.blocks += instance->number % 2;
     must(weir_limit_define(instance->limiter, known->name, &policy, &instance->limits[limit]), "define");
-    keys_gather(instance->limits[limit]);
+    keys_choose(instance, limit);
     must(weir_limit_info(instance->limits[limit], &info), "weir_limit_info");
     known->over_max = max_of(known->over_max, info.over_max);
     known->lease_max = max_of(known->lease_max, info.lease_max);
@@ -189,7 +191,7 @@ void instance_ask(struct sim *sim, struct instance *instance, int limit, int key
 {
     struct asked_op *asked = sim_take(sim, sizeof *asked);
     *asked = (struct asked_op){
-        .op = { .request = { .limit = instance->limits[limit], .key = weir_key(keys[key], 4), .cost = cost },
+        .op = { .request = { .limit = instance->limits[limit], .key = instance_key(instance, limit, key), .cost = cost },
                 .done = op_done,
                 .user = asked },
         .sim = sim,

@@ -226,7 +226,7 @@ static void give_back(struct sim *sim, void *what)
         return;
     struct instance *instance = anyone(sim);
     const int limit = (int)random_in(sim, 0, sim->limit_count - 1);
-    const struct weir_key key = weir_key_text("key0");
+    const struct weir_key key = instance_key(instance, limit, 0);
     events_add(sim, next_us(sim, 10), NULL, give_back, what);
     if (instance->has_fallen_back)
         return; /* in this simulator these calls would wait forever while debts are settled */

@@ -91,7 +91,8 @@ static int64_t order_ahead(const struct lease *lease, int64_t now_us, int64_t wa
 bool lease_needs_renewal(struct lease *lease, int64_t now_us)
 {
     const bool one_by_one = is_greedy(&lease->plan);
-    if (lease->is_asked || lease_is_unused(lease, now_us) || lease->plan.algorithm == WEIR_LEAKY_BUCKET)
+    if (lease->is_asked || lease->scarce || lease_is_unused(lease, now_us) ||
+        lease->plan.algorithm == WEIR_LEAKY_BUCKET)
         return false;
     load_turn(lease, now_us);
     if (lease->average <= LOAD_AVERAGE_ONE / LOAD_AVERAGE_TURNS) /* no more than one lately */
