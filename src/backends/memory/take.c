@@ -106,21 +106,21 @@ __attribute__((always_inline)) static inline unsigned take(struct weir_limit *li
     return take_end(turn, &look, &level, figures, limit, cost, now_us, true, calls, out);
 }
 
+/* Take in the version that may call functions. */
+__attribute__((always_inline)) static inline unsigned
+take_calling(struct weir_limit *limit, struct weir_key key, uint64_t hash, const struct look_groups *at, int64_t cost,
+             int64_t now_us, struct weir_backend_hint *hint, struct weir_reservation *reservation,
+             struct weir_decision *out)
+{
+    return take(limit, key, hash, at, cost, now_us, hint, reservation, true, out);
+}
+
 /* Take permits of any key, which may have an override. */
 static inline int take_any(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
                            struct weir_backend_hint *hint, struct weir_reservation *reservation,
                            struct weir_decision *out)
 {
-    limit = limit_for_key(limit, key, hash);
-    const struct look_groups at = hint ? (struct look_groups){ NULL, NULL } : look_fetch(take_table(limit), hash);
-    const int error = take_time(limit, &now_us);
-    if (__builtin_expect(error, 0)) {
-        stats_add(&limit->limiter->stats, STATS_ERRORS, 1);
-        return error;
-    }
-    const unsigned rest = take(limit, key, hash, &at, cost, now_us, hint, reservation, true, out);
-    return __builtin_expect(rest, 0) ? take_rest(rest, limit, key, hash, cost, now_us, hint, reservation, out)
-                                     : WEIR_OK;
+    return take_by(take_calling, limit, key, hash, cost, now_us, hint, reservation, out);
 }
 
 /* Do what memory_try() leaves: hash the key again, because the hash would have to be kept in each take. What has been
@@ -200,29 +200,21 @@ int take_back_rest(struct weir_limit *limit, struct weir_key key, uint64_t hash,
     return memory_decide(limit->limiter->backend, &request, 1, false, INT64_MAX, &unused);
 }
 
+__attribute__((always_inline)) static inline enum look_end take_back(const struct table *table,
+                                                                     struct weir_limit *limit, struct weir_key key,
+                                                                     uint64_t hash, const struct look_groups *at,
+                                                                     int64_t cost, int64_t since_us, int64_t now_us)
+{
+    struct look look;
+    const struct rule *rule = look_rule(table, limit);
+    if (__builtin_expect(!rule || !look_for_take(table, rule, key, hash, at, NULL, &look), 0))
+        return LOOK_GIVEN_UP;
+    return look_greedy_back(table, &look, now_us, since_us, cost);
+}
+
 int memory_give_back(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t since_us)
 {
-    const uint64_t hash = key_hash(limit, key);
-    limit = limit_for_key(limit, key, hash);
-    const struct look_groups at = look_fetch(take_table(limit), hash);
-    int64_t now_us = 0;
-    const int error = take_time(limit, &now_us);
-    if (__builtin_expect(error, 0))
-        return error;
-    struct memory *memory = (struct memory *)limit->limiter->backend;
-    _Atomic uint64_t *turn = readers_enter(&memory->table.readers);
-    if (__builtin_expect(!turn, 0))
-        return take_back_rest(limit, key, hash, cost, since_us, now_us);
-    struct look look;
-    enum look_end end = LOOK_GIVEN_UP;
-    const struct rule *rule = look_rule(&memory->table, limit);
-    if (__builtin_expect(rule && look_for_take(&memory->table, rule, key, hash, &at, NULL, &look), 1))
-        end = look_greedy_back(&memory->table, &look, now_us, since_us, cost);
-    if (take_leave(turn))
-        decide_sweep(memory, hash, now_us);
-    if (__builtin_expect(end == LOOK_DONE, 1))
-        return WEIR_OK;
-    return take_back_rest(limit, key, hash, cost, since_us, now_us);
+    return take_back_by(take_back, limit, key, cost, since_us);
 }
 
 /* ---- Batches ---- */

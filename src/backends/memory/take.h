@@ -31,4 +31,54 @@ static inline bool take_leave(_Atomic uint64_t *turn)
     return __builtin_expect(decide_sweeps_now(readers_leave(turn), 1), 0);
 }
 
+/* A short way to take permits of a key from `limit`, which may be an override. Returns what is left to do. */
+typedef unsigned take_way(struct weir_limit *limit, struct weir_key key, uint64_t hash, const struct look_groups *at,
+                          int64_t cost, int64_t now_us, struct weir_backend_hint *hint,
+                          struct weir_reservation *reservation, struct weir_decision *out);
+
+/* A short way to give permits back, for a caller that is a reader. If it does not end with LOOK_DONE, nothing was
+ * done. */
+typedef enum look_end take_back_way(const struct table *table, struct weir_limit *limit, struct weir_key key,
+                                    uint64_t hash, const struct look_groups *at, int64_t cost, int64_t since_us,
+                                    int64_t now_us);
+
+/* Take permits of any key, which may have an override. The arguments have been checked. `way` is a constant, so that
+ * the compiler inlines it. */
+__attribute__((always_inline)) static inline int
+take_by(take_way *way, struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
+        struct weir_backend_hint *hint, struct weir_reservation *reservation, struct weir_decision *out)
+{
+    limit = limit_for_key(limit, key, hash);
+    const struct look_groups at = hint ? (struct look_groups){ NULL, NULL } : look_fetch(take_table(limit), hash);
+    const int error = take_time(limit, &now_us);
+    if (__builtin_expect(error, 0)) {
+        stats_add(&limit->limiter->stats, STATS_ERRORS, 1);
+        return error;
+    }
+    const unsigned rest = way(limit, key, hash, &at, cost, now_us, hint, reservation, out);
+    return __builtin_expect(rest, 0) ? take_rest(rest, limit, key, hash, cost, now_us, hint, reservation, out)
+                                     : WEIR_OK;
+}
+
+/* Give back permits of any key that were charged at `since_us`; `way` is a constant. */
+__attribute__((always_inline)) static inline int take_back_by(take_back_way *way, struct weir_limit *limit,
+                                                              struct weir_key key, int64_t cost, int64_t since_us)
+{
+    const uint64_t hash = key_hash(limit, key);
+    limit = limit_for_key(limit, key, hash);
+    struct table *table = take_table(limit);
+    const struct look_groups at = look_fetch(table, hash);
+    int64_t now_us = 0;
+    const int error = take_time(limit, &now_us);
+    if (__builtin_expect(error, 0))
+        return error;
+    _Atomic uint64_t *turn = readers_enter(&table->readers);
+    if (__builtin_expect(!turn, 0))
+        return take_back_rest(limit, key, hash, cost, since_us, now_us);
+    const enum look_end end = way(table, limit, key, hash, &at, cost, since_us, now_us);
+    if (take_leave(turn))
+        decide_sweep((struct memory *)limit->limiter->backend, hash, now_us);
+    return __builtin_expect(end == LOOK_DONE, 1) ? WEIR_OK : take_back_rest(limit, key, hash, cost, since_us, now_us);
+}
+
 #endif

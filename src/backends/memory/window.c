@@ -19,7 +19,6 @@ static inline enum look_end window_look(const struct table *table, struct weir_l
     return look_by_summary(&look, request, out);
 }
 
-/* Take as weir_try() does, by `limit` or the override in its place. Returns what is left to do. */
 static inline unsigned window_take(struct weir_limit *limit, struct weir_key key, uint64_t hash,
                                    const struct look_groups *at, int64_t cost, int64_t now_us,
                                    struct weir_backend_hint *hint, struct weir_reservation *reservation,
@@ -49,28 +48,24 @@ static inline unsigned window_take(struct weir_limit *limit, struct weir_key key
     return 0;
 }
 
-/* Do all of a take but checking the arguments. `hint` is a constant NULL, or never NULL, and so is `reservation`. */
-__attribute__((always_inline)) static inline int
-window_try(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
-           struct weir_backend_hint *hint, struct weir_reservation *reservation, struct weir_decision *out)
+/* Give back permits that were charged at `since_us`. There is no decision. */
+__attribute__((always_inline)) static inline enum look_end window_back(const struct table *table,
+                                                                       struct weir_limit *limit, struct weir_key key,
+                                                                       uint64_t hash, const struct look_groups *at,
+                                                                       int64_t cost, int64_t since_us, int64_t now_us)
 {
-    limit = limit_for_key(limit, key, hash);
-    const struct look_groups at = hint ? (struct look_groups){ NULL, NULL } : look_fetch(take_table(limit), hash);
-    const int error = take_time(limit, &now_us);
-    if (__builtin_expect(error, 0)) {
-        stats_add(&limit->limiter->stats, STATS_ERRORS, 1);
-        return error;
-    }
-    const unsigned rest = window_take(limit, key, hash, &at, cost, now_us, hint, reservation, out);
-    return __builtin_expect(rest, 0) ? take_rest(rest, limit, key, hash, cost, now_us, hint, reservation, out)
-                                     : WEIR_OK;
+    struct weir_decision unused;
+    const struct weir_backend_request request = {
+        .now_us = now_us, .cost = cost, .ahead = since_us, .verb = WEIR_REFUND
+    };
+    return window_look(table, limit, key, hash, at, NULL, &request, &unused);
 }
 
 int memory_try_window(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us,
                       struct weir_decision *out)
 {
     const int error = take_check_key(limit, key, cost, now_us, out);
-    return error ? error : window_try(limit, key, key_hash(limit, key), cost, now_us, NULL, NULL, out);
+    return error ? error : take_by(window_take, limit, key, key_hash(limit, key), cost, now_us, NULL, NULL, out);
 }
 
 int memory_try_window_handle(weir_handle *handle, int64_t cost, int64_t now_us, struct weir_decision *out)
@@ -78,35 +73,18 @@ int memory_try_window_handle(weir_handle *handle, int64_t cost, int64_t now_us, 
     const int error = take_check(handle->limit->limiter, cost, now_us, out);
     struct weir_backend_hint *hint = &handle->hint;
     assume(hint != NULL); /* lets the compiler drop the way without one */
-    return error ? error : window_try(handle->limit, handle->key, handle->hash, cost, now_us, hint, NULL, out);
+    return error ? error
+                 : take_by(window_take, handle->limit, handle->key, handle->hash, cost, now_us, hint, NULL, out);
 }
 
 int memory_reserve_window(struct weir_limit *limit, struct weir_key key, int64_t cost,
                           struct weir_reservation *reservation, struct weir_decision *out)
 {
     assume(reservation != NULL);
-    return window_try(limit, key, key_hash(limit, key), cost, 0, NULL, reservation, out);
+    return take_by(window_take, limit, key, key_hash(limit, key), cost, 0, NULL, reservation, out);
 }
 
 int memory_give_back_window(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t since_us)
 {
-    const uint64_t hash = key_hash(limit, key);
-    limit = limit_for_key(limit, key, hash);
-    struct table *table = take_table(limit);
-    const struct look_groups at = look_fetch(table, hash);
-    int64_t now_us = 0;
-    const int error = take_time(limit, &now_us);
-    if (__builtin_expect(error, 0))
-        return error;
-    struct weir_decision unused;
-    const struct weir_backend_request request = {
-        .now_us = now_us, .cost = cost, .ahead = since_us, .verb = WEIR_REFUND
-    };
-    _Atomic uint64_t *turn = readers_enter(&table->readers);
-    if (__builtin_expect(!turn, 0))
-        return take_back_rest(limit, key, hash, cost, since_us, now_us);
-    const enum look_end end = window_look(table, limit, key, hash, &at, NULL, &request, &unused);
-    if (take_leave(turn))
-        decide_sweep((struct memory *)limit->limiter->backend, hash, now_us);
-    return __builtin_expect(end == LOOK_DONE, 1) ? WEIR_OK : take_back_rest(limit, key, hash, cost, since_us, now_us);
+    return take_back_by(window_back, limit, key, cost, since_us);
 }
