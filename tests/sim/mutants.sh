@@ -111,6 +111,6 @@ mutant R1 R1: renew src/core/algorithm/algorithm.c '/^bool state_renew/,/^}/s/if
 mutant R2 R3: renew src/core/algorithm/algorithm.c '/^bool state_renew/,/^}/s/state_return(plan, next, now_us, since_us, cost, out);/;/'
 mutant R2 R2: renew src/core/api/submit.c 's/^            request.ahead = op->reservation.at_us;/            request.ahead = 1;/'
 mutant R3 R3: renew-storm src/core/algorithm/algorithm.c '/^bool state_renew/,/^}/s/const bool changed = /memcpy(state, next, size); const bool changed = /'
-mutant R4 R4: renew src/core/api/submit.c 's/ \&\& op->decision.allowed \&\& !op->decision.would_deny;/;/'
+mutant R4 R4: renew src/core/api/reserve.c '/^void renewal_finish/,/^}/s/if (reservation_is_made(decision))/if (true)/'
 mutant R4 R4: renew-storm src/core/outage/failure.c 's/requests\[0\].verb == WEIR_RESET || requests\[0\].verb == WEIR_RENEW ||/requests[0].verb == WEIR_RESET ||/'
 exit $missed

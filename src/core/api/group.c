@@ -122,13 +122,12 @@ static void reservations_finish(const struct group *group, size_t first, size_t 
 {
     for (size_t k = 0; reservations && k < count; k++) {
         const struct weir_backend_request *member = &group->requests[first + k];
-        const struct weir_reservation noted = reservations[group->indices[first + k]];
+        const int64_t noted_us = reservations[group->indices[first + k]].at_us;
         for (size_t i = group->indices[first + k]; i < n; i++) {
             if (requests[i].limit != member->limit->of || requests[i].key.len != member->key.len ||
                 memcmp(requests[i].key.data, member->key.data, member->key.len) != 0)
                 continue;
-            reservations[i] = noted;
-            reservation_finish(&reservations[i], requests[i].cost, &decisions[k]);
+            reservation_finish(&reservations[i], noted_us, requests[i].cost, &decisions[k]);
         }
     }
 }

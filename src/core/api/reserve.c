@@ -22,21 +22,31 @@ int reservation_check(const struct weir *limiter, const struct weir_reservation 
     return WEIR_OK;
 }
 
-void reservation_finish(struct weir_reservation *reservation, int64_t cost, const struct weir_decision *decision)
+/* True if the limit admitted the request. A shadow limit that would deny it admits the caller, and charges nothing. */
+static bool reservation_is_made(const struct weir_decision *decision)
 {
-    const bool is_noted = reservation->at_us > 0;
-    if (__builtin_expect(decision->source == WEIR_BY_MEMORY && decision->allowed && !decision->would_deny, 1)) {
-        reservation->permits = cost;
-        return;
-    }
-    if (!decision->allowed || decision->would_deny)
+    return decision->allowed && !decision->would_deny;
+}
+
+void reservation_finish(struct weir_reservation *reservation, int64_t noted_us, int64_t cost,
+                        const struct weir_decision *decision)
+{
+    const uint8_t source = decision->source;
+    if (!reservation_is_made(decision))
         *reservation = RESERVATION_NONE;
-    else if (decision->source == WEIR_BY_FAIL_OPEN || (decision->source == WEIR_BY_FULL && !is_noted))
-        *reservation = (struct weir_reservation){ .permits = 0 }; /* nothing was charged */
-    else
-        reservation->permits = cost;
-    if (decision->source == WEIR_BY_FALLBACK) /* Redis will be charged at another time */
-        reservation->at_us = 0;
+    else if (__builtin_expect(source == WEIR_BY_MEMORY, 1))
+        *reservation = (struct weir_reservation){ .permits = cost, .at_us = noted_us };
+    else if (source == WEIR_BY_FAIL_OPEN || (source == WEIR_BY_FULL && noted_us == 0)) /* nothing was charged */
+        *reservation = (struct weir_reservation){ .permits = 0 };
+    else /* after a fallback's decision, Redis will be charged at another time */
+        *reservation = (struct weir_reservation){ .permits = cost, .at_us = source == WEIR_BY_FALLBACK ? 0 : noted_us };
+}
+
+void renewal_finish(struct weir_reservation *reservation, int64_t noted_us, int64_t cost,
+                    const struct weir_decision *decision)
+{
+    if (reservation_is_made(decision))
+        reservation_finish(reservation, noted_us, cost, decision);
 }
 
 /* Reserve where own_takes->reserve() is not for it or, if since_us is not 0, renew. Out of line, because a request on
@@ -72,11 +82,9 @@ int weir_reserve(weir_limit *limit, struct weir_key key, int64_t estimate, struc
         error = takes->reserve(limit, key, estimate, &noted, out);
     else
         error = reserve_otherwise(limit, key, key_hash(limit, key), estimate, 0, &noted, out);
-    if (error)
-        return error;
-    reservation_finish(&noted, estimate, out);
-    *reservation = noted;
-    return WEIR_OK;
+    if (!error)
+        reservation_finish(reservation, noted.at_us, estimate, out);
+    return error;
 }
 
 /* Give back where own_takes->give_back() is not for it. */
@@ -146,9 +154,7 @@ int weir_renew(weir_limit *limit, struct weir_key key, int64_t cost, struct weir
         error = weir_reserve(limit, key, cost, out, &noted);
     else
         error = reserve_otherwise(limit, key, key_hash(limit, key), cost, reservation->at_us, &noted, out);
-    if (error || !out->allowed || out->would_deny) /* a denial changes nothing, the reservation included */
-        return error;
-    reservation_finish(&noted, cost, out);
-    *reservation = noted;
-    return WEIR_OK;
+    if (!error)
+        renewal_finish(reservation, noted.at_us, cost, out);
+    return error;
 }

@@ -19,7 +19,12 @@ static inline bool reservation_is_out(const struct weir_reservation *reservation
     return reservation->permits > 0 && reservation->at_us > 0;
 }
 
-/* Complete the reservation of a request that has been decided. The backend has noted the charge, if it could. */
-void reservation_finish(struct weir_reservation *reservation, int64_t cost, const struct weir_decision *decision);
+/* Write the reservation of a request that has been decided. `noted_us` is the at_us that the backend noted; 0: none. */
+void reservation_finish(struct weir_reservation *reservation, int64_t noted_us, int64_t cost,
+                        const struct weir_decision *decision);
+
+/* Do that for a renewal. A denial leaves the reservation as it was. */
+void renewal_finish(struct weir_reservation *reservation, int64_t noted_us, int64_t cost,
+                    const struct weir_decision *decision);
 
 #endif

@@ -75,9 +75,10 @@ static void op_finish(struct weir_op *op, const struct weir_backend_request *req
         shadow_apply(request->limit, request->key, &op->decision);
     if (request->verb == WEIR_TAKE)
         count_answer(request, status, &op->decision);
-    const bool renews = op->verb == WEIR_OP_RENEW && op->decision.allowed && !op->decision.would_deny;
-    if ((op->verb == WEIR_OP_RESERVE || renews) && !status) /* a renewal that is denied leaves the reservation */
-        reservation_finish(&op->reservation, request->cost, &op->decision);
+    if (op->verb == WEIR_OP_RESERVE && !status)
+        reservation_finish(&op->reservation, op->reservation.at_us, request->cost, &op->decision);
+    if (op->verb == WEIR_OP_RENEW && !status)
+        renewal_finish(&op->reservation, op->reservation.at_us, request->cost, &op->decision);
     if (request->verb == WEIR_CHARGE && !status)
         charge_count(limiter, request->limit, request->cost, &op->decision);
     if (request->verb == WEIR_REFUND && !status)
