@@ -1,13 +1,19 @@
 /* in_flight.c - contract: limits on requests in flight, and renewals. */
 #include "contract/parts.h"
 
+/* Open a limiter on this backend at a time of whole seconds, and define "limit". */
+static weir_limit *open_in_flight(struct scene *scene, int backend, const char *policy)
+{
+    open_backend(scene, backend);
+    scene->now_us = 1700000000 * WEIR_SECOND;
+    return scene_define_text(scene, "limit", policy);
+}
+
 CONTRACT_TEST(CONTRACT_TIME, requests_in_flight_are_limited_and_unreleased_permits_return_after_the_hold, 20)
 {
     CLOSED_BY(scene_close) struct scene scene;
-    open_backend(&scene, _i);
-    weir_limit *limit = scene_define_text(&scene, "limit", "concurrency limit=3 hold=10s");
+    weir_limit *limit = open_in_flight(&scene, _i, "concurrency limit=3 hold=10s");
     weir_limit *rate = scene_define_text(&scene, "rate", "fixed_window limit=10 period=1h");
-    scene.now_us = 1700000000 * WEIR_SECOND;
     struct weir_decision decision;
     struct weir_reservation slots[3], group[2];
     for (int i = 0; i < 3; i++) {
@@ -37,23 +43,29 @@ CONTRACT_TEST(CONTRACT_TIME, requests_in_flight_are_limited_and_unreleased_permi
     ck_assert_int_eq(peeked(limit, "a", 1).remaining, 3);
 }
 
-/* Renew a reservation of a permit, and assert that it is allowed or denied. */
-static void renew(weir_limit *limit, const char *key, struct weir_reservation *reservation, bool allowed)
+/* Renew a reservation of `cost` permits, and assert that it is allowed or denied. A denial leaves it as it was. */
+static struct weir_decision renewed(weir_limit *limit, const char *key, int64_t cost,
+                                    struct weir_reservation *reservation, bool allowed)
 {
     const struct weir_reservation before = *reservation;
     struct weir_decision decision;
-    must_succeed(weir_renew(limit, weir_key_text(key), 1, &decision, reservation));
+    must_succeed(weir_renew(limit, weir_key_text(key), cost, &decision, reservation));
     ck_assert_int_eq(decision.allowed, allowed);
-    ck_assert(allowed ? decision.retry_after_us == 0 : decision.retry_after_us > 0);
+    ck_assert(allowed == (decision.retry_after_us == 0));
     ck_assert(allowed || memcmp(reservation, &before, sizeof before) == 0);
+    return decision;
+}
+
+/* Do that for one permit. The limit is no smaller, so a denial names a time. */
+static void renew(weir_limit *limit, const char *key, struct weir_reservation *reservation, bool allowed)
+{
+    ck_assert_int_ne(renewed(limit, key, 1, reservation, allowed).retry_after_us, WEIR_NEVER);
 }
 
 CONTRACT_TEST(CONTRACT_TIME, a_renewed_request_in_flight_keeps_its_permit, 20)
 {
     CLOSED_BY(scene_close) struct scene scene;
-    open_backend(&scene, _i);
-    weir_limit *limit = scene_define_text(&scene, "limit", "concurrency limit=2 hold=10s");
-    scene.now_us = 1700000000 * WEIR_SECOND;
+    weir_limit *limit = open_in_flight(&scene, _i, "concurrency limit=2 hold=10s");
     struct weir_reservation renews = reserved(limit, "a", 1, true), dies = reserved(limit, "a", 1, true);
     for (int i = 0; i < 3; i++) {
         scene.now_us += 4 * WEIR_SECOND - 1;
@@ -82,9 +94,7 @@ CONTRACT_TEST(CONTRACT_TIME, a_renewed_request_in_flight_keeps_its_permit, 20)
 CONTRACT_TEST(CONTRACT_TIME, a_renewal_respects_a_reset_or_a_new_policy, 20)
 {
     CLOSED_BY(scene_close) struct scene scene;
-    open_backend(&scene, _i);
-    weir_limit *limit = scene_define_text(&scene, "limit", "concurrency limit=2 hold=10s");
-    scene.now_us = 1700000000 * WEIR_SECOND;
+    weir_limit *limit = open_in_flight(&scene, _i, "concurrency limit=2 hold=10s");
     struct weir_reservation slots[2] = { reserved(limit, "a", 1, true), reserved(limit, "a", 1, true) };
     scene.now_us += 2 * WEIR_SECOND;
     must_succeed(weir_reset(limit, weir_key_text("a")));
@@ -121,24 +131,17 @@ CONTRACT_TEST(CONTRACT_TIME, a_renewal_takes_permits_again_that_have_already_ref
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         CLOSED_BY(scene_close) struct scene scene;
-        open_backend(&scene, _i);
-        struct weir_decision decision;
-        weir_limit *limit = scene_define_text(&scene, "limit", cases[i].policy);
-        scene.now_us = 1700000000 * WEIR_SECOND;
+        weir_limit *limit = open_in_flight(&scene, _i, cases[i].policy);
         struct weir_reservation held = reserved(limit, "a", 8, true);
         scene.now_us += 2 * WEIR_SECOND;
-        must_succeed(weir_renew(limit, weir_key_text("a"), 8, &decision, &held));
-        ck_assert(decision.allowed && decision.remaining == cases[i].left_early);
+        ck_assert_int_eq(renewed(limit, "a", 8, &held, true).remaining, cases[i].left_early);
         charge(limit, "a", 5); /* the key is overdrawn: an immediate renewal needs no room */
-        must_succeed(weir_renew(limit, weir_key_text("a"), 8, &decision, &held));
-        ck_assert(decision.allowed && decision.remaining == 0);
+        ck_assert_int_eq(renewed(limit, "a", 8, &held, true).remaining, 0);
         scene.now_us += 30 * WEIR_SECOND;
-        must_succeed(weir_renew(limit, weir_key_text("a"), 8, &decision, &held));
-        ck_assert(decision.allowed && decision.remaining == cases[i].left_late);
+        ck_assert_int_eq(renewed(limit, "a", 8, &held, true).remaining, cases[i].left_late);
         scene.now_us += 30 * WEIR_SECOND;
         taken(limit, "a", 5);
-        must_succeed(weir_renew(limit, weir_key_text("a"), 8, &decision, &held));
-        ck_assert(!decision.allowed && decision.remaining == 5 && held.permits == 8);
+        ck_assert_int_eq(renewed(limit, "a", 8, &held, false).remaining, 5);
     }
 }
 
@@ -147,25 +150,19 @@ CONTRACT_TEST(CONTRACT_TIME, a_renewal_takes_permits_again_that_have_already_ref
 CONTRACT_TEST(CONTRACT_TIME, a_denied_renewal_leaves_the_permits_of_all_holders_taken, 20)
 {
     CLOSED_BY(scene_close) struct scene scene;
-    open_backend(&scene, _i);
-    weir_limit *limit = scene_define_text(&scene, "limit", "concurrency limit=5 hold=10s");
-    scene.now_us = 1700000000 * WEIR_SECOND;
+    weir_limit *limit = open_in_flight(&scene, _i, "concurrency limit=5 hold=10s");
     struct weir_reservation three = reserved(limit, "a", 3, true), two = reserved(limit, "a", 2, true);
     struct weir_reservation stale = three;
-    struct weir_decision decision;
     scene.now_us += 4 * WEIR_SECOND;
-    must_succeed(weir_renew(limit, weir_key_text("a"), 3, &decision, &three));
-    ck_assert(decision.allowed && decision.remaining == 0);
+    ck_assert_int_eq(renewed(limit, "a", 3, &three, true).remaining, 0);
     scene.now_us += WEIR_SECOND;
     for (int i = 0; i < 2; i++) {
-        must_succeed(weir_renew(limit, weir_key_text("a"), 3, &decision, &stale));
-        ck_assert(!decision.allowed && decision.remaining == 0);
-        ck_assert_int_eq(decision.retry_after_us, 10 * WEIR_SECOND); /* the block of the 3 ends 15 s after the start */
-        ck_assert_int_eq(stale.permits, 3);
+        const struct weir_decision denied = renewed(limit, "a", 3, &stale, false);
+        ck_assert_int_eq(denied.remaining, 0);
+        ck_assert_int_eq(denied.retry_after_us, 10 * WEIR_SECOND); /* the block of the 3 ends 15 s after the start */
         ck_assert_int_eq(peeked(limit, "a", 1).remaining, 0);
     }
-    must_succeed(weir_renew(limit, weir_key_text("a"), 2, &decision, &two));
-    ck_assert(decision.allowed && decision.remaining == 0);
+    ck_assert_int_eq(renewed(limit, "a", 2, &two, true).remaining, 0);
     must_succeed(weir_release(limit, weir_key_text("a"), &two));
     ck_assert_int_eq(peeked(limit, "a", 1).remaining, 2);
     must_succeed(weir_release(limit, weir_key_text("a"), &three));
@@ -176,14 +173,10 @@ CONTRACT_TEST(CONTRACT_TIME, a_denied_renewal_leaves_the_permits_of_all_holders_
 CONTRACT_TEST(CONTRACT_TIME, permits_whose_renewal_is_denied_can_still_be_released, 20)
 {
     CLOSED_BY(scene_close) struct scene scene;
-    open_backend(&scene, _i);
-    weir_limit *limit = scene_define_text(&scene, "limit", "concurrency limit=5 hold=10s");
-    scene.now_us = 1700000000 * WEIR_SECOND;
+    weir_limit *limit = open_in_flight(&scene, _i, "concurrency limit=5 hold=10s");
     struct weir_reservation held = reserved(limit, "a", 4, true);
-    struct weir_decision decision;
     scene_define_text(&scene, "limit", "concurrency limit=3 hold=10s");
-    must_succeed(weir_renew(limit, weir_key_text("a"), 4, &decision, &held));
-    ck_assert(!decision.allowed && decision.retry_after_us == WEIR_NEVER && held.permits == 4);
+    ck_assert_int_eq(renewed(limit, "a", 4, &held, false).retry_after_us, WEIR_NEVER);
     ck_assert_int_eq(peeked(limit, "a", 1).remaining, 0);
     must_succeed(weir_release(limit, weir_key_text("a"), &held));
     ck_assert_int_eq(peeked(limit, "a", 1).remaining, 3);
