@@ -37,10 +37,10 @@ WEIR_API int weir_reserve_all(weir *w, const struct weir_request *requests, size
  *
  * If fewer were used than reserved, the others come back where they were taken, unless they have come back by
  * themselves. A window or an interval that has ended since gave back all of them. A bucket that refills continuously
- * gave back as many as it had refilled by the last charge of the key. So a window is then as if `actual` had been taken
- * at first, and so is such a bucket if nothing else was charged since; otherwise it admits no more than that, and less
- * if the estimate was far off for long. After a change of policy the new policy says how many have come back. After a
- * reset, permits of later requests may come back instead.
+ * gave back as many as it had refilled by the last charge of the key. So a window then admits as if `actual` had been
+ * taken at first. So does such a bucket if nothing else was charged since. Otherwise it admits no more than that, and
+ * less if the estimate was far off for long. After a change of policy the new policy says how many have come back.
+ * After a reset, permits of later requests may come back instead.
  *
  * If more were used than reserved, the difference is charged, as by weir_charge().
  *
@@ -81,10 +81,10 @@ static inline int weir_release(weir_limit *limit, struct weir_key key, const str
  * WEIR_EINVAL if *reservation is none, or has another number of permits than `cost`. Otherwise errors as weir_try(); on
  * an error neither output is written. While Redis is out of reach a renewal returns WEIR_EIO or WEIR_ETIME, whatever
  * on_failure says: the permits keep the hold that they have, so go on, and renew again. WEIR_ETIME leaves open whether
- * the renewal was made. If it was, the permits are taken later than the reservation knows. Its next renewal or release
- * then moves or gives back permits of other requests that were taken when it thinks. These stay taken for longer than
- * they need, at most until a hold and a block have passed; while the limit is full, their renewal may be denied. There
- * are never more than the limit in flight. */
+ * the renewal was made. If it was, the permits are held from a later time than the reservation says. Its next renewal
+ * or release then moves or gives back permits that other requests took at the earlier time. So as many permits as were
+ * renewed may stay taken for longer than they need, at most by a hold and a block. While the limit is full, a renewal
+ * by one of those other requests may be denied. There are never more than the limit in flight. */
 WEIR_API int weir_renew(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out,
                         struct weir_reservation *reservation);
 

@@ -13,10 +13,10 @@
  *
  * The last line is `end`, so that a client notices if an answer is cut. Instead of all that, `error SENTENCE`.
  *
- * One thread serves all clients. Nothing that they do can hold up a decision for long: it takes no lock that a decision
- * of a known key takes, has a low priority, turns at most once in CONTROL_TURN_US, and serves at most
- * CONTROL_CLIENTS, each for CONTROL_PATIENCE_US at most. When one more arrives, the oldest goes. An answer is
- * made in parts, as the socket's buffer takes them, so a client costs a fixed amount of memory.
+ * One thread serves all clients. No client can hold up a decision for long: the thread takes no lock that a decision of
+ * a known key takes, has a low priority, and turns at most once in CONTROL_TURN_US. It serves at most CONTROL_CLIENTS
+ * clients, each for at most CONTROL_PATIENCE_US. When one more arrives, the oldest is disconnected. An answer is made
+ * in parts, as the socket's buffer takes them, so a client costs a fixed amount of memory.
  */
 #ifndef CONTROL_CONTROL_H
 #define CONTROL_CONTROL_H

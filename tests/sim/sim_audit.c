@@ -2,12 +2,12 @@
  *
  * Checked immediately:
  *
- *     a permit is used only by the instance it was granted to, once, within the lease's life      (for H1, H6)
+ *     only the instance to which a permit was granted uses it, once, within the lease's life      (for H1, H6)
  *     an instance has at most lease_max permits in advance                                        (H7: what strands)
  *     each refund that reaches the store was requested, or gives back permits that were not used  (H2)
  *     memory denies only what the store would deny, and a request that a known denial answers
  *     does not go to the store                                                                    (H12)
- *     each request is answered once, in time; what must pass passes                               (liveness)
+ *     each request is answered once, in time; the store admits those of check_liveness()          (liveness)
  */
 #include "core/limiter/own_ops.h"
 #include "core/limiter/request.h"

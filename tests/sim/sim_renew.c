@@ -3,15 +3,17 @@
  *
  * The limits are sliding windows, as those of WEIR_CONCURRENCY are. What must hold:
  *
- *     R1  permits that were taken or renewed less than a hold ago, and not released, are at most the limit
- *     R2  no renewal within the hold is denied
- *     R3  a renewal within the hold, or one that is denied, leaves as many permits in use as before
- *     R4  only the store decides a renewal of permits whose charge is known, and one that fails or is denied leaves the
- *         reservation as it was
+ *     R1  The permits in flight are at most the limit. They were taken or renewed less than a hold ago, and not
+ *         released.
+ *     R2  No renewal within the hold is denied.
+ *     R3  A renewal within the hold does not change how many permits are in use. Nor does one that is denied.
+ *     R4  Only the store decides a renewal of permits whose charge is known. One that fails or is denied does not
+ *         change the reservation.
  *
- * A renewal whose answer is lost may have been made. Then the store counts the permits from a later time than their
- * holder knows, and its next renewal or its release moves another holder's. So with lost answers R2 does not hold, and
- * R3 for denials only. A holder that is denied goes on as if it still had its permits: R1 must hold all the same.
+ * A renewal may have been made although its answer was lost. The store then counts the permits from a later time than
+ * their holder knows, and the holder's next renewal or release moves permits of another holder. So with lost answers R2
+ * does not hold, and R3 holds for denials only. A holder that is denied goes on as if it still had its permits, and R1
+ * must hold even then.
  */
 #include "sim_meter.h"
 

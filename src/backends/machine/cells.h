@@ -4,8 +4,8 @@
  * longer than there are cells, and a further cell must name the first one of its key. So a damaged stripe is noticed
  * and repaired (repair.c), never followed out of its bounds.
  *
- * The caller has the stripe's lock; decisions without it find and copy keys all the same, and then see by the pair
- * (pair.h) whether the key has changed.
+ * The caller has the stripe's lock. Decisions without the lock may find and copy keys at the same time; the pair
+ * (pair.h) then tells them whether the key has changed.
  */
 #ifndef BACKENDS_MACHINE_CELLS_H
 #define BACKENDS_MACHINE_CELLS_H

@@ -17,7 +17,7 @@
 struct machine_file {
     int fd;                     /* -1: a child of fork() could not open the file anew */
     unsigned char *map;         /* (c) */
-    struct guard *guard;        /* (c) of the mapping; NULL: the memory has no name, and nobody can make it shorter */
+    struct guard *guard;        /* (c) of the mapping; NULL: the memory has no name, and no process can truncate it */
     struct machine_facts facts; /* (c) a copy: what the file says later is not read */
     uint64_t owner;             /* this process, as a lock names it: turn and slot */
     bool is_alone;              /* no other process used the file when it was opened */

@@ -7,13 +7,14 @@
  *
  * A thread that inherits the lock of a dead process applies what was committed, which does no harm if it was applied
  * before, and forgets it. So a death before the commit changes nothing, and one after it changes everything. The caller
- * of the dead process has not got its answer then: at worst the permits of one decision are charged and not used.
+ * in the dead process never got its answer: at worst the permits of one decision are charged and not used.
  *
  * All stores have release order, so that they become visible in this order on every processor. What is not reachable
  * yet, such as the content of free cells, is written without the journal.
  *
- * The caller holds the stripe's lock. What a decision without that lock could change at the same time, a pair, is held
- * until the journal is empty again (pair.h). Otherwise the journal of a dead process would undo the decision.
+ * The caller holds the stripe's lock. A decision without that lock could change a pair at the same time, so the caller
+ * holds the pair until the journal is empty again (pair.h). Otherwise the journal of a dead process would undo the
+ * decision.
  */
 #ifndef BACKENDS_MACHINE_JOURNAL_H
 #define BACKENDS_MACHINE_JOURNAL_H

@@ -10,13 +10,13 @@
  * itself. Free cells form a list. Bucket b's home is cell b + 1: a key of one or two cells lies there if it can, or in
  * the cell next to it, in the same 128 bytes. So a decision mostly finds it without its bucket.
  *
- *     word 0      the next cell of the key or of the list, in the upper half; and in the lower half, of a first cell
- *                 the next key of the bucket, of any other one the cell before it in the key or in the list
- *     word 1      what the cell is: the first of a key, with its rule, its length and a tag of its hash; or a further
- *                 one, with the number of the first
- *     words 2, 3  of a first cell: two words of the state, which change as one, see pair.h
- *     word 3      of another cell: PAIR_HELD, so that it is never taken for such a word
- *     the others  the key, and then the rest of the states
+ *     word 0      Upper half: the next cell of the key, or of the list. Lower half: in the first cell of a key, the
+ *                 next key of the bucket; in another cell, the cell before it in the key or in the list.
+ *     word 1      What the cell is: the first of a key, with the key's rule, its length and a tag of its hash; or a
+ *                 further one, with the number of the first.
+ *     words 2, 3  In a first cell: two words of the state, which change as one, see pair.h.
+ *     word 3      In another cell: PAIR_HELD, so that it is never taken for such a word.
+ *     the others  The key, and then the rest of the states.
  *
  * The file is native to the machine: byte order and word size are part of the layout that the header names.
  */
@@ -33,7 +33,7 @@
 #include <stddef.h>
 
 #define MACHINE_MAGIC UINT64_C(0x0a6d656d72696577) /* "weirmem\n" in memory */
-#define MACHINE_BEGUN UINT64_C(0x0a77656e72696577) /* "weirnew\n": being made; the process may have died over it */
+#define MACHINE_BEGUN UINT64_C(0x0a77656e72696577) /* "weirnew\n": a process is making it, or died while it did */
 #define MACHINE_VERSION 11
 
 #define MACHINE_SLOTS 4096 /* processes that may use a file at the same time */
@@ -41,18 +41,18 @@
 #define MACHINE_MAX_RULES 65536
 #define MACHINE_KEYS_PER_RULE 256
 #define MACHINE_KEYS_PER_STRIPE 8192
-#define MACHINE_FEW_KEYS 32768         /* a file for up to so many has more stripes than they would fill, ... */
+#define MACHINE_FEW_KEYS 32768         /* a file for up to this many has more stripes than they fill, ... */
 #define MACHINE_FEW_KEYS_PER_STRIPE 16 /* ... so that processes seldom want the same one */
 #define MACHINE_FEW_STRIPES 32         /* at most, because each has FEWEST_CELLS at least (file.c) */
 #define MACHINE_MAX_STRIPES 1024
 #define MACHINE_MAX_KEYS (INT64_C(1) << 31)
 
-/* The longest change: two states of the largest size, and the links of a key that comes and one that goes. */
+/* The longest change: two states of the largest size, and the links of a key that is added and one that is removed. */
 #define MACHINE_JOURNAL (2 * STATE_MAX_WORDS + 16)
 
 /* A process's place. (o) written by its owner, which holds a lock on the byte of the slot, see file.h */
 struct machine_slot {
-    _Atomic uint64_t turn; /* (o) a number that no process before it had here, above 1 */
+    _Atomic uint64_t turn; /* (o) above 1, and new: no earlier process had this number in this slot */
     _Atomic uint64_t pid;  /* (o) for people */
 };
 
@@ -111,8 +111,8 @@ struct machine_stripe {
     _Atomic uint64_t repairs; /* odd: a repair is under way */
     _Atomic uint64_t evictions;
     _Atomic uint64_t damages; /* states and stripes that were found damaged */
-    /* Hints for sweeps, see room.c: the next bucket; the time at which the first of the keys seen since bucket 0
-     * becomes idle; and the same of the last full round. */
+    /* Hints for sweeps, see room.c. `hand` is the next bucket. soonest_us is when the first of the keys seen since
+     * bucket 0 becomes idle, known_soonest_us is the same of the last full round. */
     _Atomic uint64_t hand;
     _Atomic int64_t soonest_us, known_soonest_us;
 };
@@ -122,7 +122,7 @@ struct machine_stripe {
 #define MACHINE_CELL_CONTENT (MACHINE_CELL_WORDS - MACHINE_CELL_HEAD)
 #define MACHINE_MORE_CONTENT (MACHINE_CELL_CONTENT - 1) /* of a cell that is not the first one of its key */
 
-/* A fingerprint of all the above: bump MACHINE_VERSION for a change that no size shows. */
+/* A fingerprint of all the above. A change of the layout that keeps these sizes must raise MACHINE_VERSION. */
 #define MACHINE_LAYOUT                                                                             \
     ((uint64_t)sizeof(struct machine_header) << 44 ^ (uint64_t)sizeof(struct machine_rule) << 32 ^ \
      (uint64_t)sizeof(struct machine_stripe) << 16 ^ (uint64_t)sizeof(struct weir_plan) << 8 ^     \
@@ -146,7 +146,7 @@ static inline uint64_t machine_stripes_at(const struct machine_facts *facts)
     return machine_rules_at() + machine_rounded(facts->rules * sizeof(struct machine_rule), 4096);
 }
 
-/* Buckets are as many as cells, 32 bits each. */
+/* There are as many buckets as cells, of 32 bits each. */
 static inline uint64_t machine_cells_at(const struct machine_facts *facts)
 {
     return machine_rounded(sizeof(struct machine_stripe) + facts->cells * sizeof(uint32_t), 64);
@@ -162,7 +162,7 @@ static inline uint64_t machine_bytes(const struct machine_facts *facts)
     return machine_stripes_at(facts) + facts->stripes * machine_stripe_bytes(facts);
 }
 
-/* Return a checksum. It finds damage by accident; who can write to the file can make another. */
+/* Return a checksum. It detects accidents only: a process that can write to the file can write a matching sum, too. */
 static inline uint64_t machine_sum(const void *data, size_t len)
 {
     static const struct hash_secret fixed = { MACHINE_MAGIC, MACHINE_VERSION };

@@ -2,8 +2,8 @@
  *
  * The word is 0, or names the process whose thread has the lock (file.h). One compare-and-exchange takes it, a store
  * gives it back. A thread that finds it taken spins with pauses, yields and then sleeps for 50 us at a time. Each time
- * it asks whether the owner lives. If the owner has ended, the lock goes to the thread that asked. That thread is told,
- * because the owner may have died in the middle of a change.
+ * it asks whether the owner lives. If the owner has ended, the lock goes to the thread that asked. That thread gets
+ * LOCK_INHERITED, because the owner may have died in the middle of a change.
  *
  * A process that was stopped with the lock (SIGSTOP, a debugger) lives. A thread waits for it no longer than its
  * patience.

@@ -91,8 +91,8 @@ static const struct own_ops machine_ops = {
     .common = machine_common,
 };
 
-/* Look through the file as its only user: after a restart, locks are nobody's, and a crash of the system may have left
- * anything. */
+/* Look through the file as its only user. After a restart no thread holds the locks, and a crash of the system may have
+ * left anything in the file. */
 static int machine_look_through(struct machine *machine)
 {
     int error = WEIR_OK;

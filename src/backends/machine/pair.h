@@ -7,8 +7,8 @@
  *
  * The anchor leaves 11 bits of its word, because no time has more than 53:
  *
- *     held    a thread with the stripe's lock has the key; or a process died with it, or the cell is no key's. No
- *             swap succeeds, and the stripe's lock decides
+ *     held    a thread with the stripe's lock has the key; or a process died while it had it; or the cell belongs to no
+ *             key. No swap succeeds, and the stripe's lock decides
  *     turn    10 bits that such a thread raises whenever it changes the key, or gives the cell to another one. So a
  *             swap succeeds only if all of the key is as it was when the pair was read
  *

@@ -2,7 +2,7 @@
  *
  * A decision that finds a key elsewhere asks for the move now and then. The key in its home goes to another
  * cell, if one is free. Each move is one change of the journal, so a death leaves the key in one place or the other.
- * Without a stripe's lock at once, or with a damaged stripe, all stays as it is. */
+ * If the stripe's lock is not free, or the stripe is damaged, all stays as it is. */
 #include "backends/machine/visit.h"
 #include "core/limiter/limiter.h"
 

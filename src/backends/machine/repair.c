@@ -115,7 +115,7 @@ static bool repair_key(struct machine *machine, struct machine_stripe *stripe, u
     return false;
 }
 
-/* Hold all cells, so that no decision changes a key meanwhile; or release the keys among them. */
+/* Hold all cells, so that no decision changes a key during the repair; or release the keys among them. */
 static void repair_hold(const struct machine *machine, struct machine_stripe *stripe, bool hold)
 {
     const struct machine_shape *shape = &machine->shape;

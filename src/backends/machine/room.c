@@ -2,8 +2,8 @@
  *
  * A hand goes round a stripe's buckets. Each insertion moves it on a little, and one that finds no room moves it until
  * there is some, but not past ROOM_KEYS keys or ROOM_BUCKETS buckets. After a full round the stripe knows the time
- * before which none of its keys becomes idle, and until then nothing is looked at. A refund may let a key become idle
- * earlier; it is found in a later round. */
+ * before which none of its keys becomes idle, and nothing is examined until then. A refund may let a key become idle
+ * earlier; a later round finds it. */
 #include "backends/machine/visit.h"
 
 #include "core/ground/arith.h"
@@ -21,8 +21,8 @@ struct sweep {
     unsigned keys, found;
 };
 
-/* Return when the key of a visit becomes idle. One that is has been held before it was looked at last, and *held is
- * whether that was new. */
+/* Return when the key of a visit becomes idle. A key that is idle and may be dropped is held, and then read again: a
+ * decision may have changed it before. *held: true if this call began to hold it. */
 static int64_t sweep_fresh_at_us(struct sweep *sweep, bool *held, int *error)
 {
     struct visit *visit = &sweep->visit;

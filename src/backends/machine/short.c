@@ -22,7 +22,7 @@ enum end {
     END_OTHER, /* the stripe's lock decides */
 };
 
-/* True if a request asks for nothing but what state_decide() does. */
+/* True if state_decide() does all that a request asks for. */
 static inline bool is_plain(const struct weir_backend_request *request)
 {
     return request->verb <= WEIR_PEEK && request->ahead == 0 && !request->reservation;

@@ -16,14 +16,15 @@
  *     state.c     what a key's states decide; another plan of its limit
  *     rehome.c    moves a busy key to its home
  *     short.c     decides for a known key without a lock
- *     take.c      the same for the commonest request
+ *     take.c      does that for the commonest request
  *     decide.c    decides for one key
  *     all.c       decides for a group: all or nothing
  *     machine.c   the vtable
  *
- * The states, and what happens to them, are the memory backend's, so one process decides here as in local mode, to the
- * last field. Several processes may have different plans of a limit for a while, as in a rollout. Then a key is carried
- * over whenever the other plan asks, as core/algorithm/former.c defines for one plan at a time.
+ * A state has the same content as in the memory backend, and the same functions change it. So one process decides here
+ * as in local mode, equal in every field. During a rollout, processes may have different plans of a limit. A key is
+ * then carried over each time a request comes under the other plan, as core/algorithm/former.c defines for one plan at
+ * a time.
  */
 #ifndef BACKENDS_MACHINE_VISIT_H
 #define BACKENDS_MACHINE_VISIT_H
@@ -48,9 +49,9 @@ struct machine {
     int64_t patience_us;          /* (c) */
     struct log log;               /* (c) */
     _Atomic uint64_t full;        /* (a) decisions by on_full */
-    _Atomic uint64_t told;        /* (a) damages that the log knows of */
-    _Atomic bool told_lost;       /* (a) the log knows that the file is lost */
-    _Atomic int64_t collected_us; /* (a) when rules were last forgotten in vain */
+    _Atomic uint64_t told;        /* (a) damages that have been logged */
+    _Atomic bool told_lost;       /* (a) the loss of the file has been logged */
+    _Atomic int64_t collected_us; /* (a) when the last search found no rule to forget; 0: it found some */
     struct book book;
     struct forks_watcher forks;
 };
@@ -108,7 +109,7 @@ bool stripe_check(struct machine *machine, struct machine_stripe *stripe);
 /* List the free cells of a new stripe. The caller has its lock. WEIR_OK, or WEIR_ENOMEM with the stripe as it was. */
 int stripe_begin(struct machine *machine, struct machine_stripe *stripe);
 
-/* Make a damaged stripe whole: keys whose cells cannot be read are dropped. As above. */
+/* Make a damaged stripe whole: drop the keys whose cells cannot be read. The caller and the errors are as above. */
 int stripe_repair(struct machine *machine, struct machine_stripe *stripe);
 
 /* Take the stripe's lock, and finish what a dead process began. WEIR_OK, WEIR_ETIME or WEIR_ENOMEM. */
@@ -120,17 +121,17 @@ void stripe_leave(struct machine_stripe *stripe);
 /* Find the request's key, and hold it. */
 int visit_find(struct visit *visit);
 
-/* Let decisions without the stripe's lock at the key again, if there is one. */
+/* Release the key, if there is one: decisions without the stripe's lock may use it again. */
 void visit_leave(struct visit *visit);
 
-/* Go to the key in *cell, the first one of its bucket after `steps` others, and make *cell that of the next one, or 0.
- * visit->before is not set. */
+/* Go to the key in *cell, which has `steps` keys of its bucket before it, and set *cell to that of the next key, or to
+ * 0. visit->before is not set. */
 int visit_step(struct visit *visit, uint32_t *cell, uint32_t steps);
 
 /* Return the hash of the visit's key, which is copied to `bytes` for that. 0: its chain is damaged. */
 uint64_t visit_hash(const struct visit *visit, int64_t *bytes);
 
-/* Read the state, or the former state. One that is not sound is made a full one, and counted as damage. */
+/* Read the state, or the former state. A full state replaces one that is not sound, which counts as damage. */
 int visit_read(const struct visit *visit, int64_t *state);
 int visit_read_former(const struct visit *visit, int64_t *state);
 
@@ -159,9 +160,9 @@ int stripe_sweep(const struct visit *visit, int64_t at_us, unsigned steps);
 /* Note when a key that was added becomes idle. */
 void stripe_note(struct machine_stripe *stripe, int64_t fresh_at_us);
 
-/* Make `cells` free for the request. Without `drop`, only look whether they are or an idle key could go. *soonest_us is
- * after now; before it, no key becomes idle, unless permits are refunded or not all keys were looked at. Any other key
- * may be gone then: find the request's again. */
+/* Free `cells` cells for the request, by dropping idle keys. Without `drop`, only look whether they are free, or an
+ * idle key could go. *soonest_us is after now: no key becomes idle before it, unless permits are refunded, or not all
+ * keys were examined. Any other key may be gone afterwards, so find the request's key again. */
 int stripe_make_room(struct visit *visit, uint32_t cells, bool drop, bool *has_room, int64_t *soonest_us);
 
 /* Forget the rules that no key names. The caller holds no lock. False: there were none. */
@@ -169,17 +170,18 @@ bool machine_forget_rules(struct machine *machine);
 
 /* ---- state.c ---- */
 
-/* Bring the key under the request's plan as core/algorithm/former.c defines it. The key may be gone then. ROOM_FULL in
- * *room: it needs another number of cells or another rule, and there is no room for them; nothing changed then. */
+/* Bring the key under the request's plan as core/algorithm/former.c defines it. The key may be gone afterwards. *room
+ * is ROOM_FULL if it would need another number of cells, or another rule, for which there is no room; then nothing has
+ * changed. */
 int visit_carry(struct visit *visit, enum room *room);
 
 /* Peek at a key that may be under another plan, as if it had been carried over. */
 int visit_peek(struct visit *visit, struct weir_decision *out);
 
-/* Decide by the plan that the key is under. The key may be gone then. */
+/* Decide by the plan that the key is under. The key may be gone afterwards. */
 int visit_decide(struct visit *visit, struct weir_decision *out);
 
-/* Decide for a key that is not there; leaves its state in `state`. */
+/* Decide for a key that does not exist, and leave its state in `state`. */
 void visit_decide_absent(const struct weir_backend_request *request, const struct weir_plan *plan, int64_t *state,
                          struct weir_decision *out);
 
@@ -192,14 +194,14 @@ int machine_decide_one(struct machine *machine, const struct weir_backend_reques
 
 /* ---- short.c ---- */
 
-/* Decide the short way, see short.h. False: it is not for this request, or the key is held; nothing changed then. */
+/* Decide the short way, see short.h. False: the request needs another way, or the key is held; nothing has changed. */
 bool machine_decide_short(struct machine *machine, const struct weir_backend_request *request,
                           struct weir_decision *out);
 
 /* ---- rehome.c ---- */
 
-/* Move a known key to its home if it is elsewhere, unless another thread has the stripe's lock. `of_rival`: even if
- * that makes a key of the same home go elsewhere. The caller holds no lock, and is none of the book's readers. */
+/* Move a known key to its home if it is elsewhere, unless another thread has the stripe's lock. With `of_rival`, even a
+ * key of the same home has to make way. The caller holds no lock, and is not a reader of the book. */
 void machine_rehome(struct machine *machine, const struct weir_limit *limit, struct weir_key key, uint64_t hash,
                     bool of_rival);
 
@@ -220,7 +222,7 @@ static inline bool rehome_is_due(uint64_t reads)
 void machine_rehome_some(struct machine *machine, const struct weir_limit *limit, struct weir_key key, uint64_t hash,
                          uint64_t reads);
 
-/* Return how often damage was found so far; log it if that has risen. The caller holds no lock. */
+/* Return how many damages have been found; or log that number if it has risen. The caller holds no lock. */
 uint64_t machine_damages(const struct machine *machine);
 void machine_tell(struct machine *machine);
 

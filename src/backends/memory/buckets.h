@@ -46,7 +46,7 @@ static inline void buckets_put(const struct buckets *buckets, UT_hash_handle *ha
     bucket->count++;
 }
 
-/* True if a shard with so many items should get more buckets. */
+/* True if a shard with `items` items should get more buckets. */
 static inline bool buckets_are_full(const struct buckets *buckets, unsigned items)
 {
     return items > (uint64_t)buckets->count * BUCKETS_KEYS;

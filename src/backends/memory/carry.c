@@ -57,9 +57,9 @@ __attribute__((noinline)) static void carry_state(struct entry *entry, const str
     entry_put(entry, 0, state, words);
 }
 
-/* Put the claimed entry of the request's key under a plan that the limit has at `version`, with what it takes along of
- * its own states. *entry moves if its size changes, but without room an entry whose states shrink stays as large as it
- * is. On an error nothing changed. */
+/* Put the claimed entry of the request's key under a plan that the limit has at `version`, with the states that
+ * *carried says. *entry moves if its size changes; but an entry whose states shrink keeps its size if there is no room.
+ * On an error nothing has changed. */
 static enum table_error carry_put(struct table *table, struct shard *shard, const struct weir_backend_request *request,
                                   const struct weir_plan *plan, uint64_t version, const struct carried *carried,
                                   struct entry **entry) REQUIRES(shard->mutex)

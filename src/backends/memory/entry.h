@@ -269,7 +269,7 @@ static inline uint64_t native_word(const unsigned char *bytes)
  * that has claimed it may therefore change the state in place, and needs no copy of it on its stack. */
 #define ENTRY_COPIED_WORDS ((SLAB_MAX_ENTRY - sizeof(struct entry) - sizeof(struct record)) / sizeof(int64_t))
 
-/* Return a state of a claimed entry, to be read in place: nobody else changes it. */
+/* Return a state of a claimed entry, to be read in place: no other thread changes it. */
 static inline const int64_t *entry_state(const struct entry *entry, size_t from)
 {
     return (const int64_t *)&entry_stated(entry)->words[from];

@@ -50,7 +50,7 @@ __attribute__((always_inline)) static inline bool look_take_at(const struct tabl
 }
 
 /* Find the record of a key for look_take(), under the rule of look_rule(): by the hint or else by the first cell with
- * its tag `at` its groups. False: there may be such a record in spite of that, or the rule has no plain_whose. The
+ * its tag `at` its groups. False: none was found, although there may be one, or the rule has no plain_whose. The
  * caller is inside readers_enter(). */
 __attribute__((always_inline)) static inline bool look_for_take(const struct table *table, const struct rule *rule,
                                                                 struct weir_key key, uint64_t hash,

@@ -215,8 +215,8 @@ static void shard_put(struct shard *shard, struct entry *entry, const struct wei
     buckets_put(&shard->buckets, &entry->hh);
 }
 
-/* Make an entry whose record, at least without its state, is in a cell. Not done with TABLE_OK if *out stays NULL:
- * there is no cell. */
+/* Make an entry whose record, at least without its state, is in a cell. If there is no cell, return SLAB_OK and leave
+ * *out as it is. */
 static enum slab_error entry_make_in_cell(struct table *table, struct shard *shard, const struct rule *rule,
                                           const struct weir_backend_request *request, struct entry **out)
     REQUIRES(shard->mutex)
@@ -285,9 +285,9 @@ enum table_error entry_make(struct table *table, struct shard *shard, struct rul
     return TABLE_OK;
 }
 
-/* Give a shard groups while it has too few for its keys or for a new one with this hash. It may be more than one only
- * if that finds no cell, or if there was no memory before. Cells never take the bytes that the key's entry needs: one
- * of `bytes`, or a page of the slab. */
+/* Give a shard groups while it has too few for its keys or for a new one with this hash. One is enough unless the new
+ * key still finds no cell, or memory was short before. Cells never take the bytes that the key's entry needs: one of
+ * `bytes`, or a page of the slab. */
 static void shard_widen(struct table *table, const struct shard *shard, uint64_t hash, size_t bytes)
     REQUIRES(shard->mutex)
 {

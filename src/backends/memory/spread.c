@@ -1,6 +1,6 @@
 /* spread.c - gives shards more groups of cells, or fewer.
  *
- * A look that runs meanwhile may find a key in neither of its groups, and then waits for the mutex. */
+ * A look that runs at the same time may find a key in neither of its groups. It then waits for the mutex. */
 #include "backends/memory/cell.h"
 
 #include "backends/shared/huge.h"

@@ -1,7 +1,7 @@
 /* huge.h - memory that becomes huge pages once it is in use.
  *
- * A decision on a large table misses the processor's cache for the table itself and, on pages of 4 KiB, for the address
- * of its page as well. A huge page of 2 MiB saves the second miss.
+ * A decision on a large table misses the processor's cache when it reads the table and, on pages of 4 KiB, also when
+ * the processor looks up the address of the page. A huge page of 2 MiB saves the second miss.
  *
  * Memory begins on small pages, and its user says when most of 2 MiB is in use. Then a thread of the kernel copies it
  * to a huge page within minutes. Two faster ways would delay decisions, and a table of ten keys would take 2 MiB:

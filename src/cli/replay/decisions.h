@@ -1,7 +1,7 @@
 /* decisions.h - a line per row on stdout: allowed,remaining,retry_after_us,reset_after_us,delay_us.
  *
- * The lines keep the order of the input. If rows are decided in that order, their lines are written at once. Otherwise
- * the decisions are kept, 32 bytes each, until the last one is made.
+ * The lines keep the order of the input. If rows are decided in that order, their lines are written immediately.
+ * Otherwise the decisions are kept, 32 bytes each, until the last one is made.
  */
 #ifndef WEIR_CLI_DECISIONS_H
 #define WEIR_CLI_DECISIONS_H
@@ -14,7 +14,7 @@ struct decision_line {
 };
 
 struct decisions {
-    struct decision_line *waiting; /* by position in the input; NULL: lines are written at once */
+    struct decision_line *waiting; /* by position in the input; NULL: lines are written immediately */
     size_t count;
 };
 

@@ -1,10 +1,11 @@
 /* throttle.h - the limits of CL.THROTTLE, whose parameters come with every call.
  *
  * Each set of parameters becomes one limit, cl.throttle.<max_burst>.<count>.<period>. So all servers on one Redis count
- * together. There are at most THROTTLE_MAX limits. Then a new set takes the limit of another one, which gets its name:
- * of a set that is idle, so that nothing is forgotten; or, if none of a sample is, of the one that has not been asked
- * for the longest. In local mode the keys of that one are then fresh. In distributed mode their state is in Redis. In
- * hybrid mode only idle sets are replaced: permits leased for one set must not be spent under another one's name.
+ * together. There are at most THROTTLE_MAX limits. When all are in use, a new set replaces another one and renames its
+ * limit. It replaces an idle set, so that nothing is forgotten. If a sample has no idle set, it replaces the one of the
+ * sample whose last request is the oldest: in local mode the keys of that set then become fresh; in distributed mode
+ * their state is in Redis. In hybrid mode only idle sets are replaced: permits leased for one set must not be spent
+ * under another one's name.
  */
 #ifndef WEIR_CLI_SERVE_THROTTLE_H
 #define WEIR_CLI_SERVE_THROTTLE_H

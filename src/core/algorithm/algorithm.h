@@ -102,15 +102,15 @@ static inline bool state_decide(const struct weir_plan *plan, int64_t *state, in
 bool state_decide_request(const struct weir_plan *plan, int64_t *state, int64_t now_us, enum weir_verb verb,
                           const struct weir_backend_request *request, struct weir_decision *out);
 
-/* Refund those of `cost` permits, charged at `since_us` and never used, that have not come back by themselves: at most
- * the size, since a limit that was smaller from then on has never had more of them. With continuous refill they come
- * back as of the state's last change, less what had refilled by then, so that the state never holds less than what was
- * really used; such a state may keep units that have drained. */
+/* Refund those of `cost` permits, charged at `since_us` and never used, that have not come back by themselves. They are
+ * at most the size: a limit that was smaller from then on has never had more of them. With continuous refill they come
+ * back at the time of the state's last change, less what had refilled by then. So the state never holds less than what
+ * was really used, and may keep units that have drained. */
 bool state_return(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t since_us, int64_t cost,
                   struct weir_decision *out);
 
-/* Do state_return(), and take the same permits again at `now_us`. Those that came back need no room: the take is denied
- * only if `cost` exceeds the size, or if more than that and more than before would then be in use. */
+/* Do state_return(), and take the same permits again at `now_us`. Permits that came back need no room. So the take is
+ * denied only if `cost` exceeds the size, or if more permits would be in use than the size and than before. */
 bool state_renew(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t since_us, int64_t cost,
                  struct weir_decision *out);
 

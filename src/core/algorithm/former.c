@@ -1,39 +1,45 @@
 /* former.c - the two states of a key whose limit has several plans, one after the other or at the same time.
  *
- * A limit gets another plan when its policy or its share changes, and in Redis instances disagree on it for as long as
- * a rollout takes. So a key has up to two states, under the two plans asked for last: its state, under the later one,
- * and its former state. Both are charged. So each plan decides its requests as if it had decided all of them: a request
- * below both limits is never denied, and going back and forth admits nothing twice.
+ * A limit gets another plan when its policy or its share changes. During a rollout, instances on one Redis disagree on
+ * the plan. So a key has up to two states, under the two plans that were requested last: its state, under the later
+ * one, and its former state. Both are charged, so each plan decides its requests as if it had decided all requests. A
+ * request below both limits is never denied, and a change back and forth admits nothing twice.
  *
- *     the plan of the former state asks: the two change places.
- *     a third plan asks: the state with more permits in use is carried over to it; if both have the same, the later
- *         one. state_convert() does that exactly. If it can't, the permits in use, rounded up, are charged to a fresh
- *         state, at the later of the times at which the two were read. It holds at most the new plan's size. Then the
- *         state takes the former one's place, unless nothing is used in it.
- *     decide: every field by the state alone; the former state denies nothing
- *         take:     charged to both. If the former one can't hold it, it is full from then on (state_fill())
- *         refund:   given back to both
- *         a denial, a peek: change neither, except for a rebase of the state; but a take by another plan is written
- *                   even if it is denied
- *         reset:    forgets both
- *     charge:   charged to both. The former one is full at most, or stays as far overdrawn as it was
- *     the former state is forgotten when its plan has not been asked for as long as a full state, or its own use if
- *         that is more, takes to drain
- *     idle: when nothing is used in the state, and the former one is forgotten
+ *     A request under the plan of the former state: the two states change places.
  *
- * In local mode a limit has one plan at a time, and memory is scarce (one_at_a_time). There the former state is kept
- * only where the new one could not hold all, and until nothing is used in it:
+ *     A request under a third plan: the state with more permits in use is carried over to that plan; if both have as
+ *     many, the later one. state_convert() does that exactly. Where it cannot, a fresh state is charged with the
+ *     permits in use, rounded up, and is full at most. The charge is at the later of the two times at which the states
+ *     were read. The state then becomes the former one, unless nothing is used in it.
  *
- *     u = the greater of used(state) and used(former)
- *         u = used(former), and the former state is under the very plan that asks: it becomes the key's state
- *         u > size of the new plan: the state that has u is the former one from now on (if both have, it stays)
- *         otherwise there is no former state any more
+ *     A decision takes every field from the state alone. The former state denies nothing. It changes as follows:
+ *
+ *         take          charged to both. If the former state cannot hold it, that is full from then on (state_fill())
+ *         charge        charged to both. The former state is full at most, or stays as far overdrawn as it was
+ *         refund        given back to both
+ *         denial, peek  change neither, except for a rebase of the state. A take under another plan is written even if
+ *                       it is denied
+ *         reset         forgets both
+ *
+ *     The former state is forgotten when no request has come under its plan for as long as a full state takes to drain,
+ *     or its own use if that takes longer.
+ *
+ *     The key is idle when nothing is used in the state and the former one is forgotten.
+ *
+ * In local mode a limit has one plan at a time, and memory is scarce (one_at_a_time). A former state is kept only if
+ * the new state could not hold all, and only until nothing is used in it. Let u be the greater of used(state) and
+ * used(former):
+ *
+ *     - If u = used(former), and the former state is under the very plan of the request, it becomes the key's state.
+ *     - If u exceeds the size of the new plan, the state that has u becomes the former one. If both have u, the former
+ *       one stays.
+ *     - Otherwise the key has no former state any more.
  *
  * Some plans differ only in their numbers, not in algorithm or period, as the plans of one policy at several shares do.
- * A limit may switch between them any number of times and never admits more than the plan with the largest numbers
- * alone would: the state of that plan sees every permit, has room for it, and is the one charged when the key comes
- * back. Between other plans the smaller one may admit while the former state is full. Its own rate bounds the excess,
- * and no change adds a burst. A key whose plan does not change has no former state.
+ * A limit may switch between such plans any number of times: it never admits more than the plan with the largest
+ * numbers alone would. The state of that plan sees every permit, has room for it, and is the one charged when the key
+ * comes back. Between other plans the smaller one may admit while the former state is full. Its own rate bounds the
+ * excess, and no change adds a burst. A key whose plan does not change has no former state.
  */
 #include "core/algorithm/former.h"
 

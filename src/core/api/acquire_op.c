@@ -89,7 +89,7 @@ static void acquire_run(struct weir *limiter, struct errand *errand)
         dispatch_op(limiter, op, acquire_end(limiter, acquire));
 }
 
-/* Join the line. If the backend cannot block, ask at once. Returns as weir_submit(). */
+/* Join the line. If the backend cannot block, ask immediately. Returns as weir_submit(). */
 static int acquire_begin(struct weir *limiter, struct acquire *acquire)
 {
     lock_take(&limiter->errands->mutex);

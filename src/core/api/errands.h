@@ -7,7 +7,8 @@
  *
  *     weir_submit() -> errand -> heap, by time -> thread -> errand->run() -> `done`, or the heap again
  *
- * When the limiter is closed, every errand runs at once; it sees `is_closing`. The threads end when none is left.
+ * When the limiter is closed, every errand runs without further delay, and sees `is_closing`. The threads end when none
+ * is left.
  */
 #ifndef CORE_API_ERRANDS_H
 #define CORE_API_ERRANDS_H

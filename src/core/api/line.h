@@ -2,7 +2,7 @@
  *
  * A waiter is a thread in weir_acquire() or a submitted WEIR_OP_ACQUIRE. It joins the line of its key before it asks
  * for permits. While no waiter of a line has been denied, waiters may ask at the same time, provided that each asks for
- * at least as much as those before it: then no later one can be admitted instead of an earlier one. After the first
+ * at least as much as those before it. Then no later one can be admitted instead of an earlier one. After the first
  * denial only the first of the line asks.
  *
  * A waiter belongs to its owner, who removes it before it goes. The mutex of struct errands guards all of this.
@@ -53,7 +53,7 @@ void line_asks(struct lines *lines, const struct line_waiter *waiter);
 /* Permits have come back. Return the first waiter of that line, which may now ask, or NULL. */
 struct line_waiter *line_freed(struct lines *lines, const struct line_waiter *like);
 
-/* Leave the line. Return the waiter that is now its first one because of that, or NULL. */
+/* Leave the line. Return the waiter that has become its first one, or NULL. */
 struct line_waiter *line_leave(struct lines *lines, struct line_waiter *waiter);
 
 #endif

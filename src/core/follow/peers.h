@@ -19,9 +19,9 @@
 
 #include "core/policy/share.h"
 
-/* The most views that hold together. With more, two that end in the same seventh of a hold-down are merged into one
- * that is no larger than either and ends with the later one. So none outlives its end by more than hold_down_us /
- * (PEERS_VIEWS - 2). */
+/* The most views that hold together. If there are more, two that end in the same seventh of a hold-down are merged into
+ * one, which is at most as large as either and ends with the later one. So none outlives its end by more than
+ * hold_down_us / (PEERS_VIEWS - 2). */
 #define PEERS_VIEWS 9
 
 struct peers_rules {

@@ -1,8 +1,8 @@
 /* wake_fd.h - a descriptor with which one thread wakes another that polls: a non-blocking eventfd.
  *
  * Once rung it is readable until it is drained, however often and by however many threads it was rung. A thread that
- * wakes drains it before it looks for work. Work that arrives later then rings again, so no ring is lost. What a thread
- * wrote before its ring is visible after the drain that took the ring: the system passes both through one lock.
+ * wakes drains it before it looks for work. Work that arrives later then rings again, so no ring is lost. Memory that a
+ * thread wrote before its ring is visible after the drain that took the ring: the system passes both through one lock.
  *
  * Any thread may ring or drain while the descriptor is open; close() closes it.
  */

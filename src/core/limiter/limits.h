@@ -1,7 +1,7 @@
 /* limits.h - a limiter's limits and their overrides: which policy is in force, and the plans made of it.
  *
- * A target is a limit or an override of one. A change has two steps, both under one holding of the limiter's mutex:
- * first every check and reservation that may fail, for all targets; then layers are set and committed.
+ * A target is a limit or an override of one. A change has two steps, for which the limiter's mutex is held once. The
+ * first makes every check and reservation that may fail, for all targets. The second sets and commits the layers.
  */
 #ifndef CORE_LIMITER_LIMITS_H
 #define CORE_LIMITER_LIMITS_H
@@ -14,7 +14,7 @@
 /* Return the target of that name, or NULL. */
 struct weir_limit *limits_find(const struct weir *limiter, const struct limit_name *name) REQUIRES(limiter->mutex);
 
-/* Return it in *out; if it is not there, make it, and an override's limit too, without a policy. WEIR_OK, or WEIR_EFULL
+/* Return it in *out. If it does not exist, make it without a policy; an override's limit, too. WEIR_OK, or WEIR_EFULL
  * or WEIR_ENOMEM with a sentence. */
 int limits_get(struct weir *limiter, const struct limit_name *name, struct weir_limit **out, struct message message)
     REQUIRES(limiter->mutex);

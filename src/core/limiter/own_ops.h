@@ -128,7 +128,7 @@ static inline int64_t backend_reachable_us(struct weir_backend *backend, const s
     return backend->ops->reachable_us ? backend->ops->reachable_us(backend, key) : -1;
 }
 
-/* True unless the backend says that it would send nothing for this key now; with NULL, for some key. */
+/* True unless the backend says that it would send nothing for this key now. If `key` is NULL: for at least one key. */
 static inline bool backend_is_in_reach(struct weir_backend *backend, const struct weir_key *key)
 {
     const int64_t now_us = clock_monotonic_us(), seen_us = backend_reachable_us(backend, key);

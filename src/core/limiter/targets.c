@@ -12,12 +12,12 @@
  * that end go out of force before that; new ones come into force after it.
  *
  *     - A key that comes under an override leaves something less specific, or something that has ended: the version of
- *       its new plan is greater, by 1 and 2.
- *     - A key whose override has ended gets something less specific, with a greater version, by 2.
+ *       its new plan is greater, by rules 1 and 2.
+ *     - A key whose override has ended gets something less specific, with a greater version, by rule 2.
  *     - A thread that looked the key up before the change may still decide by the plan that the key has left. It reads
- *       the version from the cell after the look-up, so the version may be new; but by 1 the override's is greater once
- *       all are written. If that thread moves the key back, the next request for it moves it forward again. If the
- *       override has ended, its cell is no longer written, and 2 holds.
+ *       the version from the cell after the look-up, so the version may be new. By rule 1, the override's version is
+ *       greater once all are written. If that thread moves the key back, the next request for it moves it forward
+ *       again. If the override has ended, its cell is no longer written, and rule 2 holds.
  *
  * A single key's override that is new or has another policy only needs the next version for itself.
  */

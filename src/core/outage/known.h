@@ -20,7 +20,7 @@
 #define KNOWN_KEY (~UINT64_C(0x1fffffffff))
 
 struct known {
-    _Atomic uint32_t answers; /* so many have been noted; it wraps */
+    _Atomic uint32_t answers; /* how many have been noted; it wraps */
     _Atomic uint64_t slots[KNOWN_SLOTS];
     _Atomic uint32_t noted[KNOWN_SLOTS]; /* which answer it was, or one that is about to be */
 };

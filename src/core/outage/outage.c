@@ -4,8 +4,8 @@
  * settle.mutex, together with their consequences (outage_span.c):
  *
  *     63 .. 17   when the outage began, in units of 64 us, rounded up: rounding never adds a permit
- *     16 ..  2   the outage's number. It wraps after 32,768 outages; a state that old continues as the meter that it
- *                is, which is no burst either
+ *     16 ..  2   the outage's number. It wraps after 32,768 outages. A state that is so old continues as the meter that
+ *                it is, which adds no burst
  *           1    the outage has been logged. One that begins within OUTAGE_LOG_US of the last logged one is not
  *           0    the outage lasts
  */

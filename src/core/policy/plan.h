@@ -28,9 +28,9 @@ int plan_make(const struct weir_policy *policy, const struct share *share, struc
 /* Return the most that a fresh key admits. A part of 0 is lifted to 1 if a rate bounds the sum over all instances. */
 int64_t plan_size(const struct weir_policy *policy, const struct share *share);
 
-/* Make the plan to enforce for a policy that has passed plan_check(), at a share. It is plan_make()'s; if that share
- * has no exact arithmetic, the plan of 1/ceil(W/w), which is no larger; if that has none either, a plan of size 0.
- * Return what became of this instance's part. */
+/* Make the plan to enforce for a policy that has passed plan_check(), at a share. That is the plan of plan_make(). If
+ * the share has no exact arithmetic, it is the plan of 1/ceil(W/w), which is not larger. If that has none either, it is
+ * a plan of size 0. Return what became of this instance's part. */
 enum plan_part plan_at_share(const struct weir_policy *policy, const struct share *share, struct weir_plan *out);
 
 /* Make the plan by which a fallback decides for that policy at a share: a leaky bucket for a leaky bucket, and a greedy

@@ -4,9 +4,9 @@
  * window's limit, becomes floor(x*w/W). The permits that remain over all instances go to the first ones in the order of
  * their ids, one each, so the parts add up to the whole.
  *
- * While instances come and go, several shares may have to hold together (peers.h). Then the least of each number
- * counts: the least of the rates and, separately, the least of each part. (The smaller w/W may have the larger part,
- * because remainders go by rank.)
+ * While instances come and go, several shares may apply at the same time (peers.h). Then the least of each number
+ * applies: the least of the rates and, separately, the least of each part. (The share with the smaller w/W may have the
+ * larger part, because the permits that remain are given out in the order of ids.)
  */
 #ifndef CORE_POLICY_SHARE_H
 #define CORE_POLICY_SHARE_H

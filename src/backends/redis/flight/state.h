@@ -43,20 +43,20 @@ enum redis_script_id redis_script_of(const struct weir_plan *plan);
 /* Write the stamp of a plan whose size is at least 1. Return its length. */
 size_t redis_stamp_write(const struct weir_plan *plan, unsigned char out[REDIS_STAMP_MAX]);
 
-/* The argument of lua/bucket_single.lua: the plan, what follows from it and from the permits, and the echo; for a
- * charge one number more, for a return two. */
+/* The argument of lua/bucket_single.lua: the plan, numbers made from the plan and the permits, and the echo. A charge
+ * has one more number, a return two. */
 #define REDIS_TAKE_SIZE (REDIS_STAMP_MAX + 4 * 8 + REDIS_ECHO_SIZE)
 #define REDIS_CHARGE_SIZE (REDIS_TAKE_SIZE + 8)
 #define REDIS_SETTLE_SIZE (REDIS_CHARGE_SIZE + 8)
 
 /* Write the argument of one take of `cost` permits by the server's time, with the REDIS_ECHO_SIZE bytes at `echo`.
- * Return its length, or 0 if that script does not decide under this plan: it is no bucket's, its tick is longer than a
- * microsecond, or its units are too large to have room. */
+ * Return its length, or 0 if that script does not decide under this plan: the algorithm is not a bucket, the tick is
+ * longer than a microsecond, or the units are too large to have room. */
 size_t redis_take_write(const struct weir_plan *plan, int64_t cost, const void *echo,
                         unsigned char out[REDIS_TAKE_SIZE]);
 
-/* Do the same for the return of `cost` permits that were charged at `since_us` and not used or, if that is 0, for the
- * charge of `cost`, which returns 0 for a cost beyond the size, too. */
+/* Do the same for the return of `cost` permits that were charged at `since_us` and not used; or, if that is 0, for the
+ * charge of `cost`. Also return 0 for a charge that exceeds the size. */
 size_t redis_settle_write(const struct weir_plan *plan, int64_t cost, int64_t since_us, const void *echo,
                           unsigned char out[REDIS_SETTLE_SIZE]);
 
@@ -65,8 +65,8 @@ size_t redis_settle_write(const struct weir_plan *plan, int64_t cost, int64_t si
 #define REDIS_ASK_SIZE (7 + 7 + REDIS_ECHO_SIZE)
 void redis_ask_pack(int64_t permits, int64_t ago_us, const void *echo, unsigned char out[REDIS_ASK_SIZE]);
 
-/* What a state is without its stamp, and that script's answer without its echo, unless it denies. No other answer is
- * as short. */
+/* The size of a state without its stamp, and of that script's answer without its echo, unless it denies. No other
+ * answer is as short. */
 #define REDIS_LEFT_SIZE (7 + 7)
 
 /* Read it: the state that the request has left at its tick, which is the time or, after a return, that of the change
@@ -112,14 +112,13 @@ enum redis_verb {
 #define REDIS_MORE 128 /* added to the verb if the next item is for the same key */
 
 /* Write an item: `times` (1 to REDIS_MAX_TIMES) equal requests, one after the other; or WEIR_RENEW of permits that were
- * charged at `times`, in us. `more`: the next item is for the
- * same key. Costs are below 2^40. */
+ * charged at `times`, in us. `more`: the next item is for the same key. Costs are below 2^40. */
 void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, int64_t cost, int64_t times);
 
 /* Put the two counts of lua/each.lua before `n` items, drop the copies of the first, and write returns as that script
- * reads them: the keys that come first may have equal items, other than returns and renewals, and the next ones
- * returns. `bytes` begin with REDIS_COUNTS_SIZE bytes of room, and have room for REDIS_RETURN_SIZE bytes an item.
- * Return the length of all. */
+ * reads them. The keys that come first may have equal items, which are neither returns nor renewals; the keys after
+ * them may have returns. `bytes` begin with REDIS_COUNTS_SIZE bytes of room, and have room for REDIS_RETURN_SIZE bytes
+ * an item. Return the length of all. */
 size_t redis_items_pack(unsigned char *bytes, size_t n);
 
 #endif
