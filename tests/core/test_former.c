@@ -2,7 +2,7 @@
 #include "set_share.h"
 #include "support.h"
 
-#include "backends/memory/decide.h"
+#include "backends/memory/parts.h"
 #include "core/limiter/limiter.h"
 #include "core/limiter/own_ops.h"
 #include "core/limiter/request.h"

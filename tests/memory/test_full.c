@@ -1,7 +1,7 @@
 /* test_full.c - what a full table answers: peeks, refunds and keys whose states must grow. */
 #include "support.h"
 
-#include "backends/memory/decide.h"
+#include "backends/memory/parts.h"
 #include "core/limiter/limiter.h"
 #include "core/limiter/request.h"
 

@@ -1,8 +1,8 @@
 /* test_pack.c - keys of one size lock out no keys of another size, and moving entries loses no permits. */
 #include "support.h"
 
-#include "backends/memory/decide.h"
 #include "backends/memory/memory.h"
+#include "backends/memory/parts.h"
 #include "core/ground/arith.h"
 #include "core/limiter/limiter.h"
 

@@ -7,7 +7,7 @@
  * The stack must stay small, so the requests and the plans of missing keys are not copied: each step makes and reads
  * them again. The steps must agree on the plans. Versions only grow, so the sum of the versions tells whether any plan
  * has changed in between; the group then peeks again. */
-#include "backends/memory/decide.h"
+#include "backends/memory/parts.h"
 
 #include <stdlib.h>
 

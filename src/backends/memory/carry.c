@@ -3,7 +3,7 @@
  * core/algorithm/former.c defines what a former state is and does. In memory it lies behind the entry's state,
  * under a special rule, until a take finds nothing used in it; the next decision then puts the entry back under
  * the ordinary rule. */
-#include "backends/memory/decide.h"
+#include "backends/memory/parts.h"
 
 /* Return the states of a claimed entry, in place. */
 static struct key_states carry_states(const struct memory *memory, const struct entry *entry)

@@ -2,9 +2,11 @@
 #ifndef BACKENDS_MEMORY_CELL_H
 #define BACKENDS_MEMORY_CELL_H
 
-#include "backends/memory/cells.h"
+#include "backends/memory/groups.h"
+#include "backends/shared/huge.h"
 
 #define GROUP_BYTES ((int64_t)(sizeof(struct cell_group) + sizeof(struct cell_owners))) /* for the budget */
+#define GROUPS_PER_PAGE (HUGE_BYTES / sizeof(struct cell_group))
 
 struct cell {
     struct cell_group *group;
@@ -108,10 +110,5 @@ void cell_move(const struct cells *cells, struct cell from, struct cell to);
 
 /* Return the number of the other group of an entry that has a cell in this one. */
 uint32_t cell_other_group(const struct entry *entry, uint32_t number, uint32_t count);
-
-/* Count a shard's groups from `from` to `end` as in use, or no longer; `by` is 1 or -1. Memory that is mostly in
- * use may become huge pages. The group that a shard begins with is counted together with the next one: until a key is
- * in it, nothing has touched its memory, and the first touch would have to wait for a whole huge page. */
-void cells_use(const struct cells *cells, size_t shard, uint32_t from, uint32_t end, int by);
 
 #endif

@@ -2,32 +2,18 @@
  *
  * All of it happens under the shard's mutex. A record that moves is claimed, so that no look changes it while it is
  * copied. A look that finds neither the old cell nor the new one takes the mutex. */
-#include "backends/memory/cell.h"
+#include "backends/memory/cells.h"
 
-#include "backends/shared/huge.h"
+#include "backends/memory/cell.h"
 #include "core/ground/arith.h"
 
 #include <stdlib.h>
-
-#define GROUPS_PER_PAGE (HUGE_BYTES / sizeof(struct cell_group))
 
 /* ---- All of them ---- */
 
 static size_t cells_most(const struct cells *cells)
 {
     return cells->most_groups * cells->shards;
-}
-
-void cells_use(const struct cells *cells, size_t shard, uint32_t from, uint32_t end, int by)
-{
-    for (uint32_t i = from; i < end; i++) {
-        const size_t page = cells_index(cells, shard, i) / GROUPS_PER_PAGE;
-        if (page < cells->pages &&
-            atomic_fetch_add_explicit(&cells->in_pages[page], (uint32_t)by, memory_order_relaxed) + 1 ==
-                GROUPS_PER_PAGE / 2 &&
-            by > 0)
-            huge_advise(&cells->groups[page * GROUPS_PER_PAGE]);
-    }
 }
 
 int cells_init(struct cells *cells, size_t shards, int64_t keys, struct budget *budget, const struct slab *slab)

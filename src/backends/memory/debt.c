@@ -3,7 +3,7 @@
  * A walk visits the shards in order, and the buckets of a shard in the order of their bit-reversed number. A
  * table that grows divides each bucket into two neighbours in that order. So a place in the walk stays valid:
  * nothing is skipped and nothing passed comes again. (P. Noordhuis, the SCAN command of Redis.) */
-#include "backends/memory/decide.h"
+#include "backends/memory/parts.h"
 
 #include "core/algorithm/level.h"
 #include "core/ground/arith.h"

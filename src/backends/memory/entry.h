@@ -248,6 +248,11 @@ static inline void entry_write(struct entry *entry, size_t from, const int64_t *
     record_write(entry_stated(entry), from, state, words);
 }
 
+/* Bring the state behind a claimed entry up to date from its summary; or the summary from the state. `rule` is the
+ * entry's. */
+void entry_open(const struct rule *rule, struct entry *entry);
+void entry_close(const struct rule *rule, struct entry *entry);
+
 /* Return the last word of a key, padded with zeros, its bytes in memory order. */
 static inline uint64_t key_rest(const unsigned char *bytes, size_t len)
 {

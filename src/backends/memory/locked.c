@@ -7,7 +7,7 @@
  * While this backend is the fallback of another one, a key without an entry is cold: its permits count as used since
  * the outage began. Each request carries that time, so the cold state itself is never stored.
  */
-#include "backends/memory/decide.h"
+#include "backends/memory/parts.h"
 #include "core/ground/arith.h"
 
 #define LOCKED_SWEEP_TURNS 64 /* decisions of a shard under its mutex between two sweeps */

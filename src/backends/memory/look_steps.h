@@ -4,7 +4,7 @@
 #ifndef BACKENDS_MEMORY_LOOK_STEPS_H
 #define BACKENDS_MEMORY_LOOK_STEPS_H
 
-#include "backends/memory/decide.h"
+#include "backends/memory/parts.h"
 #include "core/limiter/limiter.h"
 
 #define LOOK_UNGUESSED WORD_BUSY /* no entry's `whose` contains this bit */

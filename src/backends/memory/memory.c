@@ -1,7 +1,7 @@
 /* memory.c - the memory backend: its life, its counters, and the vtable. */
 #include "backends/memory/memory.h"
 
-#include "backends/memory/decide.h"
+#include "backends/memory/parts.h"
 
 #include <stddef.h>
 #include <stdlib.h>

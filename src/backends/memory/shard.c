@@ -86,32 +86,6 @@ struct entry *shard_find(struct table *table, const struct shard *shard, const s
     return NULL;
 }
 
-/* ---- States behind entries ---- */
-
-void entry_open(const struct table *table, struct entry *entry)
-{
-    int64_t summary[SUMMARY_WORDS], first[SUMMARY_WORDS];
-    const struct rule *rule = entry_rule(table, entry);
-    if (!rule_has_summary(rule))
-        return;
-    record_read(entry->record, 0, summary, SUMMARY_WORDS);
-    entry_read(entry, 0, first, SUMMARY_WORDS);
-    const bool rest_counts = sliding_summary_open(summary, first);
-    entry_write(entry, 0, first, SUMMARY_WORDS);
-    for (size_t i = SUMMARY_WORDS; !rest_counts && i < sliding_window_words(rule->plan.blocks); i++)
-        entry_write(entry, i, &(int64_t){ 0 }, 1);
-}
-
-void entry_close(const struct table *table, struct entry *entry)
-{
-    int64_t summary[SUMMARY_WORDS];
-    const struct rule *rule = entry_rule(table, entry);
-    if (!rule_has_summary(rule))
-        return;
-    sliding_summary_close(&rule->plan, entry_state(entry, 0), summary);
-    record_write(entry->record, 0, summary, SUMMARY_WORDS);
-}
-
 /* ---- Memory ---- */
 
 /* Take memory for an entry. States that keys share are few, and no look uses them: they need no pages. */

@@ -1,9 +1,9 @@
 /* spread.c - gives shards more groups of cells, or fewer.
  *
  * A look that runs at the same time may find a key in neither of its groups. It then waits for the mutex. */
-#include "backends/memory/cell.h"
+#include "backends/memory/cells.h"
 
-#include "backends/shared/huge.h"
+#include "backends/memory/cell.h"
 #include "core/ground/arith.h"
 
 static struct cell cell_in(const struct cells *cells, size_t shard, uint32_t number, unsigned slot)
@@ -14,6 +14,21 @@ static struct cell cell_in(const struct cells *cells, size_t shard, uint32_t num
 static void cells_count(struct cells *cells, size_t shard, uint32_t count)
 {
     atomic_store_explicit(&cells->counts[shard], count, memory_order_release);
+}
+
+/* Count a shard's groups from `from` to `end` as in use, or no longer; `by` is 1 or -1. Memory that is mostly in
+ * use may become huge pages. The group that a shard begins with is counted together with the next one: until a key is
+ * in it, nothing has touched its memory, and the first touch would have to wait for a whole huge page. */
+static void cells_use(const struct cells *cells, size_t shard, uint32_t from, uint32_t end, int by)
+{
+    for (uint32_t i = from; i < end; i++) {
+        const size_t page = cells_index(cells, shard, i) / GROUPS_PER_PAGE;
+        if (page < cells->pages &&
+            atomic_fetch_add_explicit(&cells->in_pages[page], (uint32_t)by, memory_order_relaxed) + 1 ==
+                GROUPS_PER_PAGE / 2 &&
+            by > 0)
+            huge_advise(&cells->groups[page * GROUPS_PER_PAGE]);
+    }
 }
 
 /* ---- More ---- */

@@ -1,5 +1,5 @@
 /* state.c - what the state of one key decides, whether the key has an entry or not. */
-#include "backends/memory/decide.h"
+#include "backends/memory/parts.h"
 
 void missing_state(const struct weir_backend_request *request, const struct weir_plan *plan, int64_t *state)
 {

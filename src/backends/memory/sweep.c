@@ -85,6 +85,18 @@ void shard_sweep(struct table *table, struct shard *shard, int64_t at_us, unsign
     shard_note_soonest(table, shard, due_soonest_us(&shard->due));
 }
 
+uint64_t table_evictions(struct table *table)
+{
+    uint64_t evictions = 0;
+    for (size_t i = 0; i <= table->shard_count; i++) {
+        struct shard *shard = &table->shards[i];
+        lock_take(&shard->mutex);
+        evictions += shard->evictions;
+        lock_give(&shard->mutex);
+    }
+    return evictions;
+}
+
 /* ---- Packing ---- */
 
 struct packing {

@@ -74,7 +74,7 @@ struct table {
 
 enum table_error { TABLE_OK = 0, TABLE_NO_MEMORY, TABLE_NO_ROOM };
 
-/* Make an empty table. 0, or -1: out of memory. */
+/* table_life.c: make an empty table. 0, or -1: out of memory. */
 int table_init(struct table *table, int64_t max_keys, int64_t max_bytes);
 void table_free(struct table *table);
 
@@ -113,23 +113,19 @@ static inline struct rule *entry_rule(const struct table *table, const struct en
 struct entry *shard_find(struct table *table, const struct shard *shard, const struct weir_backend_request *request)
     REQUIRES(shard->mutex);
 
-/* shard.c: bring the state behind a claimed entry up to date from its summary; or the summary from the state. */
-void entry_open(const struct table *table, struct entry *entry);
-void entry_close(const struct table *table, struct entry *entry);
-
 /* Claim an entry that the caller has not claimed. Waits for a thread that is changing it without the mutex. */
 static inline void entry_hold(const struct table *table, struct entry *entry)
 {
     record_hold(entry->record);
     entry->hh.keylen |= ENTRY_HELD;
     if (entry_is_apart(entry))
-        entry_open(table, entry);
+        entry_open(entry_rule(table, entry), entry);
 }
 
 static inline void entry_let_go(const struct table *table, struct entry *entry)
 {
     if (entry_is_apart(entry))
-        entry_close(table, entry);
+        entry_close(entry_rule(table, entry), entry);
     entry->hh.keylen &= ~ENTRY_HELD;
     record_release(entry->record, word_next(record_held_word(entry->record)));
 }

@@ -1,4 +1,4 @@
-/* table.c - makes and frees all of a table. */
+/* table_life.c - makes and frees all of a table. */
 #include "backends/memory/table.h"
 
 #include "core/ground/arith.h"
@@ -70,16 +70,4 @@ int table_init(struct table *table, int64_t max_keys, int64_t max_bytes)
 void table_free(struct table *table)
 {
     table_free_shards(table, table->shard_count + 1);
-}
-
-uint64_t table_evictions(struct table *table)
-{
-    uint64_t evictions = 0;
-    for (size_t i = 0; i <= table->shard_count; i++) {
-        struct shard *shard = &table->shards[i];
-        lock_take(&shard->mutex);
-        evictions += shard->evictions;
-        lock_give(&shard->mutex);
-    }
-    return evictions;
 }

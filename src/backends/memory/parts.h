@@ -1,4 +1,4 @@
-/* decide.h - how the memory backend decides.
+/* parts.h - the memory backend, and how its parts decide.
  *
  * The files build on one another in this order, each on those above it:
  *
@@ -13,8 +13,8 @@
  *
  * Unless a comment says otherwise, the caller holds the shard's mutex and has claimed the entry (memory/entry.h).
  */
-#ifndef BACKENDS_MEMORY_DECIDE_H
-#define BACKENDS_MEMORY_DECIDE_H
+#ifndef BACKENDS_MEMORY_PARTS_H
+#define BACKENDS_MEMORY_PARTS_H
 
 #include "backends/memory/table.h"
 #include "core/algorithm/algorithm.h"
