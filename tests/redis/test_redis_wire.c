@@ -466,3 +466,17 @@ TEST(a_write_without_memory_fails_until_the_buffer_is_cleared, 30)
     }
     redis_bytes_free(&whole);
 }
+
+/* Found by fuzzing: a new connection's first empty reply had a NULL pointer, on which arithmetic is undefined. */
+TEST(an_empty_reply_is_a_string_of_zero_bytes, 10)
+{
+    static const char bytes[] = "$0\r\n\r\n";
+    CLOSED_BY(redis_wire_free) struct redis_wire wire;
+    struct redis_reply reply;
+    ck_assert_int_eq(redis_wire_init(&wire), 0);
+    ck_assert_int_eq(redis_wire_feed(&wire, bytes, sizeof bytes - 1), 0);
+    ck_assert_int_eq(redis_wire_next(&wire, &reply), 1);
+    ck_assert_int_eq(reply.kind, REDIS_REPLY_IS_STRING);
+    ck_assert_uint_eq(reply.len, 0);
+    ck_assert_ptr_nonnull(reply.text);
+}
