@@ -12,9 +12,11 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/span.h"
 
 #define ACCEPTS 64 /* clients accepted in one turn */
 #define BACKLOG 511
+#define PORT_MAX 65535
 
 /* Accept some of those that wait. False: none is left, or a client has gone. */
 static bool accept_some(struct server *server, const struct listener *listener)
@@ -100,9 +102,12 @@ static int listen_at(const char *option, const char *address, bool is_open, cons
 {
     char host[256];
     const char *port;
+    int64_t number;
     struct addrinfo *found, hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV };
     if (!split_address(address, host, sizeof host, &port))
         return usage_error("serve", "%s '%s' is not HOST:PORT or [HOST]:PORT", option, address);
+    if (!span_number(span_of(port), &number) || number < 0 || number > PORT_MAX) /* getaddrinfo() takes it modulo 2^16 */
+        return usage_error("serve", "%s '%s': the port must be 0 to %d", option, address, PORT_MAX);
     const int error = getaddrinfo(host, port, &hints, &found);
     if (error)
         return usage_error("serve", "%s '%s': %s", option, address, gai_strerror(error));

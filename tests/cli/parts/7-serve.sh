@@ -4,6 +4,9 @@
 misuse "'word'" serve word
 misuse '--listen' serve --listen nowhere
 misuse '--listen' serve --listen ::1:80
+misuse "'127.0.0.1:65536': the port must be 0 to 65535" serve --listen 127.0.0.1:65536
+misuse "'127.0.0.1:http': the port must be 0 to 65535" serve --listen 127.0.0.1:http
+misuse "'127.0.0.1:-1': the port must be 0 to 65535" serve --metrics 127.0.0.1:-1
 misuse 'needs --password-file' serve --listen 0.0.0.0:0
 misuse "--max-clients '0'" serve --max-clients 0
 misuse "--top-keys '1025'" serve --top-keys 1025
