@@ -65,5 +65,7 @@ TEST(keys_out_of_range_are_refused, 30)
     ck_assert_int_eq(weir_key_join(&part, 0, NULL, 0), WEIR_EINVAL);
     ck_assert_int_eq(weir_key_join(NULL, 1, NULL, 0), WEIR_EINVAL);
     ck_assert_int_eq(weir_key_join(&part, 1, NULL, 5), WEIR_EINVAL);
+    char room[16];
+    ck_assert_int_eq(weir_key_join((struct weir_key[]){ empty, { NULL, 5 } }, 2, room, sizeof room), WEIR_EINVAL);
     free(large);
 }

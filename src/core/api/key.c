@@ -9,7 +9,7 @@ int weir_key_join(const struct weir_key *parts, size_t n, void *out, size_t size
     size_t len = 0;
     char prefix[24] = "";
     for (size_t i = 0; i < n; i++) { /* no sum here overflows: each part is checked before it is added */
-        if (parts[i].len > WEIR_MAX_KEY_LEN || len > WEIR_MAX_KEY_LEN)
+        if (parts[i].len > WEIR_MAX_KEY_LEN || len > WEIR_MAX_KEY_LEN || (parts[i].len > 0 && !parts[i].data))
             return WEIR_EINVAL;
         const int digits = n > 1 ? snprintf(prefix, sizeof prefix, "%zu:", parts[i].len) : 0;
         len += (size_t)digits + parts[i].len + (n > 1);
