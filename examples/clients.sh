@@ -33,9 +33,30 @@ client() {
     rm -f "$scratch/sock"
 }
 
+# silent NAME COMMAND...: run a client against a server that accepts connections and never answers.
+silent() {
+    name=$1
+    shift
+    "$weir" serve -f "$scratch/limits" --unix "$scratch/sock" >"$scratch/log" 2>&1 &
+    served=$!
+    until [ -S "$scratch/sock" ]; do
+        kill -0 "$served" || exit 1
+        sleep 0.1
+    done
+    kill -STOP "$served"
+    if ! "$@" "$here/$name" "$scratch/sock" >"$scratch/printed" || [ "$(grep -c allowed "$scratch/printed")" -ne 3 ]; then
+        echo "FAIL: $name does not admit what a silent server leaves undecided"
+        failed=1
+    fi
+    kill -CONT "$served"
+    kill "$served" && wait "$served"
+    served=
+}
+
 for python in python3 /usr/bin/python3; do
     if "$python" -c 'import redis' 2>"$scratch/found"; then
         client serve_client.py "$python"
+        silent serve_client.py "$python"
         break
     fi
 done
