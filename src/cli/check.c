@@ -60,7 +60,7 @@ int command_check(int argc, char **argv)
         store.mode = WEIR_DISTRIBUTED;
     }
     if (store.mode == WEIR_DISTRIBUTED && !store.redis_url)
-        return usage_error("check", "options of Redis need --redis URL");
+        return usage_error("check", "%s needs --redis URL", store_redis_option(&store));
     if (optind == argc && !store.redis_url)
         return usage_error("check", "no FILE is given");
     for (int i = optind; i < argc; i++) {

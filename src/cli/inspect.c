@@ -124,11 +124,13 @@ static int read_options(struct inspection *inspection, int argc, char **argv, in
         return usage_error(command, "a LIMIT and a KEY are needed");
     if (!!inspection->socket + !!inspection->store.redis_url + !!inspection->store.shared > 1)
         return usage_error(command, "--redis, --socket and --shared exclude each other");
-    if (inspection->store.shared)
-        inspection->store.mode = WEIR_MACHINE;
-    else if (!inspection->store.redis_url && !inspection->socket)
+    if (!inspection->store.shared && !inspection->store.redis_url && !inspection->socket)
         return usage_error(command, words ? "--redis URL, --socket PATH or --shared FILE is needed"
                                           : "--redis URL or --shared FILE is needed");
+    if (!inspection->store.redis_url && store_redis_option(&inspection->store))
+        return usage_error(command, "%s needs --redis URL", store_redis_option(&inspection->store));
+    if (inspection->store.shared)
+        inspection->store.mode = WEIR_MACHINE;
     if (words && (strlen(argv[optind + 1]) < 1 || strlen(argv[optind + 1]) > WEIR_MAX_KEY_LEN))
         return usage_error(command, "KEY has %zu bytes, and 1 to %d are allowed", strlen(argv[optind + 1]),
                            WEIR_MAX_KEY_LEN);

@@ -135,6 +135,18 @@ int store_read_option(struct store *store, const char *command, int code, const 
     return EXIT_OK;
 }
 
+const char *store_redis_option(const struct store *store)
+{
+    return store->redis_url       ? "--redis"
+           : store->password_file ? "--redis-password-file"
+           : store->ca_file       ? "--redis-ca-file"
+           : store->cert_file     ? "--redis-cert-file"
+           : store->key_file      ? "--redis-key-file"
+           : store->prefix        ? "--redis-prefix"
+           : store->has_replicas  ? "--redis-replicas"
+                                  : NULL;
+}
+
 int store_check(struct store *store, const char *command)
 {
     if (store->shared && store->has_mode && store->mode != WEIR_MACHINE)
@@ -145,14 +157,7 @@ int store_check(struct store *store, const char *command)
         return usage_error(command, "--mode machine needs --shared FILE");
     if (store_has_redis(store) && !store->redis_url)
         return usage_error(command, "--mode %s needs --redis URL", store_mode_name(store));
-    const char *redis_option = store->redis_url       ? "--redis"
-                               : store->password_file ? "--redis-password-file"
-                               : store->ca_file       ? "--redis-ca-file"
-                               : store->cert_file     ? "--redis-cert-file"
-                               : store->key_file      ? "--redis-key-file"
-                               : store->prefix        ? "--redis-prefix"
-                               : store->has_replicas  ? "--redis-replicas"
-                                                      : NULL;
+    const char *redis_option = store_redis_option(store);
     if (!store_has_redis(store) && redis_option)
         return usage_error(command, "%s belongs to --mode distributed or hybrid", redis_option);
     if (store->mode != WEIR_HYBRID && store->hybrid_option)

@@ -105,6 +105,9 @@ int store_read_option(struct store *store, const char *command, int code, const 
 /* Check after the last option whether they fit together. Return EXIT_OK, or EXIT_ERROR after a complaint. */
 int store_check(struct store *store, const char *command);
 
+/* Return an option that was given and means something for Redis only, --redis itself before others; NULL: none. */
+const char *store_redis_option(const struct store *store);
+
 /* True if the counts are in Redis. */
 static inline bool store_has_redis(const struct store *store)
 {

@@ -61,6 +61,8 @@ static int check_options(struct live_options *options, unsigned parts)
         return usage_error(options->command, parts & LIVE_REDIS
                                                  ? "--redis URL, --socket PATH or --shared FILE is needed"
                                                  : "--socket PATH is needed");
+    if (!options->store.redis_url && store_redis_option(&options->store))
+        return usage_error(options->command, "%s needs --redis URL", store_redis_option(&options->store));
     if (options->socket && (options->limit || options->scan >= 0))
         return usage_error(options->command, "--limit and --scan are for --redis and --shared");
     options->store.mode = options->store.shared ? WEIR_MACHINE : WEIR_DISTRIBUTED;

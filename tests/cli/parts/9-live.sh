@@ -20,6 +20,9 @@ done
 misuse "--keys '1025'" top --socket c.sock --keys 1025
 misuse "--turns 'x'" watch --socket c.sock --turns x
 misuse "--every '0'" watch --socket c.sock --every 0
+misuse '--redis-prefix needs --redis URL' top --socket c.sock --redis-prefix x:
+misuse '--redis-ca-file needs --redis URL' peek --socket c.sock --redis-ca-file ca.pem login a
+misuse '--redis-password-file needs --redis URL' keys --shared ./counts.file --redis-password-file pw
 misuse 'exclude each other' peek --socket c.sock --redis redis://localhost login a
 misuse '--redis URL, --socket PATH or --shared FILE is needed' reset login a
 misuse 'exclude each other' peek --socket c.sock --shared counts login a
