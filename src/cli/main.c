@@ -147,7 +147,7 @@ int option_error(const char *command, int result, char **argv)
     bool is_short = optopt > ' ' && optopt < 127;
     const char *word = argv[optind - 1];
     if (result == ':')
-        return usage_error(command, "option '%s' needs a value", is_short ? letter : word);
+        return usage_error(command, "option '%s' needs a value", strncmp(word, "--", 2) == 0 ? word : letter);
     if (is_short && strncmp(word, "--", 2) != 0)
         return usage_error(command, "unknown option '%s'", letter);
     if (optopt)

@@ -33,6 +33,7 @@ misuse "'--nonsense'" replay --nonsense
 misuse "'-x'" replay -x
 misuse "'--top'" replay --top
 misuse "'-p'" replay -p
+misuse "'--policy' needs a value" replay --policy
 misuse "'--json=1'" replay --json=1
 misuse "'many'" replay --top many -p "$once"
 misuse "'xml'" replay --format xml -p "$once"
