@@ -119,6 +119,25 @@ TEST(other_late_errors_reach_done, 30)
     ck_assert_uint_eq(stats_of(stage.scene.limiter).errors, 2);
 }
 
+TEST(a_refused_op_is_told_the_values_that_its_fields_may_have, 30)
+{
+    STAGE(stage, NULL);
+    weir *limiter = stage.scene.limiter;
+    struct weir_op *op = &stage.ops[0];
+    stage.scene.log_allowed = true;
+    op->verb = WEIR_OP_PEEK;
+    op->request.now_us = 5;
+    ck_assert_int_eq(weir_submit(limiter, op), WEIR_EINVAL);
+    ck_assert_str_eq(scene_heard(&stage.scene)->last_line, "op->request.now_us must be 0, not 5");
+    ck_assert_int_eq(weir_cancel(limiter, op), WEIR_EINVAL);
+    ck_assert_str_eq(scene_heard(&stage.scene)->last_line, "op->verb must be 10, not 6");
+    op->verb = WEIR_OP_ACQUIRE;
+    op->request.now_us = 0;
+    op->max_wait_us = -1;
+    ck_assert_int_eq(weir_submit(limiter, op), WEIR_EINVAL);
+    ck_assert_str_eq(scene_heard(&stage.scene)->last_line, "op->max_wait_us must be 0 or more, not -1");
+}
+
 TEST(weir_submit_leaves_a_refused_op_unchanged, 30)
 {
     static struct stage stage;

@@ -5,8 +5,13 @@
 
 void request_tell_range(const struct weir *limiter, const char *what, int64_t value, int64_t min, int64_t max)
 {
-    log_line(&limiter->log, WEIR_LOG_WARNING, "%s must be %" PRId64 " to %" PRId64 ", not %" PRId64, what, min, max,
-             value);
+    if (max == min)
+        log_line(&limiter->log, WEIR_LOG_WARNING, "%s must be %" PRId64 ", not %" PRId64, what, min, value);
+    else if (max == INT64_MAX)
+        log_line(&limiter->log, WEIR_LOG_WARNING, "%s must be %" PRId64 " or more, not %" PRId64, what, min, value);
+    else
+        log_line(&limiter->log, WEIR_LOG_WARNING, "%s must be %" PRId64 " to %" PRId64 ", not %" PRId64, what, min, max,
+                 value);
 }
 
 void request_tell_null(const struct weir *limiter, const char *what)
