@@ -219,7 +219,7 @@ struct weir_options {
     int64_t redis_replicas;
 
     /* Redis, as above: the shortest time between two calls to a server, so that requests that come in between share the
-     * next one: 0 to WEIR_MAX_GATHER_US; default 0. A request waits for up to this time longer, but a request that
+     * next one: 0 to WEIR_MAX_GATHER_US, and at most a quarter of timeout_us; default 0. A request waits for up to this time longer, but a request that
      * finds no call within this time before it leaves immediately, and so does one whose deadline is close. It saves
      * server CPU and calls where an instance asks about many keys a second; docs/hybrid.md has figures. With it, every
      * caller uses the shared connection. */

@@ -161,6 +161,8 @@ TEST(options_of_leases_have_ranges_and_defaults, 30)
     struct weir_options options = WEIR_OPTIONS_INIT;
     options.mode = WEIR_HYBRID;
     assert_refused(options, WEIR_EINVAL, "option redis_url is required in mode WEIR_HYBRID");
+    options.redis_url = "";
+    assert_refused(options, WEIR_EINVAL, "option redis_url is required in mode WEIR_HYBRID");
 }
 
 TEST(redis_replicas_defaults_to_0_and_allows_up_to_16, 10)
@@ -198,7 +200,8 @@ TEST(redis_gather_us_is_at_most_10_ms_and_a_quarter_of_the_timeout, 10)
     assert_refused(options, WEIR_EINVAL, "option redis_gather_us must be 0 to 10000, not -1");
     options.timeout_us = 8000;
     options.redis_gather_us = 2001;
-    assert_refused(options, WEIR_EINVAL, "option redis_gather_us must be 0 to 2000, not 2001");
+    assert_refused(options, WEIR_EINVAL,
+                   "option redis_gather_us must be at most a quarter of timeout_us, 2000, not 2001");
 }
 
 TEST(open_for_applies_only_with_on_failure_open, 30)

@@ -161,7 +161,7 @@ static int mode_read(struct weir_options *read, const struct log *log)
     foreign_drop(read, log);
     if (!mode_has_redis(read->mode))
         return WEIR_OK;
-    if (!read->redis_url)
+    if (!read->redis_url || !*read->redis_url)
         return options_refuse(log, "option redis_url is required in mode %s",
                               read->mode == WEIR_HYBRID ? "WEIR_HYBRID" : "WEIR_DISTRIBUTED");
     if (!read->redis_prefix)
@@ -199,14 +199,16 @@ static int bounds_read(struct weir_options *read, const struct log *log)
         read->outage_retry_us = DEFAULT_OUTAGE_RETRY_US;
     if (options_range(log, "max_bytes", read->max_bytes, MIN_BYTES, MAX_BYTES) != WEIR_OK ||
         options_range(log, "timeout_us", read->timeout_us, 1, WEIR_HOUR) != WEIR_OK ||
-        options_range(log, "redis_gather_us", read->redis_gather_us, 0,
-                      min_of(WEIR_MAX_GATHER_US, read->timeout_us / 4)) != WEIR_OK ||
+        options_range(log, "redis_gather_us", read->redis_gather_us, 0, WEIR_MAX_GATHER_US) != WEIR_OK ||
         options_range(log, "outage_retry_us", read->outage_retry_us, 1, WEIR_DAY) != WEIR_OK ||
         options_range(log, "open_for_us", read->open_for_us, 0, WEIR_DAY) != WEIR_OK ||
         options_range(log, "top_keys", read->top_keys, 0, WEIR_MAX_TOP_KEYS) != WEIR_OK ||
         options_range(log, "on_full", (int64_t)read->on_full, WEIR_FULL_DENY, WEIR_FULL_SHARE) != WEIR_OK)
         return WEIR_EINVAL;
-
+    if (read->redis_gather_us > read->timeout_us / 4)
+        return options_refuse(
+            log, "option redis_gather_us must be at most a quarter of timeout_us, %" PRId64 ", not %" PRId64,
+            read->timeout_us / 4, read->redis_gather_us);
     return WEIR_OK;
 }
 
