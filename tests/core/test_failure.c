@@ -282,6 +282,15 @@ TEST(an_outage_is_logged_once_at_its_start_and_once_at_its_end, 30)
     ck_assert_str_eq(scene_heard(&stage.scene)->last_line, "backend fake answers again");
 }
 
+TEST(an_outage_by_WEIR_EIO_is_logged_without_a_word_about_files, 30)
+{
+    STAGE(stage, NULL, true);
+    atomic_store(&stage.fake.answer, WEIR_EIO);
+    taken(stage.limit, "a", 1);
+    ck_assert_str_eq(scene_heard(&stage.scene)->last_line,
+                     "backend fake: it cannot be used; deciding by this process's share until it answers");
+}
+
 TEST(an_outage_begins_at_the_time_that_the_caller_gave, 30)
 {
     struct weir_decision decisions[2];

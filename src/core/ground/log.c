@@ -168,7 +168,7 @@ const char *weir_strerror(int error)
     case WEIR_ENOMEM: return "out of memory";
     case WEIR_EFULL: return "no room for another limit or request";
     case WEIR_ETIME: return "the backend did not answer in time";
-    case WEIR_EIO: return "a file or the backend cannot be reached or read";
+    case WEIR_EIO: return "the backend cannot be reached, or a file cannot be read";
     case WEIR_ESTATE: return "a stored state is not weir's";
     case WEIR_ECLOSED: return "the limiter was closed";
     case WEIR_ECANCELED: return "the wait was cancelled";

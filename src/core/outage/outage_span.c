@@ -129,7 +129,7 @@ static void outage_tell_begin(struct weir *limiter, int error)
     struct weir_event event = { .kind = WEIR_EVENT_OUTAGE_BEGAN };
     event.outage = (struct weir_event_outage){ .error = error };
     log_later(&limiter->log, WEIR_LOG_WARNING, "backend %s: %s; %s until it answers", limiter->backend->ops->name,
-              weir_strerror(error), log_action[limiter->on_failure]);
+              error == WEIR_EIO ? "it cannot be used" : weir_strerror(error), log_action[limiter->on_failure]);
     events_tell(limiter, &event);
 }
 
