@@ -545,6 +545,8 @@ TEST(a_policy_file_that_is_a_pipe_is_refused_without_waiting, 10)
     ck_assert_int_eq(rmdir(folder), 0);
     ck_assert_int_eq(weir_policy_file_read("/dev/zero", note_line, &visits, message, sizeof message), WEIR_EIO);
     ck_assert_str_eq(message, "/dev/zero: neither a file nor standard input");
+    ck_assert_int_eq(weir_policy_file_read("", note_line, &visits, message, sizeof message), WEIR_EIO);
+    ck_assert_str_eq(message, "the path of the policy file is empty");
     ck_assert_int_eq(weir_policy_file_read("/tmp", note_line, &visits, message, sizeof message), WEIR_EIO);
     ck_assert_str_eq(message, "/tmp: Is a directory");
     ck_assert_int_eq(visits.good + visits.bad, 0);

@@ -139,6 +139,10 @@ static bool is_open_already(const char *path)
 static FILE *policy_open_file(const char *path, struct message sentence)
 {
     struct stat stat_now;
+    if (!*path) {
+        message_write(sentence, "the path of the policy file is empty");
+        return NULL;
+    }
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &stat_now) != 0) {
         message_write(sentence, "%s: %s", path, strerror(errno));
