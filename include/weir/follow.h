@@ -32,9 +32,9 @@ struct weir_consul {
     const char *token_file; /* read at weir_open() */
     const char *datacenter; /* default: the agent's; with weir_peers.join it must be the agent's */
     const char *query;      /* added to the query string of every request, such as "ns=team"; default none */
-    const char
-        *ca_file; /* https: the only authorities that may sign the agent's certificate, PEM; default CONSUL_CACERT,
-                            * else the system's */
+    /* https: the only authorities that may sign the agent's certificate, PEM; default CONSUL_CACERT, else the
+     * system's */
+    const char *ca_file;
     const char *cert_file; /* https: this client's certificate, PEM; default CONSUL_CLIENT_CERT, else none */
     const char *key_file;  /* https: its private key, without a passphrase; default CONSUL_CLIENT_KEY, else none */
     int64_t wait_us;    /* how long the agent may hold a query that waits for a change: 1 s to 10 min; default 30 s */
@@ -54,11 +54,9 @@ struct weir_peer {
  *   less, or at most a seventh later while answers keep changing. So the shares of all instances never add up to more
  *   than the limit, as long as every instance learns of every change within that time.
  * - Until the first answer, and a hold-down longer, nothing is admitted (retry_after_us WEIR_NEVER), or
- * 1/floor_instances
- *   of each limit if that is set. weir_await_ready() waits for the end of this. Hybrid mode sizes its leases until then
- *   as if there were floor_instances instances, or else 10,000.
- * - After max_stale_us without an answer the share falls to 1/floor_instances, if that is smaller than the last
- * share;
+ *   1/floor_instances of each limit if that is set. weir_await_ready() waits for the end of this. Hybrid mode sizes its
+ *   leases until then as if there were floor_instances instances, or else 10,000.
+ * - After max_stale_us without an answer the share falls to 1/floor_instances, if that is smaller than the last share;
  *   without floor_instances, to the smallest share that any answer gave. A share never grows without an answer.
  * - If a limit has no exact arithmetic at a share w/W, it is enforced at 1/ceil(W/w), or else denied here
  *   (weir_stats.share_zeros, and a line in the log).
@@ -68,14 +66,13 @@ struct weir_peer {
  *
  * - floor_instances is set: a new instance admits 1/floor_instances of the limit before the others have made room. If
  *   there are more instances than that, all of them together exceed the limit while the peers are unknown;
- * - an instance leaves: the others take over its share, but do not know the permits that it has admitted in the
- * current
+ * - an instance leaves: the others take over its share, but do not know the permits that it has admitted in the current
  *   window or from the current burst. An instance that returns begins with fresh keys;
  * - an instance runs but is missing from the list, because its agent is unreachable: it keeps its share until
  *   max_stale_us, while the others divide the whole limit. (A failed check alone does not stop it: a list without it
  *   counts as a failure.) After that it keeps 1/floor_instances, or the smallest share that it ever had;
- * - changes come faster than answers, so that an instance never sees some of them: for a moment; - the source reports
- * wrong instances: see `dns` and `id`. */
+ * - changes come faster than answers, so that an instance never sees some of them: for a moment;
+ * - the source reports wrong instances: see `dns` and `id`. */
 struct weir_peers {
     size_t size; /* sizeof(struct weir_peers) */
 
@@ -105,8 +102,9 @@ struct weir_peers {
     bool join;
     const char *join_address; /* the address that Consul shows for the service; default: the agent's */
     int64_t join_port;        /* the port that Consul shows for the service, 0 to 65535 */
-    int64_t ttl_us; /* 1 s to 1 h; default 10 s. Consul drops an instance that has been silent for 1 min or more,
-                              * see its deregister_critical_service_after */
+    /* 1 s to 1 h; default 10 s. Consul drops an instance that has been silent for 1 min or more, see its
+     * deregister_critical_service_after. */
+    int64_t ttl_us;
     const char *weight_meta; /* the Meta field with each instance's weight (1 where it is missing); default: the weight
                               * that Consul knows, Service.Weights.Passing */
 

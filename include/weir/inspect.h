@@ -90,9 +90,9 @@ WEIR_API int weir_inspect_keys(weir_inspector *inspector, const char *limit, con
 WEIR_API int weir_inspect_some(weir_inspector *inspector, const char *limit, const char *pattern, int64_t most,
                                bool *is_all, int (*visit)(void *user, const struct weir_inspected *key), void *user);
 
-/* Forget a key, as weir_reset() does; *existed tells whether there was anything to forget. Instances in hybrid mode
- * notice within weir_options.denial_life_us, and keep permits that they have leased. WEIR_ESTATE: the value is not
- * weir's, and was left alone. */
+/* Forget a key, as weir_reset() does; *existed tells whether there was anything to forget (`existed` may be NULL).
+ * Instances in hybrid mode notice within weir_options.denial_life_us, and keep permits that they have leased.
+ * WEIR_ESTATE: the value is not weir's, and was left alone. */
 WEIR_API int weir_inspect_reset(weir_inspector *inspector, const char *limit, struct weir_key key, bool *existed);
 
 #endif

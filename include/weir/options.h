@@ -60,9 +60,9 @@ struct weir_event; /* events.h */
 
 enum weir_log_level { WEIR_LOG_ERROR, WEIR_LOG_WARNING, WEIR_LOG_INFO };
 
-/* Start with WEIR_OPTIONS_INIT. A field that is zero means its default. weir copies strings and arrays. */
-#define WEIR_MAX_GATHER_US 10000
+#define WEIR_MAX_GATHER_US 10000 /* redis_gather_us: 0 to this */
 
+/* Start with WEIR_OPTIONS_INIT. A field that is zero means its default. weir copies strings and arrays. */
 struct weir_options {
     size_t size;               /* sizeof(struct weir_options) */
     enum weir_mode mode;       /* default WEIR_LOCAL */
@@ -71,14 +71,15 @@ struct weir_options {
                                 * longer has returns to its policy from weir_limit_define(). A file with a bad line
                                 * changes nothing */
     enum weir_on_full on_full; /* default WEIR_FULL_DENY */
-    bool keep_idle;    /* true: keep idle keys until max_keys or max_bytes needs their room; for replays and tests
-                                * whose clock steps back by more than WEIR_CLOCK_SLACK_US */
-    int64_t max_keys;  /* 1 to 2^31; default 1,000,000 */
-    int64_t max_bytes; /* memory for keys and tables, 1 MiB or more; default 256 * max_keys, at least 1 MiB */
+    bool keep_idle;            /* true: keep idle keys until max_keys or max_bytes needs their room; for replays and
+                                * tests whose clock steps back by more than WEIR_CLOCK_SLACK_US */
+    int64_t max_keys;          /* 1 to 2^31; default 1,000,000 */
+    int64_t max_bytes;         /* memory for keys and tables, 1 MiB to 2^50; default 256 * max_keys, at least 1 MiB */
 
     enum weir_on_failure on_failure; /* default WEIR_FAIL_LOCAL */
-    int64_t open_for_us; /* WEIR_FAIL_OPEN: how long to allow everything; afterwards it denies as WEIR_FAIL_CLOSED. All
-                          * outages together use up this time, and time without an outage restores it. 0: no bound */
+    int64_t open_for_us; /* WEIR_FAIL_OPEN: how long to allow everything, up to 1 day; afterwards it denies as
+                          * WEIR_FAIL_CLOSED. All outages together use up this time, and time without an outage
+                          * restores it. 0: no bound */
     bool outage_cold; /* WEIR_FAIL_LOCAL: true: an outage begins without permits, even of keys of which it is known how
                        * many were left */
     /* WEIR_FAIL_LOCAL, in modes WEIR_DISTRIBUTED and WEIR_HYBRID: true lets outages of some instances add up. By
@@ -87,10 +88,11 @@ struct weir_options {
      * nothing more of a key at its limit. If true, such permits are forgotten after the time that a bucket takes to
      * fill, or a window lasts, and each outage admits the late instances' share of the rate anew. */
     bool outage_adds;
-    int64_t outage_retry_us; /* longest retry_after_us of a denial during an outage, because the outage may end; except
-                          * WEIR_NEVER for a cost above the limit: 1 us to 1 day; default 1,000,000 */
+    /* Longest retry_after_us of a denial during an outage, because the outage may end; except WEIR_NEVER for a cost
+     * above the limit: 1 us to 1 day; default 1,000,000. */
+    int64_t outage_retry_us;
     int64_t timeout_us; /* longest time that one call may block for Redis or another backend: 1 us to 1 hour; default
-                          * 50,000. The memory backend never blocks. */
+                         * 50,000. The memory backend never blocks. */
 
     /* Redis, modes WEIR_DISTRIBUTED and WEIR_HYBRID. An option that the mode does not use is ignored, with one line of
      * WEIR_LOG_INFO, so that one set of options serves all modes.
@@ -124,9 +126,9 @@ struct weir_options {
     const char *redis_cert_file; /* rediss: this client's certificate, with those up to its authority; PEM */
     const char *redis_key_file;  /* rediss: its private key, without a passphrase; default: none */
     bool redis_insecure;         /* rediss, true: do not verify the server's certificate; the log says so */
-    bool by_local_clock; /* true: decide by this process's clock (now_us) instead of the server's; for replays and
-                                  * tests. Keys then stay in Redis a week longer than needed, because the server's clock
-                                  * is unrelated to this one */
+    bool by_local_clock;         /* true: decide by this process's clock (now_us) instead of the server's; for replays
+                                  * and tests. Keys then stay in Redis a week longer than needed, because the server's
+                                  * clock is unrelated to this one */
 
     /* Leases, mode WEIR_HYBRID; ignored in the other modes. All instances must use the same values. */
     int64_t lease_excess;  /* greedy token buckets: a lease lives for as long as this part of the burst takes to refill,
@@ -184,16 +186,14 @@ struct weir_options {
      * the event happens. Without this hook a decision pays for a branch at most. Must not call weir_close().
      * Default: none */
     void (*event)(void *user, const struct weir_event *event);
-    void *user; /* passed to all three */
-    bool
-        events_in_clear; /* true: an event about a key has the key's first WEIR_TOP_KEY_SIZE bytes, not only its hash */
-    bool events_at_once; /* true: call `event` on the caller's thread, or on a thread of the limiter that serves Redis:
+    void *user;           /* passed to all three */
+    bool events_in_clear; /* true: an event about a key has its first WEIR_TOP_KEY_SIZE bytes, not only its hash */
+    bool events_at_once;  /* true: call `event` on the caller's thread, or on a thread of the limiter that serves Redis:
                            * a hook that blocks there holds up decisions of all callers. No event is lost then */
-    bool quiet;          /* true: without `log`, write nothing to stderr either */
+    bool quiet;           /* true: without `log`, write nothing to stderr either */
 
-    int64_t
-        top_keys; /* count the keys that are denied most, this many of them: 0 to WEIR_MAX_TOP_KEYS; default 0: none.
-                       * See weir_top_keys_read() */
+    int64_t top_keys;       /* count the keys that are denied most, this many of them: 0 to WEIR_MAX_TOP_KEYS; default
+                             * 0: none. See weir_top_keys_read() */
     bool top_keys_in_clear; /* true: also keep the first WEIR_TOP_KEY_SIZE bytes of these keys, not only hashes */
 
     /* Path of a Unix socket, of 107 bytes at most, on which `weir stats`, `weir top`, `weir watch`, `weir peek`, `weir
@@ -202,10 +202,10 @@ struct weir_options {
      * of low priority serves up to 16 clients, for 5 seconds each. Default NULL: none. */
     const char *control_socket;
 
-    uint64_t
-        percent_seed; /* chooses the keys for which a limit with percent=N is enforced: by a hash of the limit's name
-                            * and the key. Give all instances the same one; keep it secret if clients may not find out
-                            * whether they were chosen. Default 0: random, another choice by each limiter */
+    /* Chooses the keys for which a limit with percent=N is enforced: by a hash of the limit's name and the key. Give
+     * all instances the same one; keep it secret if clients may not find out whether they were chosen. Default 0:
+     * random, another choice by each limiter. */
+    uint64_t percent_seed;
 
     /* Redis, as above: the number of replicas that must acknowledge a charge, refund or reset before it counts: 0 to
      * 16; default 0. After the primary has reported a change, weir sends WAIT, for which the Redis user needs the
@@ -219,10 +219,10 @@ struct weir_options {
     int64_t redis_replicas;
 
     /* Redis, as above: the shortest time between two calls to a server, so that requests that come in between share the
-     * next one: 0 to WEIR_MAX_GATHER_US, and at most a quarter of timeout_us; default 0. A request waits for up to this time longer, but a request that
-     * finds no call within this time before it leaves immediately, and so does one whose deadline is close. It saves
-     * server CPU and calls where an instance asks about many keys a second; docs/hybrid.md has figures. With it, every
-     * caller uses the shared connection. */
+     * next one: 0 to WEIR_MAX_GATHER_US, and at most a quarter of timeout_us; default 0. A request waits for up to this
+     * time longer, but a request that finds no call within this time before it leaves immediately, and so does one
+     * whose deadline is close. It saves server CPU and calls where an instance asks about many keys a second;
+     * docs/benchmarks.md has figures. With it, every caller uses the shared connection. */
     int64_t redis_gather_us;
 
     /* Mode WEIR_MACHINE: the file in which the processes of this machine count. A name without '/' is a file in
