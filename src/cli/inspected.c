@@ -137,11 +137,13 @@ void inspected_peek(const struct weir_inspected *key, bool json)
     if (key->found != WEIR_FOUND_STATE)
         return;
     policy_text(state, text);
-    duration_print(state->decision.reset_after_us, time);
+    time[0] = '\0';
+    if (state->decision.reset_after_us > 0)
+        duration_print(state->decision.reset_after_us, time);
     printf("policy     %s\nused       %lld of %lld permits\nremaining  %lld\na request  ", text, (long long)state->used,
            (long long)state->decision.limit, (long long)state->decision.remaining);
     print_next("allowed", &state->decision);
-    printf("\nidle       in %s\n", time);
+    printf("\nidle       %s%s\n", state->decision.reset_after_us > 0 ? "in " : "now", time);
     if (key->has_former)
         print_former(key);
 }

@@ -37,7 +37,7 @@ run 0 stats --json --socket c.sock && has out '{"limiter":{"allowed":0,' '"limit
     '"policy":"fixed_window limit=3 period=1h"}'
 verdict 'stats prints JSON' $?
 run 0 peek --socket c.sock login 'a key with 100%' && has out 'key        a key with 100%' 'used       0 of 3 permits' \
-    'remaining  3' 'a request  allowed'
+    'remaining  3' 'a request  allowed' 'idle       now'
 verdict 'peek shows a key of a running process' $?
 run 0 peek --json --socket c.sock login vip-7 &&
     is out '{"limit":"login","key":"vip-7","is_cut":false,"found":"state","policy":"fixed_window limit=9 period=1h","used":0,"size":9,"remaining":9,"allowed":true,"would_deny":false,"retry_after_us":0,"reset_after_us":0}'
