@@ -103,6 +103,8 @@ static int open_limiter(struct serve *serve)
     store_options(&settings->store, &options);
     options.timeout_us = 0; /* the library's default: clients wait */
     options.on_failure = settings->on_failure;
+    options.instances = settings->instances;
+    options.rank = settings->rank;
     options.max_keys = settings->max_keys;
     options.top_keys = settings->top_keys;
     options.control_socket = settings->control;

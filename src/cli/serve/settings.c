@@ -16,6 +16,7 @@
 #define DEFAULT_LISTEN "127.0.0.1:7379"
 #define DEFAULT_CLIENTS 10000
 #define CLIENTS_MAX 1000000
+#define INSTANCES_MAX 10000
 #define CONFIG_MAX 65536 /* bytes of the file */
 
 const char SERVE_HELP[] =
@@ -59,7 +60,8 @@ const char SERVE_HELP[] =
     "                         WEIR_REDIS_PASSWORD\n" STORE_TLS_HELP "      --redis-prefix PREFIX\n"
     "                         the beginning of all keys in Redis (default: weir:)\n"
     "      --redis-replicas N how many replicas must acknowledge a charge, 0 to 16 (default: 0)\n"
-    "      --instances N      hybrid: how many servers share the limits (default: 1)\n"
+    "      --instances N      how many servers share the limits (default: 1)\n"
+    "      --rank N           this server's place among them, 0 to their number less 1 (default: 0)\n"
     "      --lease-life TIME  hybrid: no lease lives longer\n"
     "      --lease-excess N   hybrid: leases may exceed a token bucket by N percent of its burst (default: 5)\n"
     "      --lease-max N      hybrid: the most permits of a key that a server leases in advance\n"
@@ -79,6 +81,8 @@ enum option_code {
     CONTROL,
     METRICS,
     ON_FAILURE,
+    INSTANCES,
+    RANK,
     TLS_CERT,
     TLS_KEY,
     TLS_CA,
@@ -95,11 +99,17 @@ static int add_address(struct settings *settings, const char *text, enum address
     return EXIT_OK;
 }
 
+static int read_range(const char *name, const char *value, int64_t least, int64_t most, int64_t *out)
+{
+    if (span_number(span_of(value), out) && *out >= least && *out <= most)
+        return EXIT_OK;
+    return usage_error("serve", "%s '%s' is not a whole number from %lld to %lld", name, value, (long long)least,
+                       (long long)most);
+}
+
 static int read_number(const char *name, const char *value, int64_t most, int64_t *out)
 {
-    if (span_number(span_of(value), out) && *out >= 1 && *out <= most)
-        return EXIT_OK;
-    return usage_error("serve", "%s '%s' is not a whole number from 1 to %lld", name, value, (long long)most);
+    return read_range(name, value, 1, most, out);
 }
 
 static int read_on_failure(struct settings *settings, const char *value)
@@ -132,6 +142,8 @@ static int settings_read_option(struct settings *settings, int code, const char 
     case MAX_KEYS: return read_number("--max-keys", value, INT64_C(1) << 31, &settings->max_keys);
     case CONTROL: settings->control = value; return EXIT_OK;
     case TOP_KEYS: return read_number("--top-keys", value, WEIR_MAX_TOP_KEYS, &settings->top_keys);
+    case INSTANCES: return read_number("--instances", value, INSTANCES_MAX, &settings->instances);
+    case RANK: return read_range("--rank", value, 0, INSTANCES_MAX - 1, &settings->rank);
     case ON_FAILURE: return read_on_failure(settings, value);
     default: return store_read_option(&settings->store, "serve", code, value);
     }
@@ -156,7 +168,8 @@ static const struct option options[] = {
     { "shared", required_argument, NULL, STORE_SHARED },
     STORE_REDIS_OPTIONS,
     { "redis-replicas", required_argument, NULL, STORE_REPLICAS },
-    { "instances", required_argument, NULL, STORE_INSTANCES },
+    { "instances", required_argument, NULL, INSTANCES },
+    { "rank", required_argument, NULL, RANK },
     { "lease-life", required_argument, NULL, STORE_LEASE_LIFE },
     { "lease-excess", required_argument, NULL, STORE_LEASE_EXCESS },
     { "lease-max", required_argument, NULL, STORE_LEASE_MAX },
@@ -258,6 +271,8 @@ static int settings_check(struct settings *settings)
         has_address = has_address || settings->addresses[i].kind != ADDRESS_METRICS;
     if (!settings->tls_cert != !settings->tls_key || (settings->tls_ca && !settings->tls_cert))
         return usage_error("serve", "--tls-cert and --tls-key need each other, and --tls-ca needs both");
+    if (settings->rank >= (settings->instances ? settings->instances : 1))
+        return usage_error("serve", "--rank %lld must be less than --instances", (long long)settings->rank);
     if (!has_address && add_address(settings, DEFAULT_LISTEN, ADDRESS_TCP) != EXIT_OK)
         return EXIT_ERROR;
     return store_check(&settings->store, "serve");
@@ -297,14 +312,15 @@ void settings_compare(const struct settings *running, const struct settings *rea
                     is_same(a->redis_url, b->redis_url) && is_same(a->password_file, b->password_file) &&
                     is_same(a->ca_file, b->ca_file) && is_same(a->cert_file, b->cert_file) &&
                     is_same(a->key_file, b->key_file) && is_same(a->prefix, b->prefix) && a->replicas == b->replicas &&
-                    a->instances == b->instances && a->lease_life_us == b->lease_life_us &&
-                    a->lease_excess == b->lease_excess && a->lease_max == b->lease_max && a->strict == b->strict &&
-                    a->percent_seed == b->percent_seed;
+                    running->instances == read->instances && running->rank == read->rank &&
+                    a->lease_life_us == b->lease_life_us && a->lease_excess == b->lease_excess &&
+                    a->lease_max == b->lease_max && a->strict == b->strict && a->percent_seed == b->percent_seed;
     for (size_t i = 0; is_equal && i < running->address_count; i++)
         is_equal = is_same(running->addresses[i].text, read->addresses[i].text) &&
                    running->addresses[i].kind == read->addresses[i].kind;
     if (!is_equal)
-        complain("%s: only password-file, tls-cert, tls-key, tls-ca and max-clients change at once; restart the server "
-                 "for the others",
-                 read->config);
+        complain(
+            "%s: only password-file, tls-cert, tls-key, tls-ca and max-clients change immediately; restart the server "
+            "for the others",
+            read->config);
 }

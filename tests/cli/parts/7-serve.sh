@@ -11,6 +11,9 @@ misuse 'needs --password-file' serve --listen 0.0.0.0:0
 misuse "--max-clients '0'" serve --max-clients 0
 misuse "--top-keys '1025'" serve --top-keys 1025
 misuse "--metrics '9100'" serve --metrics 9100
+misuse "--instances '0'" serve --instances 0
+misuse '--rank 2 must be less than --instances' serve --instances 2 --rank 2
+misuse "--rank '-1'" serve --instances 2 --rank -1
 misuse "--on-failure 'panic'" serve --on-failure panic
 misuse '--tls-cert and --tls-key need each other' serve --tls-cert x.pem
 misuse '--mode distributed needs --redis URL' serve --mode distributed
@@ -109,6 +112,17 @@ if command -v redis-cli >/dev/null; then
         run 1 peek --shared ./nowhere login a && has err 'cannot be opened' && [ ! -e nowhere ]
     verdict 'serve shares a file with other servers, and its counts survive restarts' $?
     serve_stop
+
+    printf 'login = fixed_window limit=5 period=1h\n' >shares.conf
+    for rank in 0 1; do
+        for words in '' '--mode distributed --redis unix:///nowhere/redis.sock' '--mode hybrid --redis unix:///nowhere/redis.sock'; do
+            # shellcheck disable=SC2086 # words are words
+            serve_start -f shares.conf --instances 2 --rank $rank $words && told weir.peek login a | cut -d' ' -f2 >size &&
+                is size $((3 - rank))
+            verdict "server $rank of two has its share of a limit of 5: $words" $?
+            serve_stop
+        done
+    done
 
     serve_start && kill -KILL "$served"
     { wait "$served" || :; } 2>/dev/null
