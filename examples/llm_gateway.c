@@ -11,10 +11,10 @@
  *     alice's answer had 300 tokens: 0 of 1000 left
  *     alice asks for 1 tokens: denied by tokens
  *
- * llm_gateway FILE LIMIT replays a trace instead, with a limit of so many tokens a minute, and prints how much of what
- * could be admitted is admitted if each estimate is off by a factor of 0.25 to 4. A line of FILE is the time of a
- * request, its tokens and those of its answer: "2023-11-16 18:17:03.97,4808,10", as in the traces of the Azure Public
- * Dataset.
+ * llm_gateway FILE LIMIT replays a trace instead, with a limit of LIMIT tokens a minute. It does so twice: with the cost
+ * of each request known at its beginning, and with estimates that are off by a factor of 0.25 to 4. It prints how the
+ * admitted tokens compare. A line of FILE is the time of a request, its tokens and those of its answer:
+ * "2023-11-16 18:17:03.97,4808,10", as in the traces of the Azure Public Dataset.
  */
 #include <weir/weir.h>
 
@@ -106,7 +106,7 @@ struct served {
 
 static struct served served[MOST];
 
-/* What a replay admits. */
+/* The tokens and answers that a replay admits. */
 struct replay {
     int64_t count, tokens;
     int64_t most; /* tokens in a minute, without those that answers in progress use beyond their estimates */
@@ -167,8 +167,10 @@ static int replay_run(const char *path, bool is_exact, struct replay *replay)
     uint64_t random = 1;
     *replay = (struct replay){ .count = 0 };
     FILE *file = fopen(path, "r");
-    if (!file)
+    if (!file) {
+        perror(path);
         return WEIR_EIO;
+    }
     while (!error && fgets(line, sizeof line, file)) {
         if (sscanf(line, "%*d-%*d-%d %d:%d:%lf,%lld,%lld", &day, &hour, &minute, &second, &asks, &writes) != 6)
             continue; /* the heading */
@@ -183,10 +185,12 @@ static int replay_run(const char *path, bool is_exact, struct replay *replay)
 static int replay_both(const char *path, const char *limit)
 {
     struct replay exact = { 0 }, off = { 0 };
-    char text[64];
+    char text[64], message[200];
     struct weir_policy policy;
     snprintf(text, sizeof text, "sliding_window limit=%s period=1m", limit);
-    int error = weir_policy_parse(text, &policy, NULL, 0);
+    int error = weir_policy_parse(text, &policy, message, sizeof message);
+    if (error)
+        fprintf(stderr, "%s\n", message);
     for (int i = 0; i < 2 && !error; i++) {
         error = weir_limit_define(w, "tokens", &policy, &limits[TOKENS]);
         if (!error)
@@ -207,6 +211,10 @@ int main(int argc, char **argv)
 {
     struct weir_options opts = WEIR_OPTIONS_INIT;
     struct answer first, second, third;
+    if (argc != 1 && argc != 3) {
+        fputs("usage: llm_gateway [FILE LIMIT]\n", stderr);
+        return 2;
+    }
     opts.now_us = set_clock;
     int error = weir_open(&opts, &w);
     if (!error && argc == 3) {

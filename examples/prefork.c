@@ -128,8 +128,13 @@ int main(int argc, char **argv)
 {
     weir *w;
     pid_t workers[WORKERS];
+    const long asked = argc > 1 ? strtol(argv[1], NULL, 10) : 0;
+    if (argc > 2 || (argc > 1 && (asked < 1 || asked > 65535))) {
+        fputs("usage: prefork [PORT]\n", stderr);
+        return 2;
+    }
     weir_limit *limit = open_limit(&w);
-    in_port_t port = argc > 1 ? (in_port_t)atoi(argv[1]) : 0;
+    in_port_t port = (in_port_t)asked;
     const int listener = listen_at(&port);
     for (int i = 0; i < WORKERS; i++)
         workers[i] = start_worker(listener, limit);

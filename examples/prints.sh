@@ -1,5 +1,6 @@
 #!/bin/sh
-# prints.sh PROGRAM... - check that each example prints the text that the comment at the top of its source shows.
+# prints.sh PROGRAM... - check that each example prints the text that the comment at the top of its source shows, and
+# that those with arguments refuse others.
 set -u
 [ $# -ge 1 ] || { echo "usage: prints.sh PROGRAM..." >&2; exit 2; }
 here=$(dirname "$0")
@@ -13,5 +14,14 @@ for program in "$@"; do
         echo "FAIL: $name fails, or prints other text than $name.c shows"
         failed=1
     fi
+    case $name in
+    prefork | llm_gateway)
+        "$program" 65536 >"$scratch/printed" 2>"$scratch/err"
+        if [ $? -ne 2 ] || ! grep -q "^usage: $name" "$scratch/err"; then
+            echo "FAIL: $name does not say which arguments it takes"
+            failed=1
+        fi
+        ;;
+    esac
 done
 exit $failed
