@@ -30,8 +30,7 @@ enum weir_verb {
     WEIR_CHARGE, /* charge `cost`, which has been used, beyond the limit if need be; the decision is always allowed, and
                   * decision.ahead is how many permits were not charged, because no state can hold more */
     WEIR_RENEW   /* WEIR_REFUND with `ahead`, and WEIR_TAKE of the same permits, in one step. It is denied, and changes
-                  * nothing, only if `cost` exceeds the plan's size, or more permits would be in use than that size and
-                  * than before */
+                  * nothing, only if `cost` exceeds the plan's size, or if it would raise what is in use above that */
 };
 
 /* A policy made ready to run: integers only, and every product of them is below 2^53. It is the plan of the whole limit
@@ -74,7 +73,7 @@ struct weir_backend_request {
      * give back those of them that have come back since: none if a window, or an interval of refill, has ended since
      * then, and with continuous refill those that had refilled by the last charge.
      *
-     * WEIR_RENEW: the at_us of a reservation, above 0. The same holds for its permits. */
+     * WEIR_RENEW: the at_us of a reservation, above 0: the same of its permits. */
     int64_t ahead;
     uint32_t limit_id; /* identifies the limit, including its overrides: 0, 1, 2, ... in the order of definition */
     uint16_t spread;   /* 1 to WEIR_MAX_SPREAD if `ahead` is not 0 */

@@ -142,11 +142,11 @@ WEIR_API int weir_ping(weir *w, int64_t max_wait_us, char *message, size_t messa
  * must grow needs room: on a full table weir_options.on_full answers for the key, as for a new one, and the key keeps
  * its old state. docs/operations.md lists when each change takes effect, in each mode and on other instances.
  *
- * A name `<limit>/<pattern>` overrides an existing limit for some of its keys: for the key that equals the pattern
- * or, if the pattern ends in '*', for all keys that begin with the bytes before it. An exact match wins, then the
- * longest pattern. A key keeps its used permits. A pattern has 1 to WEIR_MAX_PATTERN_LEN bytes of text; in it %XX
- * stands for a key's control bytes, blanks, '%', '*', '#' and '='. *out is then the limit's handle. With `policy`
- * NULL the call ends the override, if there is one.
+ * A name `<limit>/<pattern>` overrides an existing limit for some of its keys. The pattern is one key; or it ends in
+ * '*', and stands for all keys that begin with the bytes before it. An exact match wins, then the longest pattern. A
+ * key keeps its used permits. A pattern has 1 to WEIR_MAX_PATTERN_LEN bytes of text; in it %XX stands for a key's
+ * control bytes, blanks, '%', '*', '#' and '='. *out is then the limit's handle. With `policy` NULL the call ends the
+ * override, if there is one.
  *
  * A limiter never forgets a pattern, because other threads may be reading it. It accepts WEIR_MAX_LIMITS different
  * patterns in its life, ended ones included. To override ever-changing keys, define one limit for each of a few
