@@ -32,7 +32,7 @@ const char KEYS_HELP[] =
     "Usage: weir keys {--redis URL | --shared FILE} [--limit LIMIT] [--match PATTERN] [--denied]\n"
     "\n"
     "List the keys that have permits in use in Redis or in a shared file, a line each, in no order. Redis is asked in\n"
-    "small steps (SCAN), so that it serves everybody else meanwhile. So is the file, which needs no running process.\n"
+    "small steps (SCAN), between which it serves other clients. A shared file needs no running process.\n"
     "\n"
     "      --limit LIMIT only keys of this limit\n"
     "      --match PATTERN\n"
@@ -47,7 +47,7 @@ const char KEYS_HELP[] =
 const char RESET_HELP[] =
     "Usage: weir reset {--redis URL | --socket PATH | --shared FILE} LIMIT KEY\n"
     "\n"
-    "Forget one key of a limit in Redis: all of its permits are there again. Instances in hybrid mode keep permits\n"
+    "Forget one key of a limit in Redis: all of its permits come back. Instances in hybrid mode keep permits\n"
     "that they have leased already, and notice the reset within 2 seconds. With --socket, ask a running process; with\n"
     "--shared, forget the key in the file in which processes of this machine count.\n"
     "\n" STORE_REDIS_HELP SOCKET_HELP SHARED_HELP "      --json        print one JSON object\n"

@@ -16,7 +16,7 @@ const char TRY_HELP[] =
     "       weir try -f FILE [--limit NAME] [--key KEY] [--cost N]\n"
     "\n"
     "Make one decision on a fresh limit and print it. Nothing is kept: each run starts with all permits.\n"
-    "With --mode distributed or hybrid the limit is in Redis, and permits taken from it stay taken.\n"
+    "In Redis (--mode distributed or hybrid) and in a shared file (--shared), permits stay taken.\n"
     "\n"
     "  -p, --policy POLICY    the limit, for example 'token_bucket limit=100 period=1s burst=200'\n"
     "  -f, --policies FILE    a policy file\n"
