@@ -195,24 +195,31 @@ static void control_free(struct control *control)
     free(control);
 }
 
-/* Remove a socket that a process has left behind: no process listens there. */
-static void control_remove_stale(const struct sockaddr_un *address)
+/* Remove a socket that a process has left behind: no process listens there. -1 with errno if another kind of file has
+ * this name: bind() would call that an address in use. */
+static int control_remove_stale(const struct sockaddr_un *address)
 {
     struct stat found;
-    if (lstat(address->sun_path, &found) != 0 || !S_ISSOCK(found.st_mode))
-        return;
+    if (lstat(address->sun_path, &found) != 0)
+        return 0;
+    if (!S_ISSOCK(found.st_mode)) {
+        errno = EEXIST;
+        return -1;
+    }
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) != 0 && errno == ECONNREFUSED)
         unlink(address->sun_path);
     if (fd >= 0)
         close(fd);
+    return 0;
 }
 
 /* Listen; 0, or -1 with errno. The mode is set before the socket has a name, so at no moment can others connect. */
 static int control_listen(struct control *control)
 {
     const struct sockaddr *address = (const struct sockaddr *)&control->address;
-    control_remove_stale(&control->address);
+    if (control_remove_stale(&control->address) != 0)
+        return -1;
     control->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (control->listen_fd < 0 || fchmod(control->listen_fd, S_IRUSR | S_IWUSR) != 0 ||
         bind(control->listen_fd, address, sizeof control->address) != 0)

@@ -217,6 +217,20 @@ TEST(socket_of_a_dead_process_is_replaced_and_one_in_use_is_not, 30)
     ck_assert_has(ask("stats\n"), "limiter ");
 }
 
+TEST(a_file_at_the_path_of_the_socket_is_named_and_stays, 30)
+{
+    weir *limiter = NULL;
+    folder_make();
+    FILE *file = fopen(socket_path, "we");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fclose(file), 0);
+    ck_assert_int_eq(weir_open(OPTIONS(.control_socket = socket_path, .quiet = true), &limiter), WEIR_EIO);
+    ck_assert_has(weir_last_message(), ": File exists");
+    ck_assert_int_eq(unlink(socket_path), 0);
+    CLOSED_BY(folder_remove) struct scene scene;
+    scene_open(&scene, OPTIONS(.control_socket = socket_path));
+}
+
 TEST(a_socket_path_that_is_too_long_or_empty_is_refused, 30)
 {
     char path[200];

@@ -106,7 +106,8 @@ static int listen_at(const char *option, const char *address, bool is_open, cons
     struct addrinfo *found, hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV };
     if (!split_address(address, host, sizeof host, &port))
         return usage_error("serve", "%s '%s' is not HOST:PORT or [HOST]:PORT", option, address);
-    if (!span_number(span_of(port), &number) || number < 0 || number > PORT_MAX) /* getaddrinfo() takes it modulo 2^16 */
+    /* getaddrinfo() takes a larger port modulo 2^16. */
+    if (!span_number(span_of(port), &number) || number < 0 || number > PORT_MAX)
         return usage_error("serve", "%s '%s': the port must be 0 to %d", option, address, PORT_MAX);
     const int error = getaddrinfo(host, port, &hints, &found);
     if (error)
@@ -145,18 +146,24 @@ int listen_metrics(const char *address, struct listener *out)
 
 /* ---- Unix sockets ---- */
 
-/* Remove a socket on which no process listens any more. */
-static void remove_stale(const struct sockaddr_un *address)
+/* Remove a socket on which no process listens any more. False with errno: another kind of file has this name, which
+ * bind() would call an address in use. */
+static bool remove_stale(const struct sockaddr_un *address)
 {
     struct stat found;
-    if (lstat(address->sun_path, &found) != 0 || !S_ISSOCK(found.st_mode))
-        return;
+    if (lstat(address->sun_path, &found) != 0)
+        return true;
+    if (!S_ISSOCK(found.st_mode)) {
+        errno = EEXIST;
+        return false;
+    }
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return;
+        return true;
     if (connect(fd, (const struct sockaddr *)address, sizeof *address) != 0 && errno == ECONNREFUSED)
         unlink(address->sun_path);
     close(fd);
+    return true;
 }
 
 int listen_unix(const char *path, struct listener *out)
@@ -165,7 +172,8 @@ int listen_unix(const char *path, struct listener *out)
     if (strlen(path) == 0 || strlen(path) >= sizeof address.sun_path)
         return usage_error("serve", "--unix '%s': a path has 1 to %zu bytes", path, sizeof address.sun_path - 1);
     strcpy(address.sun_path, path);
-    remove_stale(&address);
+    if (!remove_stale(&address))
+        return refuse(-1, "cannot listen on", path);
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || listen(fd, BACKLOG) != 0)
         return refuse(fd, "cannot listen on", path);
