@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/cli.h"
 
@@ -21,12 +22,21 @@ struct tls {
     bool waits_to_send;
 };
 
-static struct tls_context *refuse(struct tls_context *context, const char *file)
+/* Complain with the first error, which is the cause: later ones only say which call met it. */
+static struct tls_context *refuse(struct tls_context *context, const char *option, const char *file)
 {
-    const char *reason = ERR_reason_error_string(ERR_peek_last_error());
-    complain("%s: %s", file, reason ? reason : "it cannot be used");
+    const unsigned long error = ERR_peek_error();
+    const char *reason = ERR_SYSTEM_ERROR(error) ? strerror(ERR_GET_REASON(error)) : ERR_reason_error_string(error);
+    complain("%s cannot use %s: %s", option, file, reason ? reason : "unknown reason");
     tls_close(context);
     return NULL;
+}
+
+/* A server that waits for a passphrase serves no client. */
+static int no_passphrase(char *out, int size, int is_writing, void *user)
+{
+    (void)out, (void)size, (void)is_writing, (void)user;
+    return -1;
 }
 
 struct tls_context *tls_open(const char *cert_file, const char *key_file, const char *ca_file)
@@ -45,14 +55,15 @@ struct tls_context *tls_open(const char *cert_file, const char *key_file, const 
     SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION);
     SSL_CTX_set_mode(ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_default_passwd_cb(ssl, no_passphrase);
     if (SSL_CTX_use_certificate_chain_file(ssl, cert_file) != 1)
-        return refuse(context, cert_file);
+        return refuse(context, "--tls-cert", cert_file);
     if (SSL_CTX_use_PrivateKey_file(ssl, key_file, SSL_FILETYPE_PEM) != 1 || SSL_CTX_check_private_key(ssl) != 1)
-        return refuse(context, key_file);
+        return refuse(context, "--tls-key", key_file);
     if (!ca_file)
         return context;
     if (SSL_CTX_load_verify_locations(ssl, ca_file, NULL) != 1)
-        return refuse(context, ca_file);
+        return refuse(context, "--tls-ca", ca_file);
     SSL_CTX_set_client_CA_list(ssl, SSL_load_client_CA_file(ca_file));
     SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
     return context;
