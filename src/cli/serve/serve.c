@@ -112,9 +112,11 @@ static int open_limiter(struct serve *serve)
     serve->server.counts_top_keys = settings->top_keys > 0;
     options.policy_file = settings->policies;
     options.follow_policy_file = settings->policies != NULL;
-    if (weir_open(&options, &serve->server.limiter) == WEIR_OK)
+    const int error = weir_open(&options, &serve->server.limiter);
+    if (error == WEIR_OK)
         return EXIT_OK;
-    complain("cannot open a limiter: %s", weir_last_message());
+    if (!*weir_last_message()) /* otherwise the log hook has printed it */
+        complain("cannot open a limiter: %s", weir_strerror(error));
     return EXIT_FAILED;
 }
 

@@ -244,6 +244,8 @@ static int read_line(struct settings *settings, char *line, size_t number)
         return EXIT_OK;
     if (!is_known)
         complain("%s:%zu: there is no option '%s' here", settings->config, number, name);
+    else if ((*value != '\0') != (option->has_arg == required_argument))
+        complain("%s:%zu: option '%s' %s", settings->config, number, name, *value ? "takes no value" : "needs a value");
     else
         complain("%s:%zu: this line cannot be used", settings->config, number);
     return EXIT_FAILED;

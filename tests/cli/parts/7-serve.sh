@@ -27,7 +27,13 @@ printf '# keys\n\nmax-keys 0\n' >bad.conf
 run 1 serve --unix s.sock --config bad.conf && has err "max-keys '0'" && has err 'bad.conf:3: this line cannot be used' &&
     run 1 serve --unix s.sock --config missing.conf && has err 'missing.conf: '
 verdict 'serve names a value of its configuration that is out of range' $?
-run 1 serve --unix s.sock -f missing.conf && has err 'missing.conf'
+printf 'strict\nmax-keys\n' >bad.conf
+run 1 serve --unix s.sock --config bad.conf && has err "bad.conf:2: option 'max-keys' needs a value" &&
+    printf 'strict yes\n' >bad.conf && run 1 serve --unix s.sock --config bad.conf && has err "bad.conf:1: option 'strict' takes no value"
+verdict 'serve says what a line of its configuration lacks' $?
+run 1 serve --unix bad.conf && has err "cannot listen on 'bad.conf': File exists" && [ -s bad.conf ]
+verdict 'serve leaves a file at the path of its socket' $?
+run 1 serve --unix s.sock -f missing.conf && is err 'weir: missing.conf: No such file or directory'
 verdict 'serve without its policy file does not start' $?
 printf '\n' >no_pw
 run 1 serve --unix s.sock --password-file no_pw && has err 'no_pw: the first line must have 1 to '
@@ -212,10 +218,14 @@ if command -v redis-cli >/dev/null; then
         verdict 'serve requires client certificates if configured' $?
         serve_stop
         printf 'nonsense\n' >bad.pem
-        run 1 serve --unix s.sock --tls-cert bad.pem --tls-key tls.key && has err 'bad.pem: ' &&
-            run 1 serve --unix s.sock --tls-cert tls.pem --tls-key bad.pem && has err 'bad.pem: ' &&
-            run 1 serve --unix s.sock --tls-cert tls.pem --tls-key tls.key --tls-ca missing.pem && has err 'missing.pem: '
+        run 1 serve --unix s.sock --tls-cert bad.pem --tls-key tls.key && has err '--tls-cert cannot use bad.pem: ' &&
+            run 1 serve --unix s.sock --tls-cert tls.pem --tls-key bad.pem && has err '--tls-key cannot use bad.pem: ' &&
+            run 1 serve --unix s.sock --tls-cert tls.pem --tls-key tls.key --tls-ca missing.pem &&
+            has err '--tls-ca cannot use missing.pem: No such file or directory'
         verdict 'serve names a TLS file that cannot be used' $?
+        openssl pkey -in tls.key -aes256 -passout pass:secret -out locked.key 2>err
+        run 1 serve --unix s.sock --tls-cert tls.pem --tls-key locked.key && has err '--tls-key cannot use locked.key: '
+        verdict 'serve asks for no passphrase' $?
     else
         echo 'skip serve with TLS: openssl is missing, or redis-cli has no TLS'
     fi
