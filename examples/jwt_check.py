@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import http.server
 import json
+import pathlib
 import socketserver
 import sys
 import time
@@ -24,10 +25,10 @@ def user_of(authorization):
     scheme, token = authorization.split()
     head, claims, signature = token.split(".")
     expected = hmac.new(SECRET, f"{head}.{claims}".encode(), hashlib.sha256).digest()
+    if not hmac.compare_digest(expected, decode(signature)):  # before anything in the token is read
+        raise ValueError("another signature")
     if scheme.lower() != "bearer" or json.loads(decode(head))["alg"] != "HS256":
         raise ValueError("another kind of token")
-    if not hmac.compare_digest(expected, decode(signature)):
-        raise ValueError("another signature")
     claims = json.loads(decode(claims))
     if claims["exp"] <= time.time():
         raise ValueError("expired")
@@ -52,4 +53,5 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     pass
 
 
+pathlib.Path(sys.argv[1]).unlink(missing_ok=True)  # a process that died has left it behind
 Server(sys.argv[1], Check).serve_forever()
