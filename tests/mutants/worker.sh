@@ -85,7 +85,8 @@ link_program() {
         tests/CMakeFiles/weir_test_support.dir/*:test_* | tests/fuzz/CMakeFiles/*_support.dir/*:fuzz/* | src/*)
             front="$front $made"
             ;;
-        tests/*/CMakeFiles/"$3".dir/* | tests/fuzz/CMakeFiles/"${3#fuzz/}".dir/*)
+        tests/*/CMakeFiles/"$3".dir/* | tests/fuzz/CMakeFiles/"${3#fuzz/}".dir/* | tests/*/CMakeFiles/shared_*.dir/* | \
+            tests/fuzz/CMakeFiles/weir_fuzz_seeds.dir/*)
             command=$(echo "$command" | sed "s|$object|$made|")
             ;;
         esac
