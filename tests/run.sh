@@ -128,7 +128,7 @@ if [ "$mode" = servers ]; then
     exit $servers_status
 fi
 
-# One ctest over the builds of several presets, so that there is one summary, at the end. It runs two tests for each
+# One ctest over the builds of several presets, so that there is one summary, at the end. It runs three tests for each
 # processor, because many tests mostly wait.
 run_tests() { # 'PRESET...' [CTEST OPTION...]
     say "testing: $1"
@@ -137,7 +137,7 @@ run_tests() { # 'PRESET...' [CTEST OPTION...]
         printf 'subdirs("%s/build/%s")\n' "$PWD" "$preset"
     done >build/all/CTestTestfile.cmake
     shift
-    ctest --test-dir build/all --output-on-failure --no-tests=error --parallel $((2 * jobs)) "$@"
+    ctest --test-dir build/all --output-on-failure --no-tests=error --parallel $((3 * jobs)) "$@"
 }
 
 nginx=$(sh tests/tools/nginx.sh)
