@@ -60,7 +60,8 @@ struct weir_inspected {
  * The user of Redis needs the rights +getrange and +time; for weir_inspect_keys() also +scan, and for
  * weir_inspect_reset() +del. docs/redis.md has the rights for a db, Sentinel and Cluster.
  *
- * WEIR_OK; WEIR_EINVAL, WEIR_EIO, WEIR_ETIME or WEIR_ENOMEM, and weir_last_message() says why. */
+ * WEIR_OK; WEIR_EINVAL, WEIR_EIO, WEIR_ETIME, WEIR_ENOMEM or WEIR_ESTATE (the file of option `shared` is not weir's),
+ * and weir_last_message() says why. */
 WEIR_API int weir_inspect_open(const struct weir_options *opts, weir_inspector **out);
 
 /* Disconnect and free the inspector. NULL is ignored. */

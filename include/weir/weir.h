@@ -80,8 +80,8 @@ enum weir_error {
                        * WEIR_MAX_SUBMITTED requests wait */
     WEIR_ETIME = -4,   /* the backend did not answer in time; it may or may not have taken the permits */
     WEIR_EIO = -5,     /* a file cannot be read, or the backend cannot be reached or broke its protocol */
-    WEIR_ESTATE = -6,  /* a stored state is not weir's: another program wrote it, or it has another type; or the file of
-                         * option `shared` is not usable */
+    WEIR_ESTATE = -6,  /* a stored state, or the file of option `shared`, is not weir's: another program wrote it, or it
+                        * has another type or layout */
     WEIR_ECLOSED = -7, /* the limiter was closed while the call waited */
     WEIR_ECANCELED = -8 /* weir_cancel() ended the wait */
 };
@@ -105,13 +105,14 @@ WEIR_API const char *weir_version(void);
 /* Open a limiter. `opts` may be NULL for all defaults: local mode. Does not wait for Redis: a request made before the
  * connection is ready waits for it, up to timeout_us.
  *
- * WEIR_EINVAL (weir_last_message() and the log hook name the option and its range), WEIR_ENOMEM, WEIR_EIO (no random
- * numbers from the system, an unreadable policy or password file, or no thread could be started).
+ * WEIR_EINVAL, WEIR_ENOMEM; WEIR_EIO (no random numbers from the system, a file or the control socket cannot be used,
+ * or no thread could be started); WEIR_ESTATE (the file of option `shared` is not weir's). weir_last_message() and the
+ * log hook name the option and its range, or the file and the reason.
  *
- * After fork(), only the process that opened a limiter in local mode may use it. In the other modes the child closes
- * the parent's connections to Redis immediately. It starts its own thread and connections with its first request, and
- * begins without leases. Connections to Consul stay open in the child, unused, because only libcurl could close them.
- */
+ * After fork(), only the process that opened a limiter in local mode may use it. In machine mode the child goes on
+ * counting in the same file. In the modes on Redis it closes the parent's connections to Redis immediately. It starts
+ * its own thread and connections with its first request, and begins without leases. Connections to Consul stay open in
+ * the child, unused, because only libcurl could close them. */
 WEIR_API int weir_open(const struct weir_options *opts, weir **out);
 
 /* Close a limiter and free everything that belongs to it. Calls that wait for permits or for Redis wake up and return
@@ -265,8 +266,9 @@ struct weir_decision {      /* 64 bytes */
 /* Take `cost` permits (1 to WEIR_MAX_PERMITS) if they are available; never wait for them. A denial changes nothing.
  *
  * WEIR_EINVAL, WEIR_ENOMEM. In the modes on Redis the call blocks for at most timeout_us and can also return
- * WEIR_ESTATE, WEIR_ECLOSED and, with WEIR_FAIL_ERROR, WEIR_ETIME and WEIR_EIO. The same applies to all verbs
- * below. Refunds, resets and renewals return WEIR_ETIME and WEIR_EIO whatever on_failure says; see weir_refund(). */
+ * WEIR_ESTATE, WEIR_ECLOSED and, with WEIR_FAIL_ERROR, WEIR_ETIME and WEIR_EIO. Refunds, resets and renewals return
+ * WEIR_ETIME and WEIR_EIO whatever on_failure says; see weir_refund(). In mode WEIR_MACHINE a call can return
+ * WEIR_ETIME and WEIR_EIO, see weir_options.shared. The same applies to all verbs below. */
 WEIR_API int weir_try(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out);
 
 /* Decide as weir_try(), at the time `now_us` (1 to WEIR_MAX_TIME_US) that the caller has read already, as in struct
