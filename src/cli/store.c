@@ -208,6 +208,12 @@ void store_options(const struct store *store, struct weir_options *options)
     options->strict = store->strict;
 }
 
+void store_open_failed(int error)
+{
+    if (!*weir_last_message())
+        complain("cannot open a limiter: %s", weir_strerror(error));
+}
+
 int store_reach(const struct store *store)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
@@ -220,7 +226,7 @@ int store_reach(const struct store *store)
     store_options(store, &options);
     int error = weir_open(&options, &limiter);
     if (error != WEIR_OK) {
-        complain("cannot open a limiter: %s", weir_strerror(error));
+        store_open_failed(error);
         return EXIT_ERROR;
     }
     error = weir_limit_define(limiter, "reach", &policy, &limit);

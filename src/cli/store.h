@@ -124,6 +124,9 @@ int store_make_prefix(struct store *store);
 /* Fill in the options of this store, with errors if Redis does not answer and a log hook that prints warnings. */
 void store_options(const struct store *store, struct weir_options *options);
 
+/* Complain that weir_open() has failed with these options, unless their log hook has printed the reason. */
+void store_open_failed(int error);
+
 /* Check that Redis answers, by a request that changes nothing. Return EXIT_OK, or after a complaint EXIT_ERROR (wrong
  * options) or EXIT_FAILED. Without Redis, always EXIT_OK. */
 int store_reach(const struct store *store);

@@ -167,7 +167,7 @@ static int try_decide(const struct attempt *attempt, const struct named_policy *
     store_options(&attempt->store, &options);
     int error = weir_open(&options, &limiter);
     if (error != WEIR_OK) {
-        complain("cannot open a limiter: %s", weir_strerror(error));
+        store_open_failed(error);
         return EXIT_ERROR;
     }
     error = weir_limit_define(limiter, name, &policy->policy, &limit);

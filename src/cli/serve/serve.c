@@ -115,8 +115,7 @@ static int open_limiter(struct serve *serve)
     const int error = weir_open(&options, &serve->server.limiter);
     if (error == WEIR_OK)
         return EXIT_OK;
-    if (!*weir_last_message()) /* otherwise the log hook has printed it */
-        complain("cannot open a limiter: %s", weir_strerror(error));
+    store_open_failed(error);
     return EXIT_FAILED;
 }
 

@@ -30,6 +30,10 @@ run 0 stats --shared ./counts.file && has out '           2            1        
 verdict 'stats, top and watch add up the keys of a shared file' $?
 misuse '--redis URL or --shared FILE is needed' keys
 misuse 'exclude each other' keys --shared ./counts.file --redis redis://localhost
+printf 'no counts' >alien.file && chmod 600 alien.file
+run 2 try -p "$once" --shared ./alien.file &&
+    is err "weir: shared: ./alien.file is not a file of weir's; remove it or name another one"
+verdict 'try says once why a shared file cannot be used' $?
 chmod 640 counts.file
 run 1 keys --shared ./counts.file && has err 'chmod 600' && run 1 keys --shared ./none.file && has err 'cannot be opened' && [ ! -e none.file ] &&
     run 1 stats --shared ./none.file && has err 'cannot be opened' && [ ! -e none.file ]
