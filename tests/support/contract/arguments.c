@@ -98,7 +98,7 @@ CONTRACT_TEST(CONTRACT_COUNTS, a_refusal_names_the_argument_and_its_range, 10)
                  WEIR_MAX_KEY_LEN, WEIR_MAX_KEY_LEN + 1);
     ASSERT_NAMES(weir_try(limit, weir_key("a", SIZE_MAX), 1, decisions), "key.len must be 1 to %d, not %" PRId64,
                  WEIR_MAX_KEY_LEN, INT64_MAX);
-    ASSERT_NAMES(weir_acquire(limit, key, 1, -1, decisions), "max_wait_us must be 0 to %" PRId64 ", not -1", INT64_MAX);
+    ASSERT_NAMES(weir_acquire(limit, key, 1, -1, decisions), "max_wait_us must be 0 or more, not -1");
     ASSERT_NAMES(weir_try_all(scene.limiter, &request, 0, decisions), "n must be 1 to %d, not 0", WEIR_MAX_ALL);
     ASSERT_NAMES(weir_try_all(scene.limiter, &request, WEIR_MAX_ALL + 1, decisions), "n must be 1 to %d, not %d",
                  WEIR_MAX_ALL, WEIR_MAX_ALL + 1);
