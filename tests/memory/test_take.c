@@ -447,7 +447,7 @@ TEST(a_fast_batch_decides_as_the_general_path, 60)
     }
 }
 
-/* A batch chooses between a key's two groups without a branch if the shard is large. */
+/* A batch chooses between a key's two groups without a branch. */
 TEST(a_batch_finds_the_cell_that_a_single_request_finds, 10)
 {
     enum { MANY = 1500, LARGE = 1000 };
@@ -461,10 +461,11 @@ TEST(a_batch_finds_the_cell_that_a_single_request_finds, 10)
         if (number < MANY)
             must_succeed(weir_try(limit, weir_key(&number, sizeof number), 1, &decision));
         const struct look_groups at = look_fetch(table, hash);
-        struct record *one = NULL, *other = NULL;
+        const struct look_groups both = look_fetch_both(table, hash);
+        struct record *one = NULL, *other = look_probable_cell(&both, hash);
         const bool is_there = look_first_cell(table, hash, &at, &one);
-        ck_assert_int_eq(look_probable_cell(table, hash, &at, &other), is_there);
-        ck_assert_ptr_eq(one, other);
+        ck_assert(both.first == at.first && both.second == look_second(table, hash, &at));
+        ck_assert(is_there ? other == one : cells_has(&table->cells, other));
         found += is_there;
         large += at.second != NULL;
         in_second += at.second && is_there && cells_matches(at.first, cells_tag(hash)) == 0;
@@ -472,4 +473,80 @@ TEST(a_batch_finds_the_cell_that_a_single_request_finds, 10)
     ck_assert_int_gt(found, LARGE);
     ck_assert_int_gt(large, LARGE);
     ck_assert_int_gt(in_second, 0);
+}
+
+TEST(a_batch_finds_the_first_cell_with_the_tag_in_either_group, 10)
+{
+    static const uint64_t tags[] = { 0, 1, 2, 0x7fff, 0x8000, 0xffff };
+    for (size_t i = 0; i < sizeof tags / sizeof tags[0]; i++)
+        for (unsigned used = 0; used < 1u << 2 * CELLS_SLOTS; used++) { /* the cells with the tag */
+            const uint64_t hash = UINT64_C(0x5a5a000012345678) | tags[i] << 32, tag = cells_tag(hash);
+            const uint64_t free_or_other = i % 2 ? 0 : tag ^ 0x100;
+            struct cell_group groups[2];
+            struct record *expected = NULL;
+            for (unsigned cell = 0, g = 0; g < 2; g++) {
+                uint64_t head = CELLS_MARKED;
+                for (unsigned slot = 0; slot < CELLS_SLOTS; slot++, cell++) {
+                    const bool has_tag = (used >> cell & 1) != 0;
+                    head |= (has_tag ? tag : free_or_other) << 16 * slot;
+                    if (has_tag && !expected)
+                        expected = cells_record(&groups[g], slot);
+                }
+                atomic_init(&groups[g].head, head);
+            }
+            const struct look_groups at = { &groups[0], &groups[1] };
+            if (!expected)
+                expected = cells_record(&groups[1], CELLS_SLOTS - 1);
+            ck_assert_ptr_eq(look_probable_cell(&at, hash), expected);
+        }
+}
+
+/* Every request is checked before the first one is decided, in the first part of a batch and behind it. */
+TEST(a_batch_with_a_wrong_argument_takes_nothing, 10)
+{
+    enum { MANY = FETCH_GROUP + 9 };
+    static const char text[WEIR_MAX_KEY_LEN + 1];
+    const struct weir_key key = weir_key_text(KEY), other = weir_key_text("another key");
+    OPEN_SCENE(scene, OPTIONS(.max_keys = 1000));
+    OPEN_SCENE(another, OPTIONS(.max_keys = 1000));
+    scene.log_allowed = true;
+    weir_limit *limit = scene_define_text(&scene, "own", "token_bucket limit=1000000000 period=365d");
+    weir_limit *foreign = scene_define_text(&another, "own", "token_bucket limit=1000000000 period=365d");
+    const struct {
+        struct weir_request request;
+        bool is_valid;
+    } cases[] = {
+        { { limit, key, 1, 0 }, true },
+        { { limit, key, INT64_C(1) << 29, WEIR_MAX_TIME_US }, true },
+        { { limit, key, WEIR_MAX_PERMITS, 1 }, true },
+        { { limit, weir_key(text, 1), 1, 0 }, true },
+        { { limit, weir_key(text, WEIR_MAX_KEY_LEN), 1, 0 }, true },
+        { { limit, key, 0, 0 }, false },
+        { { limit, key, -1, 0 }, false },
+        { { limit, key, WEIR_MAX_PERMITS + 1, 0 }, false },
+        { { limit, key, INT64_MIN, 0 }, false },
+        { { limit, key, 1, -1 }, false },
+        { { limit, key, 1, WEIR_MAX_TIME_US + 1 }, false },
+        { { limit, key, 1, INT64_MIN }, false },
+        { { limit, weir_key(text, 0), 1, 0 }, false },
+        { { limit, weir_key(text, WEIR_MAX_KEY_LEN + 1), 1, 0 }, false },
+        { { limit, weir_key(NULL, 16), 1, 0 }, false },
+        { { limit, weir_key(NULL, 3), 1, 0 }, false },
+        { { NULL, key, 1, 0 }, false },
+        { { foreign, key, 1, 0 }, false },
+    };
+    static const int places[] = { 0, 1, FETCH_GROUP - 1, FETCH_GROUP, MANY - 1 };
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++)
+        for (size_t p = 0; p < sizeof places / sizeof places[0]; p++) {
+            struct weir_request requests[MANY];
+            struct weir_decision decisions[MANY], left;
+            for (int i = 0; i < MANY; i++)
+                requests[i] = (struct weir_request){ limit, other, 1, 0 };
+            requests[places[p]] = cases[c].request;
+            must_succeed(weir_reset(limit, other));
+            ck_assert_int_eq(weir_try_batch(scene.limiter, requests, MANY, decisions),
+                             cases[c].is_valid ? WEIR_OK : WEIR_EINVAL);
+            must_succeed(weir_peek(limit, other, 1, &left));
+            ck_assert_int_eq(left.limit - left.remaining, cases[c].is_valid ? MANY - 1 : 0);
+        }
 }

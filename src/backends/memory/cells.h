@@ -46,12 +46,19 @@ static inline uint64_t cells_tag(uint64_t hash)
 
 #define CELLS_TAG_ONES UINT64_C(0x000100010001)
 
-/* Return the cells of a group with a tag, for cells_slot(), and perhaps others after them. */
-static inline uint64_t cells_matches(const struct cell_group *group, uint64_t tag)
+/* Return the cells with a tag of a group with that head, for cells_slot(), and perhaps others after them. */
+static inline uint64_t cells_matching(uint64_t head, uint64_t tag)
 {
-    const uint64_t differ = atomic_load_explicit(&group->head, memory_order_acquire) ^ CELLS_TAG_ONES * tag;
+    const uint64_t differ = head ^ CELLS_TAG_ONES * tag;
     return (differ - CELLS_TAG_ONES) & ~differ & CELLS_TAG_ONES << 15; /* a borrow comes only from a match */
 }
+
+static inline uint64_t cells_matches(const struct cell_group *group, uint64_t tag)
+{
+    return cells_matching(atomic_load_explicit(&group->head, memory_order_acquire), tag);
+}
+
+#define CELLS_LAST (UINT64_C(1) << (16 * CELLS_SLOTS - 1)) /* the last cell, as in cells_matches() */
 
 /* Return the lowest of these cells. */
 static inline unsigned cells_slot(uint64_t matches)

@@ -7,6 +7,10 @@
 #include "backends/memory/parts.h"
 #include "core/limiter/limiter.h"
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #define LOOK_UNGUESSED WORD_BUSY /* no entry's `whose` contains this bit */
 
 /* What a look knows of an entry. Until the entry is found, `rule` and `whose` are a guess, or NULL and
@@ -160,25 +164,50 @@ __attribute__((always_inline)) static inline bool look_first_cell(const struct t
     return true;
 }
 
-/* Do that for one of many keys, whose groups are all being fetched. In a large shard it makes no branch of the tags in
- * the first group: every other guess would be wrong, and would end what has begun for the keys that follow. */
-__attribute__((always_inline)) static inline bool
-look_probable_cell(const struct table *table, uint64_t hash, const struct look_groups *at, struct record **record)
+/* Find both groups of one of many keys and begin to fetch them, however large the shard is. */
+__attribute__((always_inline)) static inline struct look_groups look_fetch_both(const struct table *table,
+                                                                                uint64_t hash)
 {
-    if (!at->second)
-        return look_first_cell(table, hash, at, record);
+    const struct cells *cells = &table->cells;
+    const size_t shard = (size_t)(hash >> table->shard_shift);
+    const uint32_t count = cells_groups(cells, shard);
+    const struct look_groups at = {
+        &cells->groups[cells_index(cells, shard, cells_number(hash, false, count))],
+        &cells->groups[cells_index(cells, shard, cells_number(hash, true, count))],
+    };
+    __builtin_prefetch(&at.first->head);
+    __builtin_prefetch(&at.first->words[CELLS_SECOND_LINE]);
+    __builtin_prefetch(&at.second->head);
+    __builtin_prefetch(&at.second->words[CELLS_SECOND_LINE]);
+    return at;
+}
+
+/* Return the first cell with a key's tag in either of its groups; the last cell of the second group, if there is none.
+ * There is no branch: in a large shard every other guess would be wrong, and would end what has begun for the keys that
+ * follow. */
+__attribute__((always_inline)) static inline struct record *look_probable_cell(const struct look_groups *at,
+                                                                               uint64_t hash)
+{
+    const uint64_t first = atomic_load_explicit(&at->first->head, memory_order_acquire);
+    const uint64_t second = atomic_load_explicit(&at->second->head, memory_order_acquire);
+#if defined(__SSE2__)
+    const __m128i zero = _mm_setzero_si128(), heads = _mm_set_epi64x((int64_t)second, (int64_t)first);
+    __m128i tag = _mm_shufflelo_epi16(_mm_cvtsi64_si128((int64_t)hash), 0xaa); /* as cells_tag() */
+    tag = _mm_unpacklo_epi64(tag, tag);
+    tag = _mm_sub_epi16(tag, _mm_cmpeq_epi16(tag, zero));
+    const unsigned same = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi16(heads, tag)); /* two bits a cell */
+    const unsigned bit = (unsigned)__builtin_ctz((same & 0x3f3f) | 1u << (8 + 2 * (CELLS_SLOTS - 1)));
+    const struct cell_group *const *groups = &at->first;
+    return cells_record(groups[bit / 8], bit % 8 / 2);
+#else
     const uint64_t tag = cells_tag(hash);
-    const uint64_t in_first = cells_matches(at->first, tag), in_second = cells_matches(at->second, tag);
+    const uint64_t in_first = cells_matching(first, tag), in_second = cells_matching(second, tag) | CELLS_LAST;
     uint64_t is_second = in_first == 0 ? UINT64_MAX : 0;
     __asm__("" : "+r"(is_second)); /* otherwise the compiler makes a branch of it again */
-    const uint64_t matches = in_first | (in_second & is_second);
-    const uintptr_t first = (uintptr_t)at->first, second = (uintptr_t)at->second;
-    const struct cell_group *group = (const struct cell_group *)(first ^ ((first ^ second) & is_second));
-    if (__builtin_expect(matches == 0, 0))
-        return false;
-    *record = cells_record(group, cells_slot(matches));
-    __builtin_prefetch(&(*record)->words[GREEDY_WORDS + 1]);
-    return true;
+    const uintptr_t one = (uintptr_t)at->first, other = (uintptr_t)at->second;
+    const struct cell_group *group = (const struct cell_group *)(one ^ ((one ^ other) & is_second));
+    return cells_record(group, cells_slot(in_first | (in_second & is_second)));
+#endif
 }
 
 /* Begin to fetch a record behind its entry, up to where a key of 16 bytes ends. */

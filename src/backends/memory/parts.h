@@ -9,6 +9,7 @@
  *     all.c       decides for a group: all or nothing
  *     decide.c    decides for one key or a batch, without the mutex if possible
  *     take.c      decides the commonest request by the shortest way
+ *     batch.c     does that for many requests
  *     window.c    does that for sliding windows
  *
  * Unless a comment says otherwise, the caller holds the shard's mutex and has claimed the entry (memory/entry.h).
@@ -150,11 +151,13 @@ int memory_reserve(struct weir_limit *limit, struct weir_key key, int64_t cost, 
                    struct weir_decision *out);
 int memory_give_back(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t since_us);
 
-/* Implements own_takes->try_batch(). */
-int memory_try_batch(struct weir *limiter, const struct weir_request *requests, size_t n, struct weir_decision *outs);
-
 /* Implements own_takes->fetch(). */
 void memory_fetch(struct weir_backend *backend, uint64_t hash);
+
+/* ---- batch.c ---- */
+
+/* Implements own_takes->try_batch(). */
+int memory_try_batch(struct weir *limiter, const struct weir_request *requests, size_t n, struct weir_decision *outs);
 
 /* ---- window.c ---- */
 

@@ -24,17 +24,6 @@ int take_rest(unsigned rest, struct weir_limit *limit, struct weir_key key, uint
     return take_told(&request, error, out);
 }
 
-/* Tell a decision; `allowed` is a constant. */
-__attribute__((always_inline)) static inline void take_tell(const struct rule *rule, const struct level *level,
-                                                            int64_t cost, int64_t now_us, bool allowed,
-                                                            struct weir_decision *out)
-{
-    const struct weir_plan *plan = rule_plain_plan(rule);
-    assume(level->used > 0 && cost <= plan->size);
-    assume(!allowed || level->used <= rule->known.top);
-    level_tell_by(plan, level_given(&rule->known), level, now_us, cost, allowed, out);
-}
-
 /* Count it in the thread's block. */
 __attribute__((always_inline)) static inline void take_count(const struct rule *rule, const struct level *level,
                                                              struct figures *figures, int64_t cost, bool allowed)
@@ -179,6 +168,12 @@ int memory_try_handle(weir_handle *handle, int64_t cost, int64_t now_us, struct 
     return __builtin_expect(rest, 0) != 0 ? try_handle_otherwise(rest, handle, cost, now_us, out) : WEIR_OK;
 }
 
+int take_anew(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
+              struct weir_decision *out)
+{
+    return take_any(limit, key, hash, cost, now_us, NULL, NULL, out);
+}
+
 int memory_reserve(struct weir_limit *limit, struct weir_key key, int64_t cost, struct weir_reservation *reservation,
                    struct weir_decision *out)
 {
@@ -215,135 +210,4 @@ __attribute__((always_inline)) static inline enum look_end take_back(const struc
 int memory_give_back(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t since_us)
 {
     return take_back_by(take_back, limit, key, cost, since_us);
-}
-
-/* ---- Batches ---- */
-
-/* What is known of the keys of a part of a batch before they are decided. */
-struct take_part {
-    uint64_t hashes[FETCH_GROUP];
-    struct look_groups at[FETCH_GROUP];
-    struct record *records[FETCH_GROUP]; /* probable ones, in cells, which stay cells whatever happens; or NULL */
-};
-
-/* What consecutive requests of a batch by the same limit share, as long as the thread reads. */
-struct take_known {
-    struct weir_limit *limit;
-    const struct rule *rule; /* NULL: take_of_batch() does not decide by this limit */
-    struct figures *figures;
-};
-
-static inline struct take_known take_know(const struct table *table, struct weir_limit *limit)
-{
-    struct take_known known = { limit, look_rule(table, limit), figures_of(limit, stats_own_stripe) };
-    if (!known.figures || limit_is_special(limit))
-        known.rule = NULL;
-    return known;
-}
-
-/* Decide a request of a batch as take() does. False: nothing was done. The caller is inside readers_enter(). */
-static inline bool take_of_batch(const struct table *table, const struct take_known *known,
-                                 const struct weir_request *request, struct record *record, int64_t now_us,
-                                 struct weir_decision *out)
-{
-    const struct rule *rule = known->rule;
-    struct look look;
-    struct level level;
-    bool allowed;
-    if (__builtin_expect(!record || !rule, 0))
-        return false;
-    const struct weir_key key = request->key;
-    if (!(key.len == 16 ? look_take_at(table, rule, weir_key(key.data, 16), record, true, &look)
-                        : look_take_at(table, rule, key, record, true, &look)))
-        return false;
-    if (__builtin_expect(look_take(&look, now_us, request->cost, &level, &allowed) != LOOK_DONE, 0))
-        return false;
-    if (!allowed && request->limit->limiter->top_keys)
-        return false; /* a denial changes nothing, so it can be found once more */
-    if (allowed) {
-        take_tell(rule, &level, request->cost, now_us, true, out);
-        take_count(rule, &level, known->figures, request->cost, true);
-    } else {
-        take_tell(rule, &level, request->cost, now_us, false, out);
-        take_count(rule, &level, known->figures, request->cost, false);
-    }
-    return true;
-}
-
-/* Find the cells of a part of a batch, whose groups are being fetched, and begin to fetch what they lead to. */
-static inline void take_find(const struct table *table, const struct weir_request *requests, size_t n,
-                             struct take_part *part)
-{
-    for (size_t i = 0; i < n; i++) {
-        uint32_t place;
-        if (!look_probable_cell(table, part->hashes[i], &part->at[i], &part->records[i]))
-            part->records[i] = NULL;
-        else if (__builtin_expect(!cells_fit(GREEDY_WORDS, requests[i].key.len), 0))
-            look_fetch_record(look_in_cell(table, part->records[i], &place));
-    }
-}
-
-/* Decide a part of a batch. Counts in *decided. */
-static int take_part(struct memory *memory, const struct weir_request *requests, size_t n, int64_t now_us,
-                     struct take_part *part, struct weir_decision *outs, size_t *decided)
-{
-    struct table *table = &memory->table;
-    take_find(table, requests, n, part);
-    _Atomic uint64_t *turn = readers_enter(&table->readers);
-    struct take_known known = { NULL, NULL, NULL };
-    for (size_t i = 0; i < n; i++, ++*decided) {
-        const struct weir_request *request = &requests[i];
-        const int64_t time_us = request->now_us != 0 ? request->now_us : now_us;
-        if (turn && request->limit != known.limit)
-            known = take_know(table, request->limit);
-        if (__builtin_expect(turn && take_of_batch(table, &known, request, part->records[i], time_us, &outs[i]), 1))
-            continue;
-        if (turn)
-            readers_leave(turn);
-        const int error = take_any(request->limit, request->key, part->hashes[i], request->cost, time_us, NULL, NULL,
-                                   &outs[i]);
-        if (error)
-            return error;
-        turn = readers_enter(&table->readers);
-        known.limit = NULL;
-    }
-    const uint64_t looks = turn ? readers_leave(turn) : 0;
-    if (looks != 0 && decide_sweeps_now(looks, n)) {
-        const size_t i = (decide_scatter(looks) >> 16) % n; /* the lower bits repeat early */
-        decide_sweep(memory, part->hashes[i], requests[i].now_us != 0 ? requests[i].now_us : now_us);
-    }
-    return WEIR_OK;
-}
-
-static bool takes_need_clock(const struct weir_request *requests, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (requests[i].now_us == 0)
-            return true;
-    return false;
-}
-
-int memory_try_batch(struct weir *limiter, const struct weir_request *requests, size_t n, struct weir_decision *outs)
-{
-    struct memory *memory = (struct memory *)limiter->backend;
-    int64_t now_us = 0;
-    int error = WEIR_OK;
-    size_t decided = 0, counted = 0;
-    while (!error && decided < n) {
-        const size_t from = decided, count = n - from < FETCH_GROUP ? n - from : FETCH_GROUP;
-        struct take_part part;
-        for (size_t i = 0; i < count; i++) {
-            const struct weir_request *request = &requests[from + i];
-            part.hashes[i] = key_hash(request->limit, request->key);
-            part.at[i] = look_fetch(&memory->table, part.hashes[i]);
-        }
-        if (from == 0 && takes_need_clock(requests, n))
-            error = read_clock(limiter, &now_us);
-        if (!error) {
-            error = take_part(memory, requests + from, count, now_us, &part, outs + from, &decided);
-            counted = error != WEIR_OK; /* by take_any() */
-        }
-    }
-    stats_add(&limiter->stats, STATS_ERRORS, n - decided - counted);
-    return error;
 }

@@ -17,9 +17,24 @@
 int take_rest(unsigned rest, struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
               struct weir_backend_hint *hint, struct weir_reservation *reservation, struct weir_decision *out);
 
+/* Do all of weir_try_at() but checking the arguments, given the key's hash. */
+int take_anew(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
+              struct weir_decision *out);
+
 /* Give back permits, charged at `since_us`, as memory_decide() does. */
 int take_back_rest(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t since_us,
                    int64_t now_us);
+
+/* Tell a decision; `allowed` is a constant. */
+__attribute__((always_inline)) static inline void take_tell(const struct rule *rule, const struct level *level,
+                                                            int64_t cost, int64_t now_us, bool allowed,
+                                                            struct weir_decision *out)
+{
+    const struct weir_plan *plan = rule_plain_plan(rule);
+    assume(level->used > 0 && cost <= plan->size);
+    assume(!allowed || level->used <= rule->known.top);
+    level_tell_by(plan, level_given(&rule->known), level, now_us, cost, allowed, out);
+}
 
 static inline struct table *take_table(const struct weir_limit *limit)
 {

@@ -269,33 +269,22 @@ static int try_group(struct weir *limiter, const struct weir_request *requests, 
     return WEIR_OK;
 }
 
-/* True if the backend has a short way for a batch, and each limit's plan suits it or did a moment ago. */
-static bool batch_is_short(const struct weir *limiter, const struct weir_request *requests, size_t n)
-{
-    if (!limiter->takes || !limiter->takes->try_batch)
-        return false;
-    const struct weir_limit *known = NULL; /* most batches are for one limit */
-    for (size_t i = 0; i < n; i++) {
-        if (requests[i].limit != known && limit_takes(requests[i].limit) != limiter->takes)
-            return false;
-        known = requests[i].limit;
-    }
-    return true;
-}
-
 int weir_try_batch(weir *limiter, const struct weir_request *requests, size_t n, struct weir_decision *outs)
 {
     if (!limiter)
         return WEIR_EINVAL;
     if (n > 0 && (!requests || !outs))
         return refuse_null(limiter, requests ? "outs" : "requests");
+    if (limiter->takes && limiter->takes->try_batch) {
+        const int error = limiter->takes->try_batch(limiter, requests, n, outs);
+        if (error <= 0)
+            return error;
+    }
     for (size_t i = 0; i < n; i++) {
         int error = check_request(limiter, &requests[i]);
         if (error)
             return error;
     }
-    if (batch_is_short(limiter, requests, n))
-        return limiter->takes->try_batch(limiter, requests, n, outs);
     CANCEL_DISABLED_IF(limiter->is_foreign);
     int error = inside_enter(limiter, 1);
     if (error)

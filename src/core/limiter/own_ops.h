@@ -45,7 +45,8 @@ struct own_takes {
     own_reserve_op *reserve;
     own_give_back_op *give_back;
 
-    /* Optional. Do all of weir_try_batch() but checking the arguments. */
+    /* Optional. Do all of weir_try_batch(). `requests` and `outs` are not NULL; what they contain has not been checked.
+     * 1: nothing was done, because an argument is wrong, or a limit's plan does not suit it. */
     int (*try_batch)(struct weir *limiter, const struct weir_request *requests, size_t n, struct weir_decision *outs);
 
     /* Optional. Begin to fetch what a decision about a key with this hash will read, and do not wait for it. To be
