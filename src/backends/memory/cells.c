@@ -9,6 +9,8 @@
 
 #include <stdlib.h>
 
+_Atomic uint64_t cells_lost;
+
 /* ---- All of them ---- */
 
 static size_t cells_most(const struct cells *cells)
@@ -37,6 +39,7 @@ int cells_init(struct cells *cells, size_t shards, int64_t keys, struct budget *
 
 void cells_free(struct cells *cells)
 {
+    atomic_fetch_add(&cells_lost, 1);
     if (cells->groups)
         huge_unmap(cells->groups, cells_most(cells) * sizeof *cells->groups);
     if (cells->owners)

@@ -34,6 +34,10 @@
 #define CELLS_WIDEN_MOST 8
 #define CELLS_WIDEN_BYTES ((int64_t)(CELLS_WIDEN_MOST * (sizeof(struct cell_group) + sizeof(struct cell_owners))))
 
+/* How often memory of cells has gone back to the system, in all tables of the process. It is raised before that: what a
+ * thread keeps of a record beyond a read (readers.h) may then lead nowhere, or to a word that counts anew. */
+extern _Atomic uint64_t cells_lost __attribute__((visibility("hidden")));
+
 /* Prepare for `shards` shards with up to about `keys` keys each. 0, or -1: out of memory. */
 int cells_init(struct cells *cells, size_t shards, int64_t keys, struct budget *budget, const struct slab *slab);
 void cells_free(struct cells *cells);

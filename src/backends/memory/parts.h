@@ -8,7 +8,7 @@
  *     debt.c      what a fallback has admitted and still owes
  *     all.c       decides for a group: all or nothing
  *     decide.c    decides for one key or a batch, without the mutex if possible
- *     take.c      decides the commonest request by the shortest way
+ *     take.c      decides the commonest request by the shortest way; denied.h remembers a denial for it
  *     batch.c     does that for many requests
  *     window.c    does that for sliding windows
  *

@@ -156,6 +156,7 @@ static void cells_drop(const struct cells *cells, size_t shard, uint32_t from, u
     if (from >= end)
         return;
     readers_wait(readers); /* a word that begins to count anew must not be mistaken for one that was read before */
+    atomic_fetch_add(&cells_lost, 1);
     for (; from < end; from += CELLS_CHUNK)
         huge_drop(&cells->groups[cells_index(cells, shard, from)], CELLS_CHUNK * sizeof *cells->groups);
 }

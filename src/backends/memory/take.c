@@ -6,6 +6,10 @@
  */
 #include "backends/memory/take.h"
 
+#include "backends/memory/denied.h"
+
+_Thread_local struct denial denied_own __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
 int take_rest(unsigned rest, struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
               struct weir_backend_hint *hint, struct weir_reservation *reservation, struct weir_decision *out)
 {
@@ -40,11 +44,16 @@ __attribute__((always_inline)) static inline void take_count(const struct rule *
 __attribute__((always_inline)) static inline unsigned take_end(_Atomic uint64_t *turn, const struct look *look,
                                                                const struct level *level, struct figures *figures,
                                                                struct weir_limit *limit, int64_t cost, int64_t now_us,
-                                                               bool allowed, bool calls, struct weir_decision *out)
+                                                               struct weir_handle *handle, bool again, bool allowed,
+                                                               bool calls, struct weir_decision *out)
 {
     const struct rule *rule = look->rule;
     __asm__("" : "+r"(rule)); /* load the plan again: the registers that would keep it have to be saved */
     take_tell(rule, level, cost, now_us, allowed, out);
+    if (again)
+        denied_renew(handle, take_table(limit), look, figures, cost, now_us, out);
+    else if (handle && !allowed)
+        denied_note(handle);
     if (take_leave(turn))
         return TAKE_SWEEPS;
     if (__builtin_expect(calls ? take_is_rare(limit, allowed) : !allowed && limit->limiter->top_keys, 0))
@@ -54,15 +63,18 @@ __attribute__((always_inline)) static inline unsigned take_end(_Atomic uint64_t 
 }
 
 /* Take as weir_try() does, by `limit` or the override in its place. Returns what is left to do. Admissions and denials
- * have a way each from where the change is published, so that `allowed` is a constant in each. `hint` or `reservation`
- * is a constant NULL, or both are; `calls` is a constant, too. If it is false, the limit has neither overrides nor a
- * shadow, and if the key has a constant length, no function is called, so that few registers must be saved. */
+ * have a way each from where the change is published, so that `allowed` is a constant in each. `handle` or
+ * `reservation` is a constant NULL, or both are; `calls` is a constant, too. If it is false, the limit has neither
+ * overrides nor a shadow, and if the key has a constant length, no function is called, so that few registers must be
+ * saved. `again` is a constant: true if the latest denial was by this handle, so that another one is remembered. */
 __attribute__((always_inline)) static inline unsigned take(struct weir_limit *limit, struct weir_key key, uint64_t hash,
                                                            const struct look_groups *at, int64_t cost, int64_t now_us,
-                                                           struct weir_backend_hint *hint,
+                                                           struct weir_handle *handle, bool again,
                                                            struct weir_reservation *reservation, bool calls,
                                                            struct weir_decision *out)
 {
+    const struct weir_backend_hint *hint = handle ? &handle->hint : NULL;
+    assume(!handle || hint != NULL); /* lets the compiler drop the way without one */
     struct table *table = take_table(limit);
     const unsigned own_stripe = stats_own_stripe;
     struct figures *figures = figures_of(limit, own_stripe);
@@ -88,28 +100,27 @@ __attribute__((always_inline)) static inline unsigned take(struct weir_limit *li
     if (__builtin_expect(end != LOOK_DONE, 0))
         return TAKE_DECIDES | (end == LOOK_AGAIN ? TAKE_CONTENDED : 0) | (take_leave(turn) ? TAKE_SWEEPS : 0);
     if (!allowed)
-        return take_end(turn, &look, &level, figures, limit, cost, now_us, false, calls, out);
+        return take_end(turn, &look, &level, figures, limit, cost, now_us, handle, again, false, calls, out);
     if (reservation)
         reservation->at_us = state_noted_us(&look.rule->plan, (int64_t[GREEDY_WORDS]){ level.used, level.tick },
                                             now_us);
-    return take_end(turn, &look, &level, figures, limit, cost, now_us, true, calls, out);
+    return take_end(turn, &look, &level, figures, limit, cost, now_us, handle, again, true, calls, out);
 }
 
 /* Take in the version that may call functions. */
 __attribute__((always_inline)) static inline unsigned
 take_calling(struct weir_limit *limit, struct weir_key key, uint64_t hash, const struct look_groups *at, int64_t cost,
-             int64_t now_us, struct weir_backend_hint *hint, struct weir_reservation *reservation,
+             int64_t now_us, struct weir_handle *handle, struct weir_reservation *reservation,
              struct weir_decision *out)
 {
-    return take(limit, key, hash, at, cost, now_us, hint, reservation, true, out);
+    return take(limit, key, hash, at, cost, now_us, handle, false, reservation, true, out);
 }
 
 /* Take permits of any key, which may have an override. */
 static inline int take_any(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
-                           struct weir_backend_hint *hint, struct weir_reservation *reservation,
-                           struct weir_decision *out)
+                           struct weir_handle *handle, struct weir_reservation *reservation, struct weir_decision *out)
 {
-    return take_by(take_calling, limit, key, hash, cost, now_us, hint, reservation, out);
+    return take_by(take_calling, limit, key, hash, cost, now_us, handle, reservation, out);
 }
 
 /* Do what memory_try() leaves: hash the key again, because the hash would have to be kept in each take. What has been
@@ -137,7 +148,7 @@ int memory_try(struct weir_limit *limit, struct weir_key key, int64_t cost, int6
         int64_t time_us = now_us;
         if (__builtin_expect(take_is_ready(limit, &time_us), 1)) {
             now_us = time_us;
-            rest = take(limit, known, hash, &at, cost, now_us, NULL, NULL, false, out);
+            rest = take(limit, known, hash, &at, cost, now_us, NULL, false, NULL, false, out);
         }
     }
     return __builtin_expect(rest, 0) != 0 ? try_otherwise(rest, limit, key, cost, now_us, out) : WEIR_OK;
@@ -150,22 +161,44 @@ __attribute__((noinline)) static int try_handle_otherwise(unsigned rest, weir_ha
     if (error)
         return error;
     return rest == TAKE_CALLS
-               ? take_any(handle->limit, handle->key, handle->hash, cost, now_us, &handle->hint, NULL, out)
+               ? take_any(handle->limit, handle->key, handle->hash, cost, now_us, handle, NULL, out)
                : take_rest(rest, handle->limit, handle->key, handle->hash, cost, now_us, &handle->hint, NULL, out);
+}
+
+/* Decide by a handle, which is not NULL; `again` as in take(). */
+__attribute__((always_inline)) static inline int try_handle(weir_handle *handle, int64_t cost, int64_t now_us,
+                                                            bool again, struct weir_decision *out)
+{
+    struct weir_limit *limit = handle->limit;
+    int64_t time_us = now_us;
+    unsigned rest = TAKE_CALLS;
+    assume(handle != NULL);
+    if (__builtin_expect(handle->key.len == 16 && out && take_is_ready(limit, &time_us), 1)) {
+        now_us = time_us;
+        rest = take(limit, weir_key(handle->bytes, 16), handle->hash, NULL, cost, now_us, handle, again, NULL, false,
+                    out);
+    }
+    return __builtin_expect(rest, 0) != 0 ? try_handle_otherwise(rest, handle, cost, now_us, out) : WEIR_OK;
+}
+
+__attribute__((noinline)) static int try_handle_again(weir_handle *handle, int64_t cost, int64_t now_us,
+                                                      struct weir_decision *out)
+{
+    return try_handle(handle, cost, now_us, true, out);
+}
+
+__attribute__((noinline)) static int try_denied_handle(weir_handle *handle, int64_t cost, int64_t now_us,
+                                                       struct weir_decision *out)
+{
+    return denied_again(handle, cost, now_us, out) ? WEIR_OK : try_handle_again(handle, cost, now_us, out);
 }
 
 int memory_try_handle(weir_handle *handle, int64_t cost, int64_t now_us, struct weir_decision *out)
 {
-    struct weir_limit *limit = handle->limit;
-    struct weir_backend_hint *hint = &handle->hint;
-    int64_t time_us = now_us;
-    unsigned rest = TAKE_CALLS;
-    assume(hint != NULL); /* lets the compiler drop the way without one */
-    if (__builtin_expect(handle->key.len == 16 && out && take_is_ready(limit, &time_us), 1)) {
-        now_us = time_us;
-        rest = take(limit, weir_key(handle->bytes, 16), handle->hash, NULL, cost, now_us, hint, NULL, false, out);
-    }
-    return __builtin_expect(rest, 0) != 0 ? try_handle_otherwise(rest, handle, cost, now_us, out) : WEIR_OK;
+    if (__builtin_expect(denied_own.handle == handle, 0))
+        return try_denied_handle(handle, cost, now_us, out);
+    __asm__("" : "+r"(handle), "+r"(cost), "+r"(now_us), "+r"(out)); /* registers are saved from here on */
+    return try_handle(handle, cost, now_us, false, out);
 }
 
 int take_anew(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,

@@ -48,7 +48,7 @@ static inline bool take_leave(_Atomic uint64_t *turn)
 
 /* A short way to take permits of a key from `limit`, which may be an override. Returns what is left to do. */
 typedef unsigned take_way(struct weir_limit *limit, struct weir_key key, uint64_t hash, const struct look_groups *at,
-                          int64_t cost, int64_t now_us, struct weir_backend_hint *hint,
+                          int64_t cost, int64_t now_us, struct weir_handle *handle,
                           struct weir_reservation *reservation, struct weir_decision *out);
 
 /* A short way to give permits back, for a caller that is a reader. If it does not end with LOOK_DONE, nothing was
@@ -61,8 +61,10 @@ typedef enum look_end take_back_way(const struct table *table, struct weir_limit
  * the compiler inlines it. */
 __attribute__((always_inline)) static inline int
 take_by(take_way *way, struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
-        struct weir_backend_hint *hint, struct weir_reservation *reservation, struct weir_decision *out)
+        struct weir_handle *handle, struct weir_reservation *reservation, struct weir_decision *out)
 {
+    struct weir_backend_hint *hint = handle ? &handle->hint : NULL;
+    assume(!handle || hint != NULL); /* lets the compiler drop the way without one */
     limit = limit_for_key(limit, key, hash);
     const struct look_groups at = hint ? (struct look_groups){ NULL, NULL } : look_fetch(take_table(limit), hash);
     const int error = take_time(limit, &now_us);
@@ -70,7 +72,7 @@ take_by(take_way *way, struct weir_limit *limit, struct weir_key key, uint64_t h
         stats_add(&limit->limiter->stats, STATS_ERRORS, 1);
         return error;
     }
-    const unsigned rest = way(limit, key, hash, &at, cost, now_us, hint, reservation, out);
+    const unsigned rest = way(limit, key, hash, &at, cost, now_us, handle, reservation, out);
     return __builtin_expect(rest, 0) ? take_rest(rest, limit, key, hash, cost, now_us, hint, reservation, out)
                                      : WEIR_OK;
 }

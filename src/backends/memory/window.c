@@ -21,9 +21,11 @@ static inline enum look_end window_look(const struct table *table, struct weir_l
 
 static inline unsigned window_take(struct weir_limit *limit, struct weir_key key, uint64_t hash,
                                    const struct look_groups *at, int64_t cost, int64_t now_us,
-                                   struct weir_backend_hint *hint, struct weir_reservation *reservation,
+                                   struct weir_handle *handle, struct weir_reservation *reservation,
                                    struct weir_decision *out)
 {
+    const struct weir_backend_hint *hint = handle ? &handle->hint : NULL;
+    assume(!handle || hint != NULL); /* lets the compiler drop the way without one */
     const struct weir_backend_request request = {
         .now_us = now_us, .cost = cost, .verb = WEIR_TAKE, .reservation = reservation
     };
@@ -71,10 +73,8 @@ int memory_try_window(struct weir_limit *limit, struct weir_key key, int64_t cos
 int memory_try_window_handle(weir_handle *handle, int64_t cost, int64_t now_us, struct weir_decision *out)
 {
     const int error = take_check(handle->limit->limiter, cost, now_us, out);
-    struct weir_backend_hint *hint = &handle->hint;
-    assume(hint != NULL); /* lets the compiler drop the way without one */
     return error ? error
-                 : take_by(window_take, handle->limit, handle->key, handle->hash, cost, now_us, hint, NULL, out);
+                 : take_by(window_take, handle->limit, handle->key, handle->hash, cost, now_us, handle, NULL, out);
 }
 
 int memory_reserve_window(struct weir_limit *limit, struct weir_key key, int64_t cost,
