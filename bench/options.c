@@ -59,7 +59,7 @@ static const char HELP[] =
     "                                 million keys and the other algorithms\n"
     "                     server, callers, round-trip, leases, one-caller, users, outage, cluster,\n"
     "                     replicas, tls\n"
-    "                                 distributed and hybrid mode on private redis-servers\n"
+    "                                 distributed and hybrid mode, on private servers\n"
     "                     peers       the cost of following a private Consul\n"
     "                     A section on its own shows more: growth goes to 10,000,000 keys, decisions and handles add\n"
     "                     denials and another number of keys, peers makes 50 changes\n"
