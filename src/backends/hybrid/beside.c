@@ -145,6 +145,13 @@ void hybrid_look_around(struct hybrid *hybrid, const struct weir_backend_request
     lease_call_submit(renewals);
 }
 
+void lease_call_send(struct lease_call *call)
+{
+    if (call)
+        hybrid_look_around(call->hybrid, &call->request);
+    lease_call_submit(call);
+}
+
 /* ---- At the end ---- */
 
 static void returns_free(struct hybrid_return *first)

@@ -218,10 +218,12 @@ static int each_decide(struct hybrid *hybrid, struct batch *batch, int64_t deadl
                 continue;
             *step = batch->n == 1 ? each_begin(hybrid, requests, NULL, &pending->waiter.node, batch->out)
                                   : each_begin_in_batch(hybrid, batch, i);
-            if (batch->n == 1 && step->kind == STEP_WAIT && step->call)
+            if (batch->n == 1 && step->kind == STEP_WAIT && step->call) {
+                hybrid_look_around(hybrid, requests);
                 lease_call_run(step->call);
-            else
+            } else {
                 lease_call_send(step->call);
+            }
             asks = asks || step->kind == STEP_ASK;
             later += step->kind == STEP_LATER;
         }
@@ -337,5 +339,8 @@ int hybrid_submit_one(struct hybrid *hybrid, const struct weir_backend_request *
             return WEIR_ENOMEM;
         }
     }
-    return step.call ? lease_call_send_for(step.call, op) : 1;
+    if (!step.call)
+        return 1;
+    hybrid_look_around(hybrid, request);
+    return lease_call_submit_for(step.call, op);
 }

@@ -207,7 +207,7 @@ static struct lease_call *lease_call_finish(struct lease_call *call, int status)
 static void lease_call_answered(struct weir_op *op, int status)
 {
     struct lease_call *call = (struct lease_call *)(void *)op; /* its first member */
-    lease_call_send(lease_call_finish(call, status));
+    lease_call_submit(lease_call_finish(call, status));
 }
 
 void lease_call_submit(struct lease_call *call)
@@ -230,27 +230,19 @@ void lease_call_submit(struct lease_call *call)
     }
 }
 
-void lease_call_send(struct lease_call *call)
-{
-    if (call)
-        hybrid_look_around(call->hybrid, &call->request);
-    lease_call_submit(call);
-}
-
 void lease_call_run(struct lease_call *call)
 {
     struct weir_backend *remote = call->hybrid->remote;
     const struct weir_backend_request asked = hybrid_remote_request(&call->request, &call->order);
-    hybrid_look_around(call->hybrid, &asked);
     const int status = remote->ops->decide(remote, &asked, 1, false, call->deadline_us, &call->op.decision);
-    lease_call_send(lease_call_finish(call, status));
+    lease_call_submit(lease_call_finish(call, status));
 }
 
-int lease_call_send_for(struct lease_call *call, struct weir_op *op)
+int lease_call_submit_for(struct lease_call *call, struct weir_op *op)
 {
     struct submitting own = { .op = op }, *outer = submitting;
     submitting = &own;
-    lease_call_send(call);
+    lease_call_submit(call);
     submitting = outer;
     return own.ended ? own.status : 1;
 }

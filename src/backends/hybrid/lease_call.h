@@ -103,10 +103,14 @@ void lease_call_set_order(struct lease_call *call, const struct lease_order *ord
 /* Let it note when its first waiter's permits were charged, if that one reserves them. */
 void lease_call_set_reservation(struct lease_call *call);
 
+/* ---- beside.c ---- */
+
 /* Give back permits that this instance does not use: the key's own, and those of few other keys. Renew leases of the
- * others that are about to end. The caller holds no lock, and is about to ask the remote for `request`. Defined in
- * hybrid/beside.c. */
+ * others that are about to end. The caller holds no lock, and is about to ask the remote for `request`. */
 void hybrid_look_around(struct hybrid *hybrid, const struct weir_backend_request *request);
+
+/* Do that and send a call, unless it is NULL. The caller holds no lock. */
+void lease_call_send(struct lease_call *call);
 
 /* Give back all permits that are leased, for at most timeout_us: no call begins any more. Permits whose return has no
  * answer after that time are lost. The caller holds no lock. */
@@ -114,17 +118,14 @@ void hybrid_give_all_back(struct hybrid *hybrid);
 
 /* ---- lease_answer.c ---- */
 
-/* Send a call and those after it, unless it is NULL: all are for one key. The caller holds no lock. */
-void lease_call_send(struct lease_call *call);
-
-/* Send calls for any keys, and look at no other keys. The caller holds no lock. */
+/* Send a call and those after it, unless it is NULL. The caller holds no lock. */
 void lease_call_submit(struct lease_call *call);
 
 /* Run a call on this thread, which leads it: its waiter has been served when the function returns, unless the answer
  * brought too little for it. The caller holds no lock. */
 void lease_call_run(struct lease_call *call);
 
-/* Send a call for an op that is being submitted. Returns 1, or the op's status if it has ended. */
-int lease_call_send_for(struct lease_call *call, struct weir_op *op);
+/* Send the call of an op that is being submitted. Returns 1, or the op's status if it has ended. */
+int lease_call_submit_for(struct lease_call *call, struct weir_op *op);
 
 #endif
