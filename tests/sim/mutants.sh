@@ -78,7 +78,7 @@ mutant H6 H6: hoard $lease 's/if (now_us <= slot_at_us(plan, batch, batch->next)
 mutant H6 H6: hoard $lease 's/\.next = direct,/.next = 0,/'
 mutant H7 H7: calm src/core/algorithm/lease_order.c 's/const int64_t room = max_of.*/const int64_t room = WEIR_MAX_PERMITS;/'
 mutant H7 H7: calm $call 's/out->ahead = out->age_us = 0;/out->allowed = false;/'
-mutant calls calls: reserve src/core/algorithm/lease_order.c 's/left - lease_left(&later, now_us + 2 \* trip_us)/0/'
+mutant calls calls: reserve $call 's/call->deadline_us = INT64_MAX;/call->deadline_us = 0;/'
 mutant H8 H1: loss $call 's/if (status == WEIR_OK) {/if (status == WEIR_OK || status == WEIR_ETIME) {/'
 mutant H9 ' used' flush tests/sim/sim_store.c 's/if (lost > 0)/if (lost < 0)/'
 mutant H10 H10: outage src/backends/memory/state.c 's/plan->size - min_of(request->cold_left, plan->size)/0/'
