@@ -388,6 +388,8 @@ void audit_submitted(struct sim *sim, struct instance *instance, const struct as
 void audit_answered(struct sim *sim, struct asked_op *asked, int status);
 /* The store has said in its answer what is left. */
 void audit_reported(const struct asked_op *asked);
+/* The fallback of an instance has decided: an outage begins for all of its keys, unless one lasts. */
+void audit_falls_back(struct sim *sim, struct instance *instance);
 void audit_crashed(struct sim *sim, struct instance *instance);
 /* The store holds `permits` fewer of this key than were charged. */
 void audit_credit(struct sim *sim, int limit, int key, int64_t permits);

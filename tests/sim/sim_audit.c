@@ -326,7 +326,7 @@ static int64_t truly_left(struct sim *sim, int limit, int key)
     return decision.remaining;
 }
 
-static void falls_back(struct sim *sim, struct instance *instance)
+void audit_falls_back(struct sim *sim, struct instance *instance)
 {
     if (instance->falls_back && instance->fell_as == instance->count)
         return;
@@ -511,7 +511,7 @@ void audit_answered(struct sim *sim, struct asked_op *asked, int status)
         violation(sim, "calls: instance %d decides limit%d key%d without the store, which it reaches", instance->number,
                   asked->limit, asked->key);
     if (decision->source == WEIR_BY_FALLBACK)
-        falls_back(sim, instance);
+        audit_falls_back(sim, instance);
     else if (decision->source == WEIR_BY_REDIS)
         audit_reported(asked);
     if (decision->source == WEIR_BY_FALLBACK && sim->scenario->load == LOAD_LONG)

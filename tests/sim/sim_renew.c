@@ -60,6 +60,8 @@ static void renewed(struct weir_op *op, int status)
     const bool is_stores = op->decision.source == WEIR_BY_REDIS;
     if (is_stores)
         audit_reported(&held->asked);
+    else if (op->decision.source == WEIR_BY_FALLBACK) /* of a reservation that the fallback made, or none */
+        audit_falls_back(sim, held->asked.instance);
     if (!is_stores && held->since_us > 0)
         violation(sim, "R4: a renewal was decided by source %d", op->decision.source);
     if (op->decision.allowed)
