@@ -223,7 +223,7 @@ TEST(a_lease_needs_renewal_if_it_ends_soon_and_was_used_lately_more_than_once, 1
     ck_assert(!lease_needs_renewal(&once.lease, once.now_us + LIFE_US / 2 - 1));
 }
 
-TEST(a_windows_lease_needs_renewal_once_it_has_ended_while_half_of_the_permits_remain, 10)
+TEST(a_sliding_windows_lease_needs_renewal_once_it_has_ended_while_half_of_the_permits_remain, 10)
 {
     struct key key = fresh_key("sliding_window limit=1000 period=1s blocks=10");
     load(&key, LIFE_US / 8, 2 * LIFE_US);
@@ -233,6 +233,11 @@ TEST(a_windows_lease_needs_renewal_once_it_has_ended_while_half_of_the_permits_r
     ck_assert(lease_needs_renewal(&key.lease, key.now_us));
     key.lease.remaining = 499;
     ck_assert(!lease_needs_renewal(&key.lease, key.now_us));
+
+    struct key fixed = fresh_key("fixed_window limit=1000 period=100ms"); /* the next request begins the window */
+    load(&fixed, LIFE_US / 64, 2 * LIFE_US);
+    fixed.lease.batches[0].left = fixed.lease.batches[1].left = 0;
+    ck_assert(!lease_needs_renewal(&fixed.lease, fixed.now_us));
 
     struct key slots = fresh_key("leaky_bucket limit=1000000 period=1s");
     load(&slots, LIFE_US / 8, 2 * LIFE_US);

@@ -91,8 +91,9 @@ static int64_t order_ahead(const struct lease *lease, int64_t now_us, int64_t wa
 bool lease_needs_renewal(struct lease *lease, int64_t now_us)
 {
     const bool one_by_one = is_greedy(&lease->plan);
+    /* A renewal would begin a fixed window or an interval at another time than the next request does. */
     if (lease->is_asked || lease->scarce || lease_is_unused(lease, now_us) ||
-        lease->plan.algorithm == WEIR_LEAKY_BUCKET)
+        !(one_by_one || lease->plan.algorithm == WEIR_SLIDING_WINDOW))
         return false;
     load_turn(lease, now_us);
     if (lease->average <= LOAD_AVERAGE_ONE / LOAD_AVERAGE_TURNS) /* no more than one lately */
