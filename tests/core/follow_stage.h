@@ -9,6 +9,8 @@
 #include "core/follow/follow.h"
 #include "core/limiter/options.h"
 
+#include <unistd.h>
+
 enum { HOLD_US = 2000000, STALE_US = 300000000, POLL_US = 100000 };
 
 static const struct weir_peer abcd[] = { { "a", 1 }, { "b", 1 }, { "c", 1 }, { "d", 1 } };
@@ -170,6 +172,18 @@ static inline bool has_failed_so(void *user)
 {
     const struct expected *expected = user;
     return strstr(peers_now(expected->limiter).last_error, expected->says) != NULL;
+}
+
+/* Check that a forked child can close the limiter. */
+static inline void assert_child_can_close(weir *limiter)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(30);
+        weir_close(limiter);
+        _exit(0);
+    }
+    assert_child_succeeds(child);
 }
 
 #endif

@@ -160,13 +160,7 @@ TEST(a_forked_child_can_close_while_a_thread_waits_in_its_parent, 30)
     ck_assert_int_eq(pthread_create(&thread, NULL, await_for_ever, limiter), 0);
     await(somebody_waits, limiter, "a call that waits");
     usleep(20000); /* if the thread is not there yet, the child's case is only easier */
-    const pid_t child = fork();
-    if (child == 0) {
-        alarm(30);
-        weir_close(limiter);
-        _exit(0);
-    }
-    assert_child_succeeds(child);
+    assert_child_can_close(limiter);
     weir_close(limiter);
     ck_assert_int_eq(pthread_join(thread, &result), 0);
     ck_assert_int_eq((int)(intptr_t)result, WEIR_ECLOSED);
@@ -184,13 +178,7 @@ TEST_EACH(limiters_can_be_opened_forked_and_closed_while_peers_change, RUNS_WITH
     struct answer answer = { .n = 3 };
     for (int i = 0; i < 20; i++) {
         weir *limiter = open_list(&answer);
-        const pid_t child = fork();
-        if (child == 0) {
-            alarm(30);
-            weir_close(limiter);
-            _exit(0);
-        }
-        assert_child_succeeds(child);
+        assert_child_can_close(limiter);
         weir_close(limiter);
     }
 }

@@ -461,7 +461,7 @@ TEST(a_batch_finds_the_cell_that_a_single_request_finds, 10)
         if (number < MANY)
             must_succeed(weir_try(limit, weir_key(&number, sizeof number), 1, &decision));
         const struct look_groups at = look_fetch(table, hash);
-        const struct look_groups both = look_fetch_both(table, hash);
+        const struct look_groups both = look_fetch_by(table, hash, true);
         struct record *one = NULL, *other = look_probable_cell(&both, hash);
         const bool is_there = look_first_cell(table, hash, &at, &one);
         ck_assert(both.first == at.first && both.second == look_second(table, hash, &at));
@@ -494,7 +494,7 @@ TEST(a_batch_finds_the_first_cell_with_the_tag_in_either_group, 10)
                 }
                 atomic_init(&groups[g].head, head);
             }
-            const struct look_groups at = { &groups[0], &groups[1] };
+            const struct look_groups at = { .both = { &groups[0], &groups[1] } };
             if (!expected)
                 expected = cells_record(&groups[1], CELLS_SLOTS - 1);
             ck_assert_ptr_eq(look_probable_cell(&at, hash), expected);

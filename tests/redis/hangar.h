@@ -149,6 +149,16 @@ static const struct redis_reply ok = { .kind = REDIS_REPLY_IS_STATUS, .text = "O
 static const struct redis_reply none = { .kind = REDIS_REPLY_IS_NUMBER, .text = "" };
 static const struct redis_reply two_replicas = { .kind = REDIS_REPLY_IS_NUMBER, .text = "", .number = 2 };
 
+/* Write a flight of two calls, for key "a" of a token bucket and of a fixed window. */
+static inline void fly_two_calls(void)
+{
+    weir_limit *bucket = scene_define_text(&hangar.scene, "bucket", "token_bucket limit=5 period=1s");
+    weir_limit *window = scene_define_text(&hangar.scene, "window", "fixed_window limit=5 period=1s");
+    ck_assert(add(0, take(bucket, "a", 1)));
+    ck_assert(add(1, take(window, "a", 1)));
+    write_out();
+}
+
 #define assert_reply(reply, progress) ck_assert_int_eq(redis_flight_reply(hangar.flight, reply, ended), progress)
 
 /* The same for a script's answer. */

@@ -6,11 +6,7 @@
 TEST(a_missing_script_is_loaded_and_its_call_resent_at_most_three_times, 10)
 {
     hangar_open(16);
-    weir_limit *bucket = scene_define_text(&hangar.scene, "bucket", "token_bucket limit=5 period=1s");
-    weir_limit *window = scene_define_text(&hangar.scene, "window", "fixed_window limit=5 period=1s");
-    ck_assert(add(0, take(bucket, "a", 1)));
-    ck_assert(add(1, take(window, "a", 1)));
-    write_out();
+    fly_two_calls();
     assert_reply(&not_there, REDIS_FLYING);
     assert_answer(1, 1, REDIS_LANDED);
     ck_assert_int_eq(hangar.statuses[0], 1);
@@ -61,14 +57,20 @@ TEST(script_load_is_answered_by_the_scripts_digest_or_an_error, 10)
     }
 }
 
+/* Write a flight of one group: of two keys of a token bucket. */
+static void fly_a_group(int64_t first_cost, int64_t second_cost)
+{
+    weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=1s");
+    const struct weir_backend_request two[2] = { take(limit, "a", first_cost), take(limit, "b", second_cost) };
+    ck_assert(redis_flight_add(hangar.flight, two, 2, true, 1000, hangar.decisions, &hangar.statuses[0], false));
+    write_out();
+}
+
 TEST(a_group_stays_one_call_when_it_is_resent, 10)
 {
     struct answer reply;
     hangar_open(16);
-    weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=1s");
-    const struct weir_backend_request two[2] = { take(limit, "a", 2), take(limit, "b", 3) };
-    ck_assert(redis_flight_add(hangar.flight, two, 2, true, 1000, hangar.decisions, &hangar.statuses[0], false));
-    write_out();
+    fly_a_group(2, 3);
     assert_reply(&not_there, REDIS_LANDED);
     redis_flight_again(hangar.flight, hangar.again, ended);
     ck_assert_uint_eq(hangar.again->call_count, 1);
@@ -124,11 +126,7 @@ TEST(an_error_ends_its_call_and_no_other, 10)
     for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
         const struct redis_reply error = error_reply(errors[i].text);
         hangar_open(16);
-        weir_limit *bucket = scene_define_text(&hangar.scene, "bucket", "token_bucket limit=5 period=1s");
-        weir_limit *window = scene_define_text(&hangar.scene, "window", "fixed_window limit=5 period=1s");
-        ck_assert(add(0, take(bucket, "a", 1)));
-        ck_assert(add(1, take(window, "a", 1)));
-        write_out();
+        fly_two_calls();
         assert_reply(&error, REDIS_FLYING);
         ck_assert_int_eq(hangar.statuses[0], WEIR_EIO);
         ck_assert_int_eq(hangar.statuses[1], 1);
@@ -255,11 +253,8 @@ TEST(an_answer_to_a_group_fits_as_a_whole, 10)
 {
     struct answer reply;
     hangar_open(16);
-    weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=1s");
-    const struct weir_backend_request two[2] = { take(limit, "a", 1), take(limit, "b", 1) };
-    ck_assert(redis_flight_add(hangar.flight, two, 2, true, 1000, hangar.decisions, &hangar.statuses[0], false));
+    fly_a_group(1, 1);
     hangar.flight->requests[1].owner = &hangar.statuses[1];
-    write_out();
     for (int64_t charged = 1; charged <= 3; charged += 2) /* sums other than that of both */
         assert_answer(charged, 2, REDIS_MISFIT);
     for (size_t fresh = 1; fresh <= 3; fresh += 2) /* one key too few or too many */

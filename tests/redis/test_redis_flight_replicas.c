@@ -204,11 +204,7 @@ TEST(a_resent_call_has_a_separate_wait_for_replicas, 10)
 {
     const struct redis_reply loaded = digest_reply(REDIS_BUCKET_SINGLE);
     hangar_open_durable(16);
-    weir_limit *bucket = scene_define_text(&hangar.scene, "bucket", "token_bucket limit=5 period=1s");
-    weir_limit *window = scene_define_text(&hangar.scene, "window", "fixed_window limit=5 period=1s");
-    ck_assert(add(0, take(bucket, "a", 1)));
-    ck_assert(add(1, take(window, "a", 1)));
-    write_out();
+    fly_two_calls();
     assert_reply(&not_there, REDIS_FLYING);
     assert_answer(1, 1, REDIS_HELD);
     assert_reply(&none, REDIS_LANDED);

@@ -49,7 +49,7 @@ struct account_shard {
     uint64_t eras;         /* (s) gives each new account its first era, which no earlier account of the key has had */
     uint64_t leased, lost; /* (s) permits leased, and permits of those not used in time */
     uint64_t lease_hits, denial_hits;
-    int renewals; /* (s) under way beside other calls */
+    int renewals;     /* (s) renewals that are under way */
     struct bell bell; /* (a) rings when threads that wait for a key of this shard have their answer */
 };
 

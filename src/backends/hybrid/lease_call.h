@@ -34,7 +34,7 @@ struct lease_call {
     struct weir_backend_request request; /* the first waiter's, or like it; its key is a copy, below */
     struct lease_order order;
     int64_t asked_us, deadline_us;
-    bool is_led; /* the order includes the first waiter's request */
+    bool is_led;     /* the order includes the first waiter's request */
     bool is_renewal; /* counts in shard->renewals until it is answered */
     struct hybrid_waiter *first, **end;
     size_t present;          /* waiters that were queued when the call was sent: its answer holds for them */

@@ -181,7 +181,7 @@ __attribute__((always_inline)) static inline void batch_begin(const struct table
                                                               const struct weir_request *request, struct batch_key *key)
 {
     key->hash = key_hash(request->limit, request->key);
-    key->at = look_fetch_both(table, key->hash);
+    key->at = look_fetch_by(table, key->hash, true);
 }
 
 int memory_try_batch(struct weir *limiter, const struct weir_request *requests, size_t n, struct weir_decision *outs)

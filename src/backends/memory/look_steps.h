@@ -104,28 +104,39 @@ static inline void look_hint(const struct table *table, struct weir_backend_hint
     __atomic_store_n(&hint->opaque[0], value, __ATOMIC_RELEASE);
 }
 
-/* Where a key's cell may be. In a shard with few groups `second` is NULL. */
+/* Where a key's cell may be. `second` may be NULL in a shard with few groups. */
 struct look_groups {
-    const struct cell_group *first, *second;
+    union {
+        struct {
+            const struct cell_group *first, *second;
+        };
+        const struct cell_group *both[2];
+    };
 };
 
 /* Find the groups of a key and begin to fetch both of them whole: which line is needed is known only when the tags are.
- * The groups of a small table are near anyway. Nothing is read that a reader must protect, so this may come before
- * readers_enter(). */
-__attribute__((always_inline)) static inline struct look_groups look_fetch(const struct table *table, uint64_t hash)
+ * `always`, a constant: otherwise the second group of a small table is left out, because it is near anyway. Nothing is
+ * read that a reader must protect, so this may come before readers_enter(). */
+__attribute__((always_inline)) static inline struct look_groups look_fetch_by(const struct table *table, uint64_t hash,
+                                                                              bool always)
 {
     const struct cells *cells = &table->cells;
     const size_t shard = (size_t)(hash >> table->shard_shift);
     const uint32_t count = cells_groups(cells, shard);
-    struct look_groups at = { &cells->groups[cells_index(cells, shard, cells_number(hash, false, count))], NULL };
+    struct look_groups at = { .first = &cells->groups[cells_index(cells, shard, cells_number(hash, false, count))] };
     __builtin_prefetch(&at.first->head);
     __builtin_prefetch(&at.first->words[CELLS_SECOND_LINE]);
-    if (count > CELLS_CHUNK) {
+    if (always || count > CELLS_CHUNK) {
         at.second = &cells->groups[cells_index(cells, shard, cells_number(hash, true, count))];
         __builtin_prefetch(&at.second->head);
         __builtin_prefetch(&at.second->words[CELLS_SECOND_LINE]);
     }
     return at;
+}
+
+__attribute__((always_inline)) static inline struct look_groups look_fetch(const struct table *table, uint64_t hash)
+{
+    return look_fetch_by(table, hash, false);
 }
 
 /* Return the second group of a key. */
@@ -164,24 +175,6 @@ __attribute__((always_inline)) static inline bool look_first_cell(const struct t
     return true;
 }
 
-/* Find both groups of one of many keys and begin to fetch them, however large the shard is. */
-__attribute__((always_inline)) static inline struct look_groups look_fetch_both(const struct table *table,
-                                                                                uint64_t hash)
-{
-    const struct cells *cells = &table->cells;
-    const size_t shard = (size_t)(hash >> table->shard_shift);
-    const uint32_t count = cells_groups(cells, shard);
-    const struct look_groups at = {
-        &cells->groups[cells_index(cells, shard, cells_number(hash, false, count))],
-        &cells->groups[cells_index(cells, shard, cells_number(hash, true, count))],
-    };
-    __builtin_prefetch(&at.first->head);
-    __builtin_prefetch(&at.first->words[CELLS_SECOND_LINE]);
-    __builtin_prefetch(&at.second->head);
-    __builtin_prefetch(&at.second->words[CELLS_SECOND_LINE]);
-    return at;
-}
-
 /* Return the first cell with a key's tag in either of its groups; the last cell of the second group, if there is none.
  * There is no branch: in a large shard every other guess would be wrong, and would end what has begun for the keys that
  * follow. */
@@ -197,8 +190,7 @@ __attribute__((always_inline)) static inline struct record *look_probable_cell(c
     tag = _mm_sub_epi16(tag, _mm_cmpeq_epi16(tag, zero));
     const unsigned same = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi16(heads, tag)); /* two bits a cell */
     const unsigned bit = (unsigned)__builtin_ctz((same & 0x3f3f) | 1u << (8 + 2 * (CELLS_SLOTS - 1)));
-    const struct cell_group *const *groups = &at->first;
-    return cells_record(groups[bit / 8], bit % 8 / 2);
+    return cells_record(at->both[bit / 8], bit % 8 / 2);
 #else
     const uint64_t tag = cells_tag(hash);
     const uint64_t in_first = cells_matching(first, tag), in_second = cells_matching(second, tag) | CELLS_LAST;

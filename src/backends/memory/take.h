@@ -66,7 +66,7 @@ take_by(take_way *way, struct weir_limit *limit, struct weir_key key, uint64_t h
     struct weir_backend_hint *hint = handle ? &handle->hint : NULL;
     assume(!handle || hint != NULL); /* lets the compiler drop the way without one */
     limit = limit_for_key(limit, key, hash);
-    const struct look_groups at = hint ? (struct look_groups){ NULL, NULL } : look_fetch(take_table(limit), hash);
+    const struct look_groups at = hint ? (struct look_groups){ .first = NULL } : look_fetch(take_table(limit), hash);
     const int error = take_time(limit, &now_us);
     if (__builtin_expect(error, 0)) {
         stats_add(&limit->limiter->stats, STATS_ERRORS, 1);

@@ -177,9 +177,9 @@ int64_t lease_left(struct lease *lease, int64_t now_us);
 struct lease_order lease_make_order(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost,
                                     int64_t waiting, int64_t trip_us);
 
-/* True if it is time to order before a request needs the permits: the lease of a greedy bucket or a sliding window has
- * ended, or a bucket's will within half a life; it was used lately, more than once; and so much remains that permits
- * which end unused are not missed. docs/design/hybrid.md has the exact rule, "Beside a call". */
+/* True if permits should be ordered before a request needs them. The lease has ended, or a greedy bucket's ends within
+ * half a life. More than one request used it lately. And most permits of the limit remain, so that other instances do
+ * not miss those that end unused. docs/design/hybrid.md has the exact rule, "Beside a call". */
 bool lease_needs_renewal(struct lease *lease, int64_t now_us);
 
 /* Return the permits of an answer that go to the lease: all except those of a request that Redis has decided. */
