@@ -58,12 +58,12 @@ static int listen_at(in_port_t *port)
 
 static void answer(int fd, weir_limit *limit, const struct sockaddr_in *client)
 {
-    char request[4096], text[256], address[INET_ADDRSTRLEN] = "?";
+    char request[4096], text[256], address[48];
     struct weir_decision d;
     if (recv(fd, request, sizeof request, 0) <= 0) /* a real server reads up to the end of the head */
         return;
-    inet_ntop(AF_INET, &client->sin_addr, address, sizeof address);
-    const int error = weir_try(limit, weir_key_text(address), 1, &d);
+    const int len = weir_key_address((const struct sockaddr *)client, 32, 64, address, sizeof address);
+    const int error = weir_try(limit, weir_key(address, (size_t)len), 1, &d);
     if (error) /* such as WEIR_ETIME: another worker was stopped in the middle of a decision */
         snprintf(text, sizeof text, "HTTP/1.1 500 Error\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
     else if (d.allowed)

@@ -226,6 +226,21 @@ static inline struct weir_key weir_key_text(const char *text)
  * Any thread. */
 WEIR_API int weir_key_join(const struct weir_key *parts, size_t n, void *out, size_t size);
 
+/* Make one key of a network address, so that a client has one key however its connection arrives. The first `ipv4_bits`
+ * (0 to 32) of an IPv4 address count, the first `ipv6_bits` (0 to 128) of an IPv6 address. One IPv6 client usually has
+ * a whole /64, so 64 is the usual choice. An IPv4-mapped address (::ffff:192.0.2.7) is that IPv4 address. Ports and
+ * zones do not count. The key is text: "192.0.2.7", or with fewer bits "192.0.2.0/24" and "2001:db8::/64".
+ *
+ * Returns the length of the key, which `out` receives as from weir_key_join(); 48 bytes are always enough.
+ * WEIR_EINVAL if the number of bits is out of range or the address is not AF_INET or AF_INET6, such as that of a Unix
+ * socket. Any thread. */
+struct sockaddr;
+WEIR_API int weir_key_address(const struct sockaddr *address, int ipv4_bits, int ipv6_bits, void *out, size_t size);
+
+/* Do that for an address in text: "192.0.2.7", "192.0.2.7:443", "2001:db8::1", "[2001:db8::1]:443" or
+ * "fe80::1%eth0". WEIR_EINVAL if the text is anything else. */
+WEIR_API int weir_key_address_text(struct weir_key text, int ipv4_bits, int ipv6_bits, void *out, size_t size);
+
 /* Copy the policy in force for one key to *out: that of its override, or else the limit's. */
 WEIR_API int weir_limit_policy_for(weir_limit *limit, struct weir_key key, struct weir_policy *out);
 
