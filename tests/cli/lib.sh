@@ -8,6 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 scratch=$(mktemp -d) || exit 2
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch" || exit 2
+touch in out err said
 passed=0
 failed=0
 once='fixed_window limit=1 period=1h' # the second request of a key is denied
@@ -71,6 +72,64 @@ refuses() {
     shift 2
     run 1 replay -p "$once" "$@" && has err 'stdin:' "$text" '1 of 1 rows cannot be read' && [ ! -s out ]
     verdict "$name" $?
+}
+
+# misuse TEXT [WORD]...: test that this is wrong usage, reported on stderr with TEXT.
+misuse() {
+    text=$1
+    shift
+    run 2 "$@" && has err "$text" '--help' && [ ! -s out ]
+    verdict "weir $* is wrong use" $?
+}
+
+# clf CLIENT USER TIME REQUEST: print a line in common log format.
+clf() {
+    printf '%s - %s [%s] "%s" 200 17\n' "$1" "$2" "$3" "$4"
+}
+
+served=
+# serve_start [WORD]...: start a server on s.sock and a TCP port; its address on TCP is then $port.
+serve_start() {
+    rm -f s.sock
+    serve_start_again "$@"
+}
+
+# serve_start_again [WORD]...: the same, and leave a socket that is there to the server.
+serve_start_again() {
+    : >listening
+    "$weir" serve --listen 127.0.0.1:0 --unix s.sock "$@" >listening 2>err &
+    served=$!
+    tries=0
+    until grep -q 's.sock$' listening; do
+        tries=$((tries + 1))
+        if [ $tries -gt 200 ] || ! kill -0 "$served" 2>/dev/null; then
+            echo '(the server does not start)' >>err
+            return 1
+        fi
+        sleep 0.1
+    done
+    port=$(sed -n 's/^listening on 127.0.0.1://p' listening)
+}
+
+# serve_stop: end the server and succeed if it ends well.
+serve_stop() {
+    kill "$served" && wait "$served"
+}
+
+# await COMMAND [WORD]...: succeed once the command does; it has 20 seconds.
+await() {
+    tries=0
+    until "$@"; do
+        tries=$((tries + 1))
+        [ $tries -gt 200 ] && return 1
+        sleep 0.1
+    done
+}
+
+# many_requests: print 300 requests of 30 clients in common log format, one second apart: enough to judge a format by.
+many_requests() {
+    seq 0 299 | awk '{ printf "198.51.100.%d - - [10/Nov/2026:06:%02d:%02d +0000] \"GET /%d HTTP/1.1\" 200 17\n",
+        $1 % 30, $1 / 60, $1 % 60, $1 }'
 }
 
 # traces FUNCTION: call FUNCTION NAME [OPTION]... -p POLICY... for each trace. A line of a trace is

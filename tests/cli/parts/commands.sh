@@ -15,13 +15,6 @@ for words in --help -h help 'help replay' 'replay --help' 'replay -h' 'help chec
     verdict "weir $words prints help on stdout" $?
 done
 
-# misuse TEXT [WORD]...: test that this is wrong usage, reported on stderr with TEXT.
-misuse() {
-    text=$1
-    shift
-    run 2 "$@" && has err "$text" '--help' && [ ! -s out ]
-    verdict "weir $* is wrong use" $?
-}
 run 2 && has err 'Usage: weir' && [ ! -s out ]
 verdict 'weir alone is wrong use' $?
 misuse "'nonsense'" nonsense

@@ -39,45 +39,6 @@ printf '\n' >no_pw
 run 1 serve --unix s.sock --password-file no_pw && has err 'no_pw: the first line must have 1 to '
 verdict 'serve with an empty password does not start' $?
 
-served=
-# serve_start [WORD]...: start a server on s.sock and a TCP port; its address on TCP is then $port.
-serve_start() {
-    rm -f s.sock
-    serve_start_again "$@"
-}
-
-# serve_start_again [WORD]...: the same, and leave a socket that is there to the server.
-serve_start_again() {
-    : >listening
-    "$weir" serve --listen 127.0.0.1:0 --unix s.sock "$@" >listening 2>err &
-    served=$!
-    tries=0
-    until grep -q 's.sock$' listening; do
-        tries=$((tries + 1))
-        if [ $tries -gt 200 ] || ! kill -0 "$served" 2>/dev/null; then
-            echo '(the server does not start)' >>err
-            return 1
-        fi
-        sleep 0.1
-    done
-    port=$(sed -n 's/^listening on 127.0.0.1://p' listening)
-}
-
-# serve_stop: end the server and succeed if it ends well.
-serve_stop() {
-    kill "$served" && wait "$served"
-}
-
-# await COMMAND [WORD]...: succeed once the command does; it has 20 seconds.
-await() {
-    tries=0
-    until "$@"; do
-        tries=$((tries + 1))
-        [ $tries -gt 200 ] && return 1
-        sleep 0.1
-    done
-}
-
 # pongs COMMAND [WORD]...: succeed if a command that asks the server prints PONG.
 pongs() {
     [ "$("$@" ping)" = PONG ]

@@ -1,10 +1,6 @@
 # The input: access logs, CSV, gzip, times, and bad rows.
 # shellcheck shell=sh disable=SC2154 # run.sh reads this and sets the variables used here
 
-clf() { # clf CLIENT USER TIME REQUEST
-    printf '%s - %s [%s] "%s" 200 17\n' "$1" "$2" "$3" "$4"
-}
-
 {
     clf 192.0.2.1 ada '10/Nov/2026:06:00:00 +0000' 'GET /a?x=1 HTTP/1.1'
     clf 192.0.2.1 bob '10/Nov/2026:06:00:01 +0000' 'POST /b HTTP/1.1'
@@ -137,9 +133,7 @@ printf 'Mar 27 13:06:56 host sshd[1291]: Server listening\n' >in
 run 1 replay -p "$once" && has err 'stdin: no format that weir knows fits its first lines' '--format' && [ ! -s out ]
 verdict 'a file that is neither log nor CSV is an error' $?
 
-# 300 requests of 30 clients: one second apart, and enough rows to judge a format by
-seq 0 299 | awk '{ printf "198.51.100.%d - - [10/Nov/2026:06:%02d:%02d +0000] \"GET /%d HTTP/1.1\" 200 17\n",
-    $1 % 30, $1 / 60, $1 % 60, $1 }' >many
+many_requests >many
 misfit() { # misfit NAME TEXT [OPTION]...: `in` consists of access log lines that do not fit, for the reason TEXT
     name=$1
     text=$2

@@ -1,6 +1,7 @@
 # The formats of logs: detection, prefixes, quotation marks, formats as text, JSON; keys and costs of limits.
 # shellcheck shell=sh disable=SC2154 # run.sh reads this and sets the variables used here
 
+many_requests >many
 # detects NAME FORMAT: test that the 300 rows of `in`, of 30 clients, are detected as FORMAT.
 run 0 replay --json -p "$once" many
 sed 's/"files":\["[^"]*"\]//' out >expected
