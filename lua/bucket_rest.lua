@@ -6,7 +6,7 @@
 local function decide(verb, cost, times)
   --@include prologue.lua
   local tag, p, q, tick, size = parse('<BI7I7I3I4', double)
-  local stamp, items = pack('<BI7I7I3I4', tag, p / 2, q / 2, tick, size), pack('<I2I2BI5I7c4', 0, 0, verb, cost, times, echo)
+  local stamp, items = pack('<BI7I7I3I4', tag, p / 2, q / 2, tick, size), pack('<I2I2BI7I7c4', 0, 0, verb, cost, times, echo)
   local time, keys, grace, lone = nil, key and 1 or 0, 2000, state
   --@include decide.lua level
 end

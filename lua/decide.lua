@@ -6,25 +6,25 @@
 local LEASE, LEASE_IF_TAKEN, RETURN, MORE = 6, 7, 8, 128 -- enum redis_verb; REDIS_MORE
 
 local ends = items and #items - 4 or 0 -- where the items end and the echo begins
-if not now or ARGV[4] or keys == 0 or ends < 17 then
+if not now or ARGV[4] or keys == 0 or ends < 19 then
   return redis.error_reply('WEIR bad arguments')
 end
 --@paste ALGORITHM plan
 --@paste ALGORITHM room
-local same, settled, verb, cost, times, at = parse('<I2I2BI5I7', items)
-local noted = same > 0 and 18 or 5 -- where the returns begin, and
+local same, settled, verb, cost, times, at = parse('<I2I2BI7I7', items)
+local noted = same > 0 and 20 or 5 -- where the returns begin, and
 local rest = noted + 16 * settled -- the items of the other keys
 settled = same + settled -- the keys from `same` to this one have a return each
 local counted, last, byte = settled, 0, string.byte
-if same > 0 and (verb >= RETURN or verb == RENEW or verb >= LEASE and times == 0) or (ends + 1 - rest) % 13 > 0
+if same > 0 and (verb >= RETURN or verb == RENEW or verb >= LEASE and times == 0) or (ends + 1 - rest) % 15 > 0
   or rest > ends + 1 then
   return redis.error_reply('WEIR bad items')
 end
-for k = rest, ends, 13 do
+for k = rest, ends, 15 do
   local verb = byte(items, k)
   last = verb >= MORE and 1 or 0
   verb = verb - last * MORE
-  if verb > RETURN or verb >= LEASE and parse('<I7', items, k + 6) == 0 then
+  if verb > RETURN or verb >= LEASE and parse('<I7', items, k + 8) == 0 then
     return redis.error_reply('WEIR bad items')
   end
   counted = counted + 1 - last
@@ -47,7 +47,7 @@ for turn = 1, slows + keys - settled do
   local key, met = names[i], nil
   --@include find.lua
   if i > settled then
-    verb, cost, times, at = parse('<BI5I7', items, at)
+    verb, cost, times, at = parse('<BI7I7', items, at)
     more = verb >= MORE
     if more then verb = verb - MORE end
   elseif i > same then
@@ -137,7 +137,7 @@ for turn = 1, slows + keys - settled do
       end
       goes_on = more
       if goes_on then
-        verb, cost, times, at = parse('<BI5I7', items, at)
+        verb, cost, times, at = parse('<BI7I7', items, at)
         more = verb >= MORE
         if more then verb = verb - MORE end
       end

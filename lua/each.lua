@@ -7,7 +7,7 @@
 --          items  '<I2I2' two counts: of the first keys, which have their one item in common, and of the next keys,
 --                 which have one return each. Then the common item; '<dd' for each return, the permits given back and
 --                 the time at which they were charged, in us, both integers below 2^53; and the items of each other key
---                 in turn, one or more. An item is '<BI5I7': verb, cost, times. 128 more than the verb says that the
+--                 in turn, one or more. An item is '<BI7I7': verb, cost, times. 128 more than the verb says that the
 --                 next item is for the same key. 4 bytes end the items, the echo: the answer repeats them, which shows
 --                 that it belongs to this call. The verb says what an item stands for:
 --                   0 to 4  `times` equal requests, one after the other; the verbs are those of enum weir_verb

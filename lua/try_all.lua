@@ -15,7 +15,7 @@
 local n = #KEYS
 local items, time = ARGV[n + 1], ARGV[n + 2]
 --@include clock.lua
-if not now or #ARGV > n + 2 or n == 0 or not items or #items ~= 13 * n + 4 then
+if not now or #ARGV > n + 2 or n == 0 or not items or #items ~= 15 * n + 4 then
   return redis.error_reply('WEIR bad arguments')
 end
 --@include algorithms.lua
@@ -27,7 +27,7 @@ local deciders, costs = {}, {}
 for i = 1, n do
   local stamp = ARGV[i]
   local tag = sub(stamp, 1, 1)
-  local verb, cost, times = parse('<BI5I7', items, 13 * i - 12)
+  local verb, cost, times = parse('<BI7I7', items, 15 * i - 14)
   if verb ~= TAKE or times ~= 1 or cost == 0 or not algorithms[tag]
     or not algorithms[tag](stamp, false, now, 0) then
     return redis.error_reply('WEIR bad stamp or item')

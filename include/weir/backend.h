@@ -56,7 +56,8 @@ struct weir_backend_request {
     weir_limit *limit;
     struct weir_key key;   /* its bytes are valid during the call */
     uint64_t hash;         /* of the key, keyed by a secret of this limiter and by the limit's name */
-    int64_t cost;          /* 1 with WEIR_RESET; may be 0 with WEIR_TAKE if `ahead` is not 0 */
+    int64_t cost;          /* 1 with WEIR_RESET; may be 0 with WEIR_TAKE if `ahead` is not 0; up to 2^53 - 1 with
+                            * WEIR_CHARGE */
     int64_t now_us;        /* the time to decide by, 0 to WEIR_MAX_TIME_US; or WEIR_OWN_CLOCK, see ops->own_clock */
     uint64_t plan_version; /* version of the plan when the request was made; always above 0. It is above the version of
                             * every earlier plan for this key. Each override has separate versions. */
@@ -139,7 +140,7 @@ struct weir_backend_ops {
      *     a negative error  op->done will not be called
      *
      * `req` is valid during the call; op and the bytes of its key are valid until `done` runs. The backend may use
-     * op->opaque[2] to [7]; the first two belong to weir. */
+     * op->opaque[2] to [8]; the first two belong to weir. */
     int (*submit)(struct weir_backend *backend, const struct weir_backend_request *req, int64_t deadline_us,
                   struct weir_op *op);
 

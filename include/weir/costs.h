@@ -33,7 +33,7 @@ WEIR_API int weir_reserve(weir_limit *limit, struct weir_key key, int64_t estima
 WEIR_API int weir_reserve_all(weir *w, const struct weir_request *requests, size_t n, struct weir_decision *out,
                               struct weir_reservation *reservations);
 
-/* Correct a reservation of this limit and key: `actual` permits have been used, 0 to WEIR_MAX_PERMITS.
+/* Correct a reservation of this limit and key: `actual` permits have been used, 0 or more.
  *
  * If fewer were used than reserved, the others come back where they were taken, unless they have come back by
  * themselves. A window or an interval that has ended since gave back all of them. A bucket that refills continuously
@@ -88,7 +88,8 @@ static inline int weir_release(weir_limit *limit, struct weir_key key, const str
 WEIR_API int weir_renew(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out,
                         struct weir_reservation *reservation);
 
-/* Charge `cost` permits that have been used already, such as the bytes of an answer. It is never denied. If the limit
+/* Charge `cost` permits, 1 or more, that have been used already, such as the bytes of an answer. It is never denied, and
+ * never refused because the cost is large: it charges as many as a key can hold, at least the whole limit. If the limit
  * has no room for them, the key is overdrawn: remaining is 0, and it admits nothing until the excess has come back as
  * well. A window forgets the excess when it ends. Other plans of the key, see weir_limit_define(), are full at most.
  *

@@ -20,7 +20,7 @@ enum weir_op_verb {
     WEIR_OP_TRY, /* the default; the others need a request.now_us of 0 */
     WEIR_OP_RESERVE,
     WEIR_OP_RENEW,
-    WEIR_OP_SETTLE, /* request.cost is what was used: 0 to WEIR_MAX_PERMITS */
+    WEIR_OP_SETTLE, /* request.cost is what was used: 0 or more */
     WEIR_OP_REFUND,
     WEIR_OP_CHARGE,
     WEIR_OP_PEEK,
@@ -49,7 +49,7 @@ struct weir_op {
     size_t n;
 
     int64_t max_wait_us; /* WEIR_OP_ACQUIRE: 0 or more */
-    uint64_t opaque[8];  /* for the library */
+    uint64_t opaque[9];  /* for the library */
 };
 
 /* Start a request without ever blocking.

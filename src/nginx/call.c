@@ -29,11 +29,11 @@ static bool read_request_cost(ngx_http_request_t *request, const struct nginx_us
     if (ngx_http_complex_value(request, use->cost, &text) != NGX_OK)
         return false;
     *out = ngx_atoi(text.data, text.len);
-    if (*out >= !is_charge && *out <= WEIR_MAX_PERMITS)
+    if (is_charge ? *out >= 0 : *out >= 1 && *out <= WEIR_MAX_PERMITS)
         return true;
     ngx_log_error(NGX_LOG_ERR, request->connection->log, 0,
-                  "weir: the cost \"%V\" of limit \"%s\" is not a whole number from %d to 1000000000", &text, use->name,
-                  is_charge ? 0 : 1);
+                  "weir: the cost \"%V\" of limit \"%s\" is not a whole number%s", &text, use->name,
+                  is_charge ? "" : " from 1 to 1000000000");
     return false;
 }
 

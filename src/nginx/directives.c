@@ -82,7 +82,7 @@ static char *read_key(ngx_conf_t *cf, struct nginx_use *use, ngx_str_t text)
     }
 }
 
-static char *read_cost(ngx_conf_t *cf, struct nginx_use *use, ngx_str_t text)
+static char *read_cost(ngx_conf_t *cf, struct nginx_use *use, bool is_charge, ngx_str_t text)
 {
     if (use->cost)
         return "has two costs";
@@ -92,6 +92,8 @@ static char *read_cost(ngx_conf_t *cf, struct nginx_use *use, ngx_str_t text)
     if (use->cost->lengths) /* it contains variables */
         return NULL;
     const ngx_int_t cost = ngx_atoi(text.data, text.len);
+    if (is_charge)
+        return cost < 1 ? "has a cost that is not a whole number from 1 on" : NULL;
     return cost < 1 || cost > WEIR_MAX_PERMITS ? "has a cost that is not a whole number from 1 to 1000000000" : NULL;
 }
 
@@ -114,7 +116,7 @@ static char *read_use(ngx_conf_t *cf, bool is_charge, struct nginx_use **out)
         if (word.len > 4 && ngx_strncmp(word.data, "key=", 4) == 0)
             error = read_key(cf, use, (ngx_str_t){ word.len - 4, word.data + 4 });
         else if (word.len > 5 && ngx_strncmp(word.data, "cost=", 5) == 0)
-            error = read_cost(cf, use, (ngx_str_t){ word.len - 5, word.data + 5 });
+            error = read_cost(cf, use, is_charge, (ngx_str_t){ word.len - 5, word.data + 5 });
         else if (!is_charge && strcmp((char *)word.data, "nodelay") == 0)
             use->no_delay = true;
         else {

@@ -84,7 +84,7 @@ void remote_answer(struct remote *remote, struct pending *pending, int status)
         op->decision = pending->decision;
         count_charged(remote, &pending->request, &pending->decision);
     }
-    for (int i = 2; i < 8; i++)
+    for (int i = 2; i < 9; i++)
         fuzz_must(op->opaque[i] == UINT64_MAX, "the backend's words of an op are its own until it has answered");
     pending->op = NULL;
     const bool outer = world.answering;
@@ -180,7 +180,7 @@ static int remote_submit(struct weir_backend *backend, const struct weir_backend
     }
     *pending = (struct pending){ .op = op, .request = *request, .deadline_us = deadline_us };
     pending->request.key = op->request.key; /* its bytes stay valid until `done` runs */
-    for (int i = 2; i < 8; i++)
+    for (int i = 2; i < 9; i++)
         op->opaque[i] = UINT64_MAX;
     return 1;
 }

@@ -27,7 +27,7 @@ TEST(requests_for_a_key_share_its_place_and_are_decided_in_order, 10)
 /* An item with numbers of one byte. */
 #define ITEM(verb, cost, times)                         \
     {                                                   \
-        verb, cost, 0, 0, 0, 0, times, 0, 0, 0, 0, 0, 0 \
+        verb, cost, 0, 0, 0, 0, 0, 0, times, 0, 0, 0, 0, 0, 0 \
     }
 
 /* True if the only call in the bytes to be sent has these items, packed with as many copies of the first. */

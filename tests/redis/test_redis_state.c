@@ -232,7 +232,7 @@ TEST(each_plan_has_the_script_of_its_algorithm, 10)
     ck_assert_str_eq(redis_scripts[REDIS_TRY_ALL].name, "try_all");
 }
 
-TEST(an_item_is_thirteen_bytes, 10)
+TEST(an_item_is_fifteen_bytes, 10)
 {
     unsigned char item[REDIS_ITEM_SIZE];
     static const struct {
@@ -245,19 +245,19 @@ TEST(an_item_is_thirteen_bytes, 10)
           false,
           WEIR_MAX_ALL * WEIR_MAX_PERMITS,
           REDIS_MAX_TIMES,
-          { 0, 0x00, 0x80, 0xb2, 0xe6, 0x0e, 0xff, 0xff, 0, 0, 0, 0, 0 } },
-        { WEIR_REFUND, true, 3, 1, { 130, 3, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0 } },
+          { 0, 0x00, 0x80, 0xb2, 0xe6, 0x0e, 0, 0, 0xff, 0xff, 0, 0, 0, 0, 0 } },
+        { WEIR_REFUND, true, 3, 1, { 130, 3, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0 } },
         { REDIS_LEASE,
           false,
           WEIR_MAX_PERMITS,
           WEIR_MAX_SPREAD,
-          { 6, 0x00, 0xca, 0x9a, 0x3b, 0, 0xff, 0xff, 0, 0, 0, 0, 0 } },
-        { REDIS_LEASE_IF_TAKEN, true, 7, 2, { 135, 7, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0 } },
+          { 6, 0x00, 0xca, 0x9a, 0x3b, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0, 0 } },
+        { REDIS_LEASE_IF_TAKEN, true, 7, 2, { 135, 7, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0 } },
         { REDIS_RETURN,
           false,
           7,
           INT64_C(1790000000123456),
-          { 8, 7, 0, 0, 0, 0, 0x40, 0xc2, 0x27, 0xda, 0xfe, 0x5b, 0x06 } },
+          { 8, 7, 0, 0, 0, 0, 0, 0, 0x40, 0xc2, 0x27, 0xda, 0xfe, 0x5b, 0x06 } },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         redis_item_write(item, cases[i].verb, cases[i].more, cases[i].cost, cases[i].times);

@@ -49,7 +49,7 @@ static int fake_submit(struct weir_backend *backend, const struct weir_backend_r
     fake->last = *request;
     bool room = !fake->was_shut && fake->queued < FAKE_QUEUE;
     if (room) {
-        for (int i = 2; i < 8; i++) /* these are the backend's */
+        for (int i = 2; i < 9; i++) /* these are the backend's */
             op->opaque[i] = UINT64_MAX;
         fake->queue[fake->queued++] = op;
     }
@@ -67,7 +67,7 @@ int fake_answer(struct fake *fake, int status, int most)
         pthread_mutex_unlock(&fake->mutex);
         if (!op)
             break;
-        for (int i = 2; i < 8; i++)
+        for (int i = 2; i < 9; i++)
             must(op->opaque[i] == UINT64_MAX, "the backend's words of an op are its own until it has answered");
         if (status == WEIR_OK)
             op->decision = (struct weir_decision){ .allowed = true, .source = WEIR_BY_BACKEND };

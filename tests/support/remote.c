@@ -100,7 +100,7 @@ static int cable_submit(struct weir_backend *backend, const struct weir_backend_
         return carry(cable, request, 1, false, &op->decision);
     if (atomic_load(&cable->fault) == CABLE_CUT)
         return WEIR_EIO;
-    for (int i = 2; i < 8; i++)
+    for (int i = 2; i < 9; i++)
         op->opaque[i] = UINT64_MAX; /* these are the backend's */
     pthread_mutex_lock(&cable->mutex);
     int result = cable->was_shut ? WEIR_ECLOSED : cable->queued < CABLE_QUEUE ? 1 : WEIR_EFULL;
@@ -129,7 +129,7 @@ int cable_answer(struct cable *cable, int most)
         if (!any)
             break;
         int status = was_shut ? WEIR_ECLOSED : carry(cable, &request, 1, false, &op->decision);
-        for (int i = 2; i < 8; i++)
+        for (int i = 2; i < 9; i++)
             must(op->opaque[i] == UINT64_MAX, "the backend's words of an op are its own until it has answered");
         op->done(op, status);
     }

@@ -19,12 +19,12 @@ struct hybrid_waiter {
     int64_t now_us; /* WEIR_OWN_CLOCK, or the time that the request brings */
 } __attribute__((may_alias));
 
-/* A submitted op that waits. It lies in op->opaque[2..7], which belong to the backend. */
+/* A submitted op that waits. It lies in op->opaque[2..8], which belong to the backend. */
 struct hybrid_op_waiter {
     struct hybrid_waiter node;
     struct weir_op *op;
 } __attribute__((may_alias));
-_Static_assert(sizeof(struct hybrid_op_waiter) <= 6 * sizeof(uint64_t), "it fits the backend's words of an op");
+_Static_assert(sizeof(struct hybrid_op_waiter) <= 7 * sizeof(uint64_t), "it fits the backend's words of an op");
 
 /* A calling thread that waits. It lies on that thread's stack. */
 struct hybrid_thread_waiter {

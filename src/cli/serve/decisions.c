@@ -209,26 +209,30 @@ static weir_limit *word_limit(struct client *client, struct span word)
     return limit;
 }
 
-/* Check a key and a cost. False after an error. */
-static bool request_is_good(struct client *client, struct span key, int64_t cost)
+/* Check a key and a cost. INT64_MAX as the most: it has been used already, and is never too large. False after an
+ * error. */
+static bool request_is_good(struct client *client, struct span key, int64_t cost, int64_t most)
 {
     if (key.len < 1 || key.len > WEIR_MAX_KEY_LEN)
         output_error(client_reply(client), "ERR the key must have 1 to %d bytes, not %zu", WEIR_MAX_KEY_LEN, key.len);
-    else if (cost < 1 || cost > WEIR_MAX_PERMITS)
-        output_error(client_reply(client), "ERR the cost must be 1 to %lld, not %lld", (long long)WEIR_MAX_PERMITS,
+    else if (cost < 1 && most == INT64_MAX)
+        output_error(client_reply(client), "ERR the cost must be 1 or more, not %lld", (long long)cost);
+    else if (cost < 1 || cost > most)
+        output_error(client_reply(client), "ERR the cost must be 1 to %lld, not %lld", (long long)most,
                      (long long)cost);
     else
         return true;
     return false;
 }
 
-/* Read "limit key [cost]" from word `at` on. False after an error. */
-static bool read_request(struct client *client, const struct resp_command *command, size_t at, struct weir_request *out)
+/* Read "limit key [cost]" from word `at` on; the cost is 1 to `most`. False after an error. */
+static bool read_request(struct client *client, const struct resp_command *command, size_t at, int64_t most,
+                         struct weir_request *out)
 {
     *out = (struct weir_request){ .cost = 1 };
     const struct span key = command->words[at + 1];
     if ((at + 2 < command->count && !word_number(client, command->words[at + 2], &out->cost)) ||
-        !request_is_good(client, key, out->cost))
+        !request_is_good(client, key, out->cost, most))
         return false;
     out->key = weir_key(key.data, key.len);
     out->limit = word_limit(client, command->words[at]);
@@ -240,14 +244,14 @@ static bool read_request(struct client *client, const struct resp_command *comma
 void run_try(struct client *client, const struct resp_command *command)
 {
     struct weir_request request;
-    if (read_request(client, command, 1, &request))
+    if (read_request(client, command, 1, WEIR_MAX_PERMITS, &request))
         request_make(client, &(struct weir_op){ .request = request }, ANSWER_TRY, NULL);
 }
 
 void run_peek(struct client *client, const struct resp_command *command)
 {
     struct weir_request request;
-    if (read_request(client, command, 1, &request))
+    if (read_request(client, command, 1, WEIR_MAX_PERMITS, &request))
         request_make(client, &(struct weir_op){ .request = request, .verb = WEIR_OP_PEEK }, ANSWER_TRY, NULL);
 }
 
@@ -260,7 +264,7 @@ void run_try_all(struct client *client, const struct resp_command *command)
         return;
     }
     for (size_t i = 0; i < n; i++)
-        if (!read_request(client, command, 1 + 3 * i, &requests[i]))
+        if (!read_request(client, command, 1 + 3 * i, WEIR_MAX_PERMITS, &requests[i]))
             return;
     request_make(client, &(struct weir_op){ .requests = requests, .n = n, .verb = WEIR_OP_TRY_ALL }, ANSWER_TRY, NULL);
 }
@@ -268,14 +272,14 @@ void run_try_all(struct client *client, const struct resp_command *command)
 void run_reset(struct client *client, const struct resp_command *command)
 {
     struct weir_request request;
-    if (read_request(client, command, 1, &request))
+    if (read_request(client, command, 1, WEIR_MAX_PERMITS, &request))
         request_make(client, &(struct weir_op){ .request = request, .verb = WEIR_OP_RESET }, ANSWER_TRY, NULL);
 }
 
 void run_charge(struct client *client, const struct resp_command *command)
 {
     struct weir_request request;
-    if (read_request(client, command, 1, &request))
+    if (read_request(client, command, 1, INT64_MAX, &request))
         request_make(client, &(struct weir_op){ .request = request, .verb = WEIR_OP_CHARGE }, ANSWER_TRY, NULL);
 }
 
@@ -283,7 +287,7 @@ void run_charge(struct client *client, const struct resp_command *command)
 void run_reserve(struct client *client, const struct resp_command *command)
 {
     struct weir_request request;
-    if (read_request(client, command, 1, &request))
+    if (read_request(client, command, 1, WEIR_MAX_PERMITS, &request))
         request_make(client, &(struct weir_op){ .request = request, .verb = WEIR_OP_RESERVE }, ANSWER_TRY, NULL);
 }
 
@@ -293,7 +297,7 @@ static bool read_reservation(struct client *client, const struct resp_command *c
     struct weir_reservation *reservation = &op->reservation;
     const struct span key = command->words[2];
     if (!word_number(client, command->words[3], &reservation->permits) ||
-        !word_number(client, command->words[4], &reservation->at_us) || !request_is_good(client, key, 1))
+        !word_number(client, command->words[4], &reservation->at_us) || !request_is_good(client, key, 1, 1))
         return false;
     const bool is_one = reservation->permits >= -1 && reservation->permits <= WEIR_MAX_PERMITS &&
                         reservation->at_us >= 0 && reservation->at_us <= WEIR_MAX_TIME_US;
@@ -313,9 +317,8 @@ void run_settle(struct client *client, const struct resp_command *command)
     int64_t *actual = &op.request.cost;
     if (!word_number(client, command->words[5], actual) || !read_reservation(client, command, &op))
         return;
-    if (*actual < 0 || *actual > WEIR_MAX_PERMITS)
-        output_error(client_reply(client), "ERR the cost must be 0 to %lld, not %lld", (long long)WEIR_MAX_PERMITS,
-                     (long long)*actual);
+    if (*actual < 0)
+        output_error(client_reply(client), "ERR the cost must be 0 or more, not %lld", (long long)*actual);
     else
         request_make(client, &op, ANSWER_TRY, NULL);
 }
@@ -343,7 +346,7 @@ void run_throttle(struct client *client, const struct resp_command *command)
         return;
     }
     const struct span key = command->words[1];
-    if (!request_is_good(client, key, numbers[3] == 0 ? 1 : numbers[3]))
+    if (!request_is_good(client, key, numbers[3] == 0 ? 1 : numbers[3], WEIR_MAX_PERMITS))
         return;
     struct server *server = client->server;
     struct throttle_set *set = throttle_get(&server->throttle, server->limiter, numbers[0], numbers[1], numbers[2],

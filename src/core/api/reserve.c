@@ -17,8 +17,8 @@ int reservation_check(const struct weir *limiter, const struct weir_reservation 
         return refuse_range(limiter, "reservation.permits", reservation->permits, -1, WEIR_MAX_PERMITS);
     if (reservation->at_us < 0 || reservation->at_us > WEIR_MAX_TIME_US)
         return refuse_range(limiter, "reservation.at_us", reservation->at_us, 0, WEIR_MAX_TIME_US);
-    if (actual < 0 || actual > WEIR_MAX_PERMITS)
-        return refuse_range(limiter, "actual", actual, 0, WEIR_MAX_PERMITS);
+    if (actual < 0)
+        return refuse_range(limiter, "actual", actual, 0, INT64_MAX);
     return WEIR_OK;
 }
 

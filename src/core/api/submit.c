@@ -40,7 +40,6 @@ static void op_restore(struct weir_op *op)
 static struct weir_backend_request op_request(struct weir_op *op, int64_t now_us)
 {
     struct weir_backend_request request = take_request(&op->request, now_us);
-    const int64_t beyond = op->request.cost - op->reservation.permits;
     switch (op->verb) {
     case WEIR_OP_TRY:
     case WEIR_OP_PEEK:
@@ -57,12 +56,17 @@ static struct weir_backend_request op_request(struct weir_op *op, int64_t now_us
         }
         break;
     case WEIR_OP_REFUND: request.verb = WEIR_REFUND; break;
-    case WEIR_OP_CHARGE: request.verb = WEIR_CHARGE; break;
-    case WEIR_OP_SETTLE:
+    case WEIR_OP_CHARGE:
+        request.verb = WEIR_CHARGE;
+        request.cost = charge_cost(request.cost);
+        break;
+    case WEIR_OP_SETTLE: {
+        const int64_t beyond = op->request.cost - op->reservation.permits;
         request.verb = beyond > 0 ? WEIR_CHARGE : WEIR_REFUND;
-        request.cost = beyond > 0 ? beyond : -beyond;
+        request.cost = beyond > 0 ? charge_cost(beyond) : -beyond;
         request.ahead = beyond > 0 ? 0 : op->reservation.at_us;
         break;
+    }
     }
     return request;
 }
@@ -197,8 +201,10 @@ static int check_op(const struct weir *limiter, const struct weir_op *op)
         return WEIR_EINVAL;
     if (op->verb == WEIR_OP_ACQUIRE && op->max_wait_us < 0)
         return refuse_range(limiter, "op->max_wait_us", op->max_wait_us, 0, INT64_MAX);
+    if (op->verb == WEIR_OP_CHARGE && check_charge(limiter, op->request.cost) != WEIR_OK)
+        return WEIR_EINVAL;
     struct weir_request request = op->request;
-    request.cost = op->verb == WEIR_OP_RESET ? 1 : request.cost;
+    request.cost = op->verb == WEIR_OP_RESET || op->verb == WEIR_OP_CHARGE ? 1 : request.cost;
     return check_request(limiter, &request);
 }
 

@@ -74,8 +74,10 @@ int weir_refund(weir_limit *limit, struct weir_key key, int64_t cost)
 int weir_charge(weir_limit *limit, struct weir_key key, int64_t cost)
 {
     struct weir_decision decision;
-    int error = check_arguments(limit, key, cost);
-    return error ? error : ask(limit, key, cost, 0, WEIR_CHARGE, &decision);
+    int error = check_arguments(limit, key, 1);
+    if (!error)
+        error = check_charge(limit->limiter, cost);
+    return error ? error : ask(limit, key, charge_cost(cost), 0, WEIR_CHARGE, &decision);
 }
 
 int weir_reset(weir_limit *limit, struct weir_key key)

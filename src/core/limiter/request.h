@@ -35,6 +35,18 @@ static inline int check_cost(const struct weir *limiter, int64_t cost)
     return WEIR_OK;
 }
 
+/* Check a cost that has been used already. It is never refused for its size. */
+static inline int check_charge(const struct weir *limiter, int64_t cost)
+{
+    return cost < 1 ? refuse_range(limiter, "cost", cost, 1, INT64_MAX) : WEIR_OK;
+}
+
+/* Return what such a cost counts as: no state can hold more. */
+static inline int64_t charge_cost(int64_t cost)
+{
+    return min_of(cost, EXACT_MAX);
+}
+
 static inline int check_arguments(const struct weir_limit *limit, struct weir_key key, int64_t cost)
 {
     if (!limit)

@@ -67,13 +67,13 @@ static void arrears_add(struct weir *limiter, uint64_t hash, int64_t permits)
     } while (!atomic_compare_exchange_weak_explicit(slot, &word, changed, memory_order_relaxed, memory_order_relaxed));
 }
 
-void arrears_note(struct weir *limiter, const struct weir_backend_request *request)
+void arrears_note(struct weir *limiter, const struct weir_backend_request *request, int64_t permits)
 {
     if (!limiter->outage->arrears || atomic_load_explicit(&request->limit->in_flight, memory_order_relaxed))
         return;
     if (!atomic_load_explicit(&limiter->outage->arrears->is_used, memory_order_relaxed))
         atomic_store_explicit(&limiter->outage->arrears->is_used, true, memory_order_relaxed);
-    arrears_add(limiter, request->hash, request->cost);
+    arrears_add(limiter, request->hash, permits);
 }
 
 /* Return the permits that a share makes in that time, rounded down. */

@@ -40,9 +40,9 @@ static inline bool arrears_any(const struct weir *limiter, const struct weir_bac
     return false;
 }
 
-/* Note what the fallback has admitted with a request. Not for a limit on requests in flight: its permits end with their
+/* Note permits that the fallback has admitted with a request. Not for a limit on requests in flight: its permits end with their
  * requests, or with their holds. */
-void arrears_note(struct weir *limiter, const struct weir_backend_request *request);
+void arrears_note(struct weir *limiter, const struct weir_backend_request *request, int64_t permits);
 
 /* True if the fallback must deny a request, because of what is noted of its key from an outage that an answer has
  * ended. The request's cold_since_us is that of the outage that lasts. */

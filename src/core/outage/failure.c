@@ -123,9 +123,11 @@ static int decide_local(struct weir *limiter, int failure, struct weir_backend_r
         charged = out[i].allowed;
     for (size_t i = 0; !error && i < n; i++) {
         const struct weir_backend_request *request = &requests[i];
-        if (charged && out[i].allowed &&
-            (request->verb == WEIR_TAKE || (request->verb == WEIR_CHARGE && out[i].ahead == 0)))
-            is_late = settle_admitted(limiter, request, out[i].source != WEIR_BY_FULL) || is_late;
+        const int64_t beyond = request->verb == WEIR_CHARGE ? out[i].ahead : 0; /* not charged: no state holds more */
+        if (charged && out[i].allowed && (request->verb == WEIR_TAKE || request->verb == WEIR_CHARGE) &&
+            request->cost > beyond)
+            is_late = settle_admitted(limiter, request, request->cost - beyond, out[i].source != WEIR_BY_FULL) ||
+                      is_late;
         bound_retry(limiter, request, &out[i]);
         out[i].source = WEIR_BY_FALLBACK;
         out[i].age_us = max_of(0, request->now_us - request->cold_since_us);

@@ -186,14 +186,14 @@ void settle_outage_over(struct weir *limiter, uint32_t tag, int64_t since_us, in
         settle_look(limiter);
 }
 
-bool settle_admitted(struct weir *limiter, const struct weir_backend_request *request, bool known)
+bool settle_admitted(struct weir *limiter, const struct weir_backend_request *request, int64_t permits, bool known)
 {
     struct settle *settle = &limiter->outage->settle;
     const struct settle_record record = {
         .tag = request->limit_id >> OUTAGE_TAG_BIT,
         .since_us = request->cold_since_us,
         .until_us = request->now_us,
-        .admitted = (uint64_t)request->cost,
+        .admitted = (uint64_t)permits,
     };
     if (!settle->is_on)
         return false;
@@ -205,7 +205,7 @@ bool settle_admitted(struct weir *limiter, const struct weir_backend_request *re
     const bool by_own_time = ahead_us > WEIR_CLOCK_SLACK_US || ahead_us < -WEIR_CLOCK_SLACK_US;
     if (by_own_time)
         atomic_store(&settle->own_time_us, request->now_us);
-    arrears_note(limiter, request);
+    arrears_note(limiter, request, permits);
     atomic_fetch_add(&settle->admitted, record.admitted);
     if (!atomic_load(&settle->owes))
         atomic_store(&settle->owes, true);

@@ -13,9 +13,9 @@ void settle_begin_in_child(struct weir *limiter);
 
 /* ---- Outages, reported by outage_span.c ---- */
 
-/* Count what the fallback has admitted with `request`. `known`: the fallback can tell the key's debt. Return true if
+/* Count `permits`, which the fallback has admitted or charged with `request`. `known`: the fallback can tell the key's debt. Return true if
  * the outage is already over: the caller must then call settle_all(). */
-bool settle_admitted(struct weir *limiter, const struct weir_backend_request *request, bool known);
+bool settle_admitted(struct weir *limiter, const struct weir_backend_request *request, int64_t permits, bool known);
 
 /* An outage is about to begin; the word does not say so yet. Permits counted since the last one ended were admitted in
  * that one, and its record includes them. */

@@ -1,6 +1,7 @@
 /* verbs.c - contract: take, peek, charge, refund and reset, on a limit whose permits do not come back. */
 #include "contract/parts.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 CONTRACT_TEST(CONTRACT_COUNTS, permits_count_down_and_a_denial_changes_nothing, 10)
@@ -77,6 +78,52 @@ CONTRACT_TEST(CONTRACT_COUNTS, a_charge_is_never_denied_and_overdraws_the_key, 1
     struct weir_limit_stats stats = { .size = sizeof stats };
     must_succeed(weir_limit_stats_read(limit, &stats));
     ck_assert_uint_eq(stats.permits, 7 + 1 + 5 + 25 + 1);
+}
+
+/* What has been used is charged as far as a key can hold it: by each call that records use. */
+CONTRACT_TEST(CONTRACT_COUNTS, a_charge_or_settlement_of_any_size_empties_the_key, 30)
+{
+    static const int64_t sizes[] = { WEIR_MAX_PERMITS + 1, 3300000000, INT64_C(1) << 53, INT64_MAX };
+    static const char *const policies[] = { "token_bucket limit=50000000 period=1h",
+                                            "leaky_bucket limit=50000000 period=1h",
+                                            "token_bucket limit=50000000 period=1h refill=interval",
+                                            "fixed_window limit=50000000 period=1h",
+                                            "sliding_window limit=50000000 period=1h" };
+    CLOSED_BY(scene_close) struct scene scene;
+    open_backend(&scene, _i);
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "limit-%zu", i);
+        weir_limit *limit = scene_define_text(&scene, name, policies[i]);
+        for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
+            char keys[4][32];
+            for (int way = 0; way < 4; way++)
+                snprintf(keys[way], sizeof keys[way], "%zu-%d", k, way);
+            struct weir_reservation reservation;
+            struct weir_decision decision;
+            struct weir_op op = { .request = request_of(limit, keys[2], sizes[k]), .verb = WEIR_OP_CHARGE };
+            must_succeed(weir_charge(limit, weir_key_text(keys[0]), sizes[k]));
+            must_succeed(weir_reserve(limit, weir_key_text(keys[1]), 1, &decision, &reservation));
+            must_succeed(weir_settle(limit, weir_key_text(keys[1]), &reservation, sizes[k]));
+            submit_and_wait(scene.limiter, &op);
+            op = (struct weir_op){ .request = request_of(limit, keys[3], 1), .verb = WEIR_OP_RESERVE };
+            submit_and_wait(scene.limiter, &op);
+            op.verb = WEIR_OP_SETTLE;
+            op.request.cost = sizes[k];
+            submit_and_wait(scene.limiter, &op);
+            for (int way = 0; way < 4; way++) {
+                const struct weir_decision denied = taken(limit, keys[way], 1);
+                ck_assert_msg(!denied.allowed && denied.remaining == 0, "%s %" PRId64 " %d", policies[i], sizes[k], way);
+                must_succeed(weir_charge(limit, weir_key_text(keys[way]), INT64_MAX)); /* it is full already */
+            }
+        }
+    }
+    scene.log_allowed = true;
+    weir_limit *limit = weir_limit_find(scene.limiter, "limit-0");
+    ck_assert_int_eq(weir_charge(limit, weir_key_text("a"), 0), WEIR_EINVAL);
+    ck_assert_str_eq(scene.last_line, "cost must be 1 or more, not 0");
+    ck_assert_int_eq(weir_charge(limit, weir_key_text("a"), INT64_MIN), WEIR_EINVAL);
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 50000000);
 }
 
 CONTRACT_TEST(CONTRACT_COUNTS, a_refund_returns_at_most_the_permits_that_were_taken, 10)

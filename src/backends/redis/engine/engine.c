@@ -154,11 +154,11 @@ int redis_engine_submit(struct redis_engine *engine, const struct weir_backend_r
     const bool has_since = redis_op_has_since(op, request->verb);
     const bool returns = request->verb == WEIR_REFUND && request->ahead > 0 && !has_since;
     assert(!returns || request->now_us == WEIR_OWN_CLOCK);
-    assert(returns || has_since || request->ahead <= UINT32_MAX);
-    assert(request->cost >= 0 && request->cost <= WEIR_MAX_PERMITS);
+    assert(request->cost >= 0 && request->cost <= EXACT_MAX);
     *waiter = (struct redis_op_waiter){
         .waiter = { .deadline_us = deadline_us,
-                    .ahead = (uint32_t)request->ahead,
+                    .ahead = request->ahead,
+                    .limit_id = request->limit_id,
                     .spread = request->spread,
                     .kind = REDIS_WAITER_OP,
                     .returns = returns,
@@ -166,8 +166,7 @@ int redis_engine_submit(struct redis_engine *engine, const struct weir_backend_r
                     .verb = (uint8_t)(request->verb & 7) },
         .hash = request->hash,
         .now_us = returns ? request->ahead : request->now_us,
-        .cost = (uint32_t)request->cost,
-        .limit_id = request->limit_id,
+        .cost = request->cost,
     };
     if (waiter->waiter.asks)
         op->reservation.at_us = request->cold_left;

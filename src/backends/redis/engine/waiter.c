@@ -48,7 +48,7 @@ struct weir_backend_request redis_waiter_request(struct redis_op_waiter *waiter)
         .ahead = returns     ? waiter->now_us
                  : has_since ? op->reservation.at_us
                              : waiter->waiter.ahead,
-        .limit_id = waiter->limit_id,
+        .limit_id = waiter->waiter.limit_id,
         .spread = waiter->waiter.spread,
         .verb = verb,
         .reservation = op->verb == WEIR_OP_RESERVE || op->verb == WEIR_OP_RENEW ? &op->reservation : NULL,

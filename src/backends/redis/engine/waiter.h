@@ -43,7 +43,8 @@ struct redis_waiter {
     struct redis_waiter *next; /* in the queue */
     int64_t deadline_us;
     /* The rest of an op's request; a thread has its job. An op has no room for these elsewhere. */
-    uint32_t ahead;      /* at most the size of a limit, which is limit + debt */
+    int64_t ahead;
+    uint32_t limit_id;
     uint16_t spread;     /* at most WEIR_MAX_SPREAD */
     uint8_t hops;        /* how many redirects the request has followed */
     uint8_t kind : 1;    /* enum redis_waiter_kind */
@@ -53,7 +54,6 @@ struct redis_waiter {
     uint8_t asks : 1;    /* how long its key lay idle; cold_left is in the op's reservation */
     uint8_t verb : 3;
 } __attribute__((may_alias));
-_Static_assert(2 * WEIR_MAX_PERMITS <= UINT32_MAX, "`ahead` holds the size of any limit");
 
 /* A thread in redis_engine_decide(), on its stack. */
 struct redis_thread_waiter {
@@ -68,11 +68,9 @@ struct redis_thread_waiter {
 struct redis_op_waiter {
     struct redis_waiter waiter;
     uint64_t hash;
-    int64_t now_us;
-    uint32_t cost; /* at most WEIR_MAX_PERMITS */
-    uint32_t limit_id;
+    int64_t now_us, cost;
 } __attribute__((may_alias));
-_Static_assert(sizeof(struct redis_op_waiter) <= 6 * sizeof(uint64_t), "it fits the words of an op");
+_Static_assert(sizeof(struct redis_op_waiter) <= 7 * sizeof(uint64_t), "it fits the words of an op");
 
 /* True if `ahead` of an op's request is in its reservation: of a settlement or a renewal. */
 bool redis_op_has_since(const struct weir_op *op, uint8_t verb);

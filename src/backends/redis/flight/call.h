@@ -20,6 +20,7 @@ struct redis_flight_call {
     bool asking; /* the server executes it only after ASKING */
     bool reads;  /* it sends TIME and GET instead of its script */
     bool answered;
+    int64_t permits; /* the most that its requests charge: at most EXACT_MAX, because a script adds up what they do */
     uint32_t key_count;
     uint32_t keys[REDIS_CALL_KEYS]; /* their indices, which need not be consecutive */
 };

@@ -80,6 +80,7 @@ static struct redis_flight_call *flight_add_call(struct redis_flight *flight, we
     call->script = script;
     call->asking = asking;
     call->reads = call->answered = false;
+    call->permits = 0;
     call->key_count = 0;
     return call;
 }
@@ -96,12 +97,25 @@ static struct redis_flight_key *flight_add_key(struct redis_flight *flight, stru
     return key;
 }
 
+/* Return the most permits that a request charges. */
+static int64_t request_permits(const struct weir_backend_request *request)
+{
+    return request->cost + (request->verb == WEIR_TAKE ? request->ahead : 0);
+}
+
+/* True if a call may charge that request's permits, too. */
+static bool call_has_room(const struct redis_flight_call *call, const struct weir_backend_request *request)
+{
+    return call->permits <= EXACT_MAX - request_permits(request);
+}
+
 static void flight_add_request(struct redis_flight *flight, struct redis_flight_key *key,
                                const struct weir_backend_request *request, int64_t deadline_us,
                                struct weir_decision *out, void *owner)
 {
     struct redis_flight_request *aboard = &flight->requests[flight->request_count++];
     assert(request->cost > 0 || redis_request_asks(request) || (request->ahead > 0 && request->verb == WEIR_TAKE));
+    flight->calls[key->call].permits += request_permits(request);
     aboard->deadline_us = deadline_us;
     flight->deadline_us = min_of(flight->deadline_us, deadline_us);
     aboard->request = *request;
@@ -144,7 +158,7 @@ static struct redis_flight_call *open_call(struct redis_flight *flight, const st
         if (*open && !asks) {
             struct redis_flight_call *call = &flight->calls[*open - 1];
             if (call->limit == request->limit && call->now_us == request->now_us && call->version == version &&
-                call->key_count < most_keys(plan))
+                call->key_count < most_keys(plan) && call_has_room(call, request))
                 return call;
         }
         *open = asks ? 0 : (uint32_t)flight->call_count + 1; /* what comes after it must not join a call before it */
@@ -152,8 +166,9 @@ static struct redis_flight_call *open_call(struct redis_flight *flight, const st
     return flight_add_call(flight, request->limit, request->now_us, version, redis_script_of(plan), asking);
 }
 
-/* A request joins its key's latest place in the flight, unless the two differ in time or plan, or either must be alone.
- * Then it gets a new place in a later call, which keeps the order of the key's requests. */
+/* A request joins its key's latest place in the flight, unless the two differ in time or plan, either must be alone, or
+ * the call could then charge more than a script can add up. Then it gets a new place in a later call, which keeps the
+ * order of the key's requests. */
 static void flight_add_one(struct redis_flight *flight, const struct weir_backend_request *request, int64_t deadline_us,
                            struct weir_decision *out, void *owner, bool asking)
 {
@@ -164,7 +179,7 @@ static void flight_add_one(struct redis_flight *flight, const struct weir_backen
     if (key) {
         const struct redis_flight_call *call = &flight->calls[key->call];
         if (call->now_us != request->now_us || call->version != version || call->asking || asking ||
-            redis_request_asks(request) || redis_request_asks(&key->first->request))
+            !call_has_room(call, request) || redis_request_asks(request) || redis_request_asks(&key->first->request))
             key = NULL;
     }
     if (!key) {

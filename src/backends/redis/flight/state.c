@@ -86,7 +86,7 @@ size_t redis_stamp_write(const struct weir_plan *plan, unsigned char out[REDIS_S
 void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, int64_t cost, int64_t times)
 {
     unsigned char *at = put_number(out, 1, verb + (more ? REDIS_MORE : 0));
-    at = put_number(at, 5, cost);
+    at = put_number(at, 7, cost);
     put_number(at, 7, times);
 }
 
@@ -107,7 +107,7 @@ size_t redis_items_pack(unsigned char *bytes, size_t n)
     memmove(rest, noted + returns * REDIS_ITEM_SIZE, others);
     for (size_t i = returns; i-- > 0;) { /* from the last: each grows over the items behind it */
         const unsigned char *item = noted + i * REDIS_ITEM_SIZE + 1;
-        const int64_t cost = get_number(&item, 5), since_us = get_number(&item, 7);
+        const int64_t cost = get_number(&item, 7), since_us = get_number(&item, 7);
         put_double(put_double(noted + i * REDIS_RETURN_SIZE, cost), since_us);
     }
     return (size_t)(rest + others - bytes);

@@ -30,7 +30,7 @@
 #define REDIS_BUCKET_STATE_SIZE (REDIS_STAMP_MAX + 7 + 7)
 #define REDIS_STATE_MAX (14 + 9 + 4 * (WEIR_MAX_BLOCKS + 1))
 #define REDIS_COUNTS_SIZE 4 /* bytes before the first item: redis_items_pack() */
-#define REDIS_ITEM_SIZE 13
+#define REDIS_ITEM_SIZE 15
 #define REDIS_RETURN_SIZE 16 /* of a key's only item, if that is a return: redis_items_pack() */
 #define REDIS_ECHO_SIZE 4    /* bytes after the last item, repeated at the end of the answer */
 #define REDIS_HEAD_SIZE 14   /* bytes of an answer: the time and the permits charged, I7 each */
@@ -112,7 +112,7 @@ enum redis_verb {
 #define REDIS_MORE 128 /* added to the verb if the next item is for the same key */
 
 /* Write an item: `times` (1 to REDIS_MAX_TIMES) equal requests, one after the other; or WEIR_RENEW of permits that were
- * charged at `times`, in us. `more`: the next item is for the same key. Costs are below 2^40. */
+ * charged at `times`, in us. `more`: the next item is for the same key. Costs are below 2^53. */
 void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, int64_t cost, int64_t times);
 
 /* Put the two counts of lua/each.lua before `n` items, drop the copies of the first, and write returns as that script
