@@ -54,9 +54,11 @@ WEIR_API int weir_policy_check(const struct weir_policy *policy, char *message, 
  *
  * Each may also have the word shadow, or percent=N with N from 1 to 100.
  *
- * TIME is a whole number and a unit: us, ms, s, m, h, d. A token bucket takes align only with refill=interval. The
- * result also passes weir_policy_check(). WEIR_OK, or WEIR_EINVAL with a sentence in `message` (as above) that gives
- * the word, the column of its first byte (from 1) and the allowed values. */
+ * N is a whole number, perhaps with a unit: k, M, G, T, or kB, MB, GB, TB (powers of 1000), or KiB, MiB, GiB, TiB
+ * (powers of 1024). A fraction, of at most 18 digits, must make a whole number: 1.5k. TIME is a whole number and a unit:
+ * us, ms, s, m, h, d. A token bucket takes align only with refill=interval. The result also passes weir_policy_check().
+ * WEIR_OK, or WEIR_EINVAL with a sentence in `message` (as above) that gives the word, the column of its first byte
+ * (from 1) and the allowed values. */
 WEIR_API int weir_policy_parse(const char *text, struct weir_policy *out, char *message, size_t message_size);
 
 /* Write `policy` in that grammar, without the fields that are 0. weir_policy_parse() reads back the same policy.

@@ -58,6 +58,73 @@ TEST(valid_policy_texts_are_read, 10)
     }
 }
 
+TEST(a_number_of_permits_may_have_a_unit, 10)
+{
+    static const struct {
+        const char *number;
+        int64_t permits; /* 0: refused */
+    } table[] = {
+        { "1.5k", 1500 },
+        { "50MB", 50000000 },
+        { "50M", 50000000 },
+        { "1kB", 1000 },
+        { "1G", 1000000000 },
+        { "0.5GB", 500000000 },
+        { "0.0000001T", 100000 },
+        { "0.001TB", 1000000000 },
+        { "1KiB", 1024 },
+        { "0.5KiB", 512 },
+        { "1.25MiB", 1310720 },
+        { "0.25GiB", 268435456 },
+        { "0.000030517578125TiB", 33554432 },
+        { "1.50k", 1500 },
+        { "7.0", 7 },
+        { "0.000000000000000001k", 0 },
+        { "1.0000000000000000000k", 0 }, /* 19 digits */
+        { "1.0005k", 0 },
+        { "0.3KiB", 0 },
+        { "1.k", 0 },
+        { ".5k", 0 },
+        { "1,5k", 0 },
+        { "k", 0 },
+        { "1K", 0 },
+        { "1KB", 0 },
+        { "1mb", 0 },
+        { "1m", 0 },
+        { "1B", 0 },
+        { "1Ki", 0 },
+        { "1kiB", 0 },
+        { "1MBB", 0 },
+        { "1MiBs", 0 },
+        { "0k", 0 },
+        { "-1k", 0 },
+        { "9223372036854775807k", 0 },
+        { "99999999999999999999.5k", 0 },
+        { "9223372036854775807.5k", 0 },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        struct weir_policy policy;
+        char text[96], message[256] = "", printed[160];
+        snprintf(text, sizeof text, "token_bucket burst=%s limit=1 period=1s", table[i].number);
+        const int error = weir_policy_parse(text, &policy, message, sizeof message);
+        if (table[i].permits == 0) {
+            ck_assert_msg(error == WEIR_EINVAL && strstr(message, table[i].number) && strstr(message, "column 14") &&
+                              strstr(message, "a whole number, 1 to ") && strstr(message, "KiB"),
+                          "%s: %s", text, message);
+            continue;
+        }
+        ck_assert_msg(error == WEIR_OK && policy.burst == table[i].permits, "%s: %s", text, message);
+        must_succeed(weir_policy_print(&policy, printed, sizeof printed));
+        snprintf(text, sizeof text, "token_bucket limit=1 period=1s burst=%" PRId64, table[i].permits);
+        ck_assert_str_eq(printed, text);
+    }
+    struct weir_policy policy;
+    must_succeed(weir_policy_parse("leaky_bucket limit=1k period=1s capacity=2kB", &policy, NULL, 0));
+    ck_assert(policy.limit == 1000 && policy.capacity == 2000);
+    must_succeed(weir_policy_parse("token_bucket limit=1k period=1s debt=1KiB", &policy, NULL, 0));
+    ck_assert(policy.limit == 1000 && policy.debt == 1024);
+}
+
 TEST(a_syntax_error_gives_the_word_its_column_and_what_is_allowed, 10)
 {
     static const struct {

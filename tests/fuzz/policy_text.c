@@ -30,6 +30,42 @@ static bool naive_digits(const char *text, size_t len, int64_t *out)
     return len > 0;
 }
 
+/* Parse digits, perhaps with a point and up to 18 further digits, and a unit: in parts of 10^-18. */
+static bool naive_count(const char *text, int64_t *out)
+{
+    static const char prefixes[] = "kMGT";
+    char padded[20] = "000000000000000000";
+    const size_t digits = strspn(text, "0123456789");
+    const char *unit = text + digits;
+    int64_t whole, part;
+    if (!naive_digits(text, digits, &whole))
+        return false;
+    if (*unit == '.') {
+        const size_t more = strspn(unit + 1, "0123456789");
+        if (more < 1 || more > 18)
+            return false;
+        memcpy(padded, unit + 1, more);
+        unit += 1 + more;
+    }
+    if (!naive_digits(padded, 18, &part))
+        return false;
+    const wide one = 1000000000000000000;
+    wide size = 1;
+    if (*unit) {
+        const bool is_binary = unit[1] == 'i';
+        const char *prefix = strchr(prefixes, is_binary && *unit == 'K' ? 'k' : *unit);
+        if (!prefix || (is_binary && *unit == 'k') || (is_binary && strcmp(unit + 2, "B") != 0) ||
+            (!is_binary && unit[1] && strcmp(unit + 1, "B") != 0))
+            return false;
+        for (const char *at = prefixes; at <= prefix; at++)
+            size *= is_binary ? 1024 : 1000;
+    }
+    const wide parts = part * size;
+    const wide number = whole * size + parts / one;
+    *out = number > INT64_C(1) << 62 ? INT64_C(1) << 62 : (int64_t)number;
+    return parts % one == 0;
+}
+
 static bool naive_time(const char *text, int64_t *out)
 {
     static const struct {
@@ -78,7 +114,7 @@ static bool naive_field(struct weir_policy *policy, const char *word, unsigned *
     const bool is_read = field == PERIOD   ? naive_time(value, &number)
                          : field == REFILL ? naive_choice(value, "greedy", "interval", &number)
                          : field == ALIGN  ? naive_choice(value, "first", "epoch", &number)
-                                           : naive_digits(value, strlen(value), &number);
+                                           : naive_count(value, &number);
     if (!is_read || (number == 0 && (field <= BLOCKS || field == PERCENT) && field != DEBT))
         return false;
     switch (field) {

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+__extension__ typedef unsigned __int128 wide;
+
 struct word {
     const char *text; /* not terminated */
     int len;
@@ -29,6 +31,26 @@ static const struct {
 } time_units[] = { { "d", WEIR_DAY },    { "h", WEIR_HOUR }, { "m", WEIR_MINUTE },
                    { "s", WEIR_SECOND }, { "ms", 1000 },     { "us", 1 } };
 enum { TIME_UNITS = sizeof time_units / sizeof time_units[0] };
+
+static const struct {
+    const char *name;
+    int64_t count;
+} count_units[] = {
+    { "", 1 },
+    { "k", INT64_C(1000) },
+    { "kB", INT64_C(1000) },
+    { "M", INT64_C(1000000) },
+    { "MB", INT64_C(1000000) },
+    { "G", INT64_C(1000000000) },
+    { "GB", INT64_C(1000000000) },
+    { "T", INT64_C(1000000000000) },
+    { "TB", INT64_C(1000000000000) },
+    { "KiB", INT64_C(1) << 10 },
+    { "MiB", INT64_C(1) << 20 },
+    { "GiB", INT64_C(1) << 30 },
+    { "TiB", INT64_C(1) << 40 },
+};
+enum { COUNT_UNITS = sizeof count_units / sizeof count_units[0] };
 
 static bool text_is_blank(char c)
 {
@@ -93,6 +115,41 @@ static int64_t read_digits(const char *text, const char *limit, const char **end
     return number;
 }
 
+/* Return the number that a unit stands for, or 0. */
+static int64_t unit_count(const char *text, int len)
+{
+    for (int i = 0; i < COUNT_UNITS; i++)
+        if (word_is(text, len, count_units[i].name))
+            return count_units[i].count;
+    return 0;
+}
+
+/* Read a number of permits: digits, perhaps a point and more digits, perhaps a unit. Return -1 if it is none, is not a
+ * whole number, is too large, or has more than 18 digits behind the point. */
+static int64_t read_count(const char *text, const char *limit)
+{
+    const char *end, *first;
+    int64_t part = 0, number;
+    wide scale = 1;
+    const int64_t whole = read_digits(text, limit, &end);
+    if (end == text)
+        return -1;
+    if (end < limit && *end == '.') {
+        first = end + 1;
+        part = read_digits(first, limit, &end);
+        if (end == first || end - first > 18)
+            return -1;
+        for (; first < end; first++)
+            scale *= 10;
+    }
+    const int64_t unit = unit_count(end, (int)(limit - end));
+    const wide parts = (wide)part * (wide)unit;
+    if (unit == 0 || parts % scale != 0 || __builtin_mul_overflow(whole, unit, &number) ||
+        __builtin_add_overflow(number, (int64_t)(parts / scale), &number))
+        return -1;
+    return number;
+}
+
 /* Return the microseconds of a unit, or 0. */
 static int64_t unit_us(const char *text, int len)
 {
@@ -104,13 +161,15 @@ static int64_t unit_us(const char *text, int len)
 
 static int refuse_value(struct reader *reader, struct word word, const struct policy_field *field)
 {
-    char allowed[96];
+    char allowed[128];
     if (field->kind == POLICY_CHOICE)
         snprintf(allowed, sizeof allowed, "%s or %s", field->choices[0], field->choices[1]);
     else if (field->kind == POLICY_TIME)
         snprintf(allowed, sizeof allowed, "a whole number and us, ms, s, m, h or d, 1us to 366d,");
     else
-        snprintf(allowed, sizeof allowed, "a whole number, %" PRId64 " to %" PRId64 ",", field->min, field->max);
+        snprintf(allowed, sizeof allowed,
+                 "a whole number, %" PRId64 " to %" PRId64 ", perhaps in k, M, G, T, KiB, MiB, GiB or TiB,",
+                 field->min, field->max);
     return message_refuse(reader->message, "column %d: \"%.*s\": %s is expected after %s=", word.column, word.len,
                           word.text, allowed, field->name);
 }
@@ -130,10 +189,11 @@ static int policy_read_value(struct reader *reader, struct word word, enum polic
         for (int i = 0; i < 2; i++)
             if (word_is(value, (int)(limit - value), field->choices[i]))
                 number = i;
+    } else if (field->kind == POLICY_COUNT) {
+        number = read_count(value, limit);
     } else {
         const char *end;
-        int64_t digits = read_digits(value, limit, &end);
-        int64_t unit = field->kind == POLICY_TIME ? unit_us(end, (int)(limit - end)) : end == limit;
+        int64_t digits = read_digits(value, limit, &end), unit = unit_us(end, (int)(limit - end));
         if (end == value || unit == 0 || __builtin_mul_overflow(digits, unit, &number))
             number = -1;
     }
