@@ -69,6 +69,9 @@ fi
 # shellcheck disable=SC2086 # lists of words
 need_packages $build_packages $redis_packages $consul_packages g++ check scdoc mandoc gnuplot-nox openssl zstd redis-tools \
     libuv1-dev liblua5.1-0-dev libpcre2-dev curl haproxy python3-redis node-redis
+if [ "$mode" = full ]; then
+    need_packages nodejs npm php-cli php-redis php-nrk-predis ruby-redis libredis-perl # of tests/clients
+fi
 if [ "$mode" = packages ]; then
     exit 0
 fi

@@ -10,7 +10,7 @@
 #include "cli/live/live.h"
 #include "cli/store.h"
 
-#define SOCKET_HELP "      --socket PATH the control socket of a running process, instead of Redis\n"
+#define SOCKET_HELP "      --control PATH\n                    the control socket of a running process, instead of Redis\n"
 
 #define SHARED_HELP "      --shared FILE a shared file, instead of Redis; a name without / is in /dev/shm\n"
 
@@ -19,10 +19,10 @@
     "usage, or another file cannot be read.\n"
 
 const char PEEK_HELP[] =
-    "Usage: weir peek {--redis URL | --socket PATH | --shared FILE} LIMIT KEY\n"
+    "Usage: weir peek {--redis URL | --control PATH | --shared FILE} LIMIT KEY\n"
     "\n"
     "Show the state of one key of a limit in Redis, and take nothing. No policy file is needed: each state holds the\n"
-    "plan that it was written under. With --socket, ask a running process; with --shared, look into the file in which\n"
+    "plan that it was written under. With --control, ask a running process; with --shared, look into the file in which\n"
     "processes of this machine count. A limit that the file does not know is an error.\n"
     "\n" STORE_REDIS_HELP SOCKET_HELP SHARED_HELP "      --json        print one JSON object\n"
     "  -h, --help        print this text\n"
@@ -45,10 +45,10 @@ const char KEYS_HELP[] =
     "\n" STATUS_HELP;
 
 const char RESET_HELP[] =
-    "Usage: weir reset {--redis URL | --socket PATH | --shared FILE} LIMIT KEY\n"
+    "Usage: weir reset {--redis URL | --control PATH | --shared FILE} LIMIT KEY\n"
     "\n"
     "Forget one key of a limit in Redis: all of its permits come back. Instances in hybrid mode keep permits\n"
-    "that they have leased already, and notice the reset within 2 seconds. With --socket, ask a running process; with\n"
+    "that they have leased already, and notice the reset within 2 seconds. With --control, ask a running process; with\n"
     "--shared, forget the key in the file in which processes of this machine count.\n"
     "\n" STORE_REDIS_HELP SOCKET_HELP SHARED_HELP "      --json        print one JSON object\n"
     "  -h, --help        print this text\n"
@@ -91,7 +91,7 @@ static int read_options(struct inspection *inspection, int argc, char **argv, in
     static const struct option options[] = {
         { "shared", required_argument, NULL, STORE_SHARED },
         STORE_REDIS_OPTIONS,
-        { "socket", required_argument, NULL, SOCKET },
+        { "control", required_argument, NULL, SOCKET },
         { "json", no_argument, NULL, JSON },
         { "help", no_argument, NULL, 'h' },
         { NULL, 0, NULL, 0 },
@@ -123,9 +123,9 @@ static int read_options(struct inspection *inspection, int argc, char **argv, in
     if (argc - optind < words)
         return usage_error(command, "a LIMIT and a KEY are needed");
     if (!!inspection->socket + !!inspection->store.redis_url + !!inspection->store.shared > 1)
-        return usage_error(command, "--redis, --socket and --shared exclude each other");
+        return usage_error(command, "--redis, --control and --shared exclude each other");
     if (!inspection->store.shared && !inspection->store.redis_url && !inspection->socket)
-        return usage_error(command, words ? "--redis URL, --socket PATH or --shared FILE is needed"
+        return usage_error(command, words ? "--redis URL, --control PATH or --shared FILE is needed"
                                           : "--redis URL or --shared FILE is needed");
     if (!inspection->store.redis_url && store_redis_option(&inspection->store))
         return usage_error(command, "%s needs --redis URL", store_redis_option(&inspection->store));
@@ -153,7 +153,7 @@ static int print_key(void *user, const struct weir_inspected *key)
 }
 
 /* Read the command line, on which `words` arguments follow the options, connect, and do the command's work. With
- * --socket there is no inspector. */
+ * --control there is no inspector. */
 static int run(struct inspection *inspection, int argc, char **argv, int words, const char *help,
                int (*act)(struct inspection *inspection, weir_inspector *inspector, char **words))
 {

@@ -83,6 +83,171 @@ TEST(weir_commands_answer_as_the_api_does, 10)
     ck_assert_ptr_nonnull(strstr(stats, "\nweir_limit_would_deny_total{limit=\"seen\"} 1\n"));
 }
 
+TEST(a_line_may_have_quoted_words_as_in_redis, 10)
+{
+    SESSION(session, false);
+    assert_answers(&session, "ECHO \"a b\"\r\n", "$3\r\na b\r\n");
+    assert_answers(&session, "ECHO \"\\x41\\n\\\"\\q\\xg\"\r\n", "$6\r\nA\n\"qxg\r\n");
+    assert_answers(&session, "ECHO 'it\\'s \\n'\r\n", "$7\r\nit's \\n\r\n");
+    assert_answers(&session, "  'PING'\t\"\" \r\n", "$0\r\n\r\n");
+    assert_answers(&session, "ECHO a\"b c\"\r\n", "$4\r\nab c\r\n");
+    session_say(&session, "PING\r\nECHO \"a\"b\r\nPING\r\n", 24);
+    ck_assert_str_eq(session_heard(&session), "+PONG\r\n-ERR Protocol error: unbalanced quotes in request\r\n");
+    ck_assert(session_is_closed(&session));
+    close(session.fd);
+    session_turn(&session);
+    session_connect(&session);
+    session_say(&session, "ECHO 'a\r\n", 9);
+    ck_assert_str_eq(session_heard(&session), "-ERR Protocol error: unbalanced quotes in request\r\n");
+}
+
+/* A page in a browser can have it send such requests to a port of this machine. */
+TEST(http_closes_the_connection_before_its_body_is_read, 10)
+{
+    static const char *const requests[] = {
+        "POST / HTTP/1.1\r\nHost: x\r\n\r\nWEIR.RESET login a\r\n",
+        "post /\r\nWEIR.RESET login a\r\n",
+        "GET /x HTTP/1.1\r\nWEIR.RESET login a\r\n",
+        "OPTIONS * HTTP/1.0\r\nWEIR.RESET login a\r\n",
+        "X\r\nHost: x\r\n\r\nWEIR.RESET login a\r\n",
+        "*1\r\n$4\r\nPOST\r\nWEIR.RESET login a\r\n",
+        "MULTI\r\nHost: x\r\nWEIR.RESET login a\r\nEXEC\r\n",
+    };
+    SESSION(session, false);
+    session_say(&session, "WEIR.TRY login a 3\r\n", 20);
+    session_heard(&session);
+    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
+        session_say(&session, requests[i], strlen(requests[i]));
+        session_heard(&session);
+        ck_assert_msg(session_is_closed(&session), "%s", requests[i]);
+        close(session.fd);
+        session_turn(&session);
+        session_connect(&session);
+        assert_answers(&session, "WEIR.PEEK login a\r\n",
+                       "*8\r\n:0\r\n:3\r\n:0\r\n:3600000000\r\n:3600000000\r\n:0\r\n:0\r\n:0\r\n");
+    }
+    assert_answers(&session, "PING HTTP\r\n", "$4\r\nHTTP\r\n");
+}
+
+#define TRIED_2 "*8\r\n:1\r\n:3\r\n:1\r\n:0\r\n:3600000000\r\n:0\r\n:0\r\n:0\r\n"
+#define TRIED_1 "*8\r\n:1\r\n:3\r\n:0\r\n:0\r\n:3600000000\r\n:0\r\n:0\r\n:0\r\n"
+
+TEST(a_transaction_runs_at_exec_in_order, 10)
+{
+    SESSION(session, false);
+    assert_answers(&session, "EXEC\r\n", "-ERR EXEC without MULTI\r\n");
+    assert_answers(&session, "DISCARD\r\n", "-ERR DISCARD without MULTI\r\n");
+    assert_answers(&session, "MULTI\r\nEXEC\r\n", "+OK\r\n*0\r\n");
+    assert_answers(&session, "WATCH a\r\nUNWATCH\r\n", "+OK\r\n+OK\r\n");
+    assert_answers(&session, "MULTI\r\nWEIR.TRY login a 2\r\nECHO x\r\nMULTI\r\nWATCH a\r\nWEIR.TRY none a\r\n",
+                   "+OK\r\n+QUEUED\r\n+QUEUED\r\n-ERR MULTI calls can not be nested\r\n"
+                   "-ERR WATCH inside MULTI is not allowed\r\n+QUEUED\r\n");
+    assert_answers(&session, "EXEC\r\n", "*3\r\n" TRIED_2 "$1\r\nx\r\n-ERR there is no limit 'none'\r\n");
+    assert_answers(&session, "MULTI\r\nWEIR.RESET login a\r\nDISCARD\r\n", "+OK\r\n+QUEUED\r\n+OK\r\n");
+    assert_answers(&session, "WEIR.TRY login a 1\r\n", TRIED_1);
+}
+
+TEST(a_refused_command_aborts_its_transaction, 10)
+{
+    static const char *const refused[][2] = {
+        { "NONE", "unknown command 'NONE'" },
+        { "WEIR.TRY login", "wrong number of arguments for 'WEIR.TRY' command" },
+        { "WEIR.STATS", "WEIR.STATS is not allowed in a transaction" },
+        { "INFO", "INFO is not allowed in a transaction" },
+    };
+    SESSION(session, false);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        char commands[128], answer[256];
+        snprintf(commands, sizeof commands, "MULTI\r\nWEIR.TRY login a\r\n%s\r\nEXEC\r\n", refused[i][0]);
+        snprintf(answer, sizeof answer,
+                 "+OK\r\n+QUEUED\r\n-ERR %s\r\n-EXECABORT Transaction discarded because of previous errors.\r\n",
+                 refused[i][1]);
+        assert_answers(&session, commands, answer);
+    }
+    assert_answers(&session, "WEIR.TRY login a 2\r\n", TRIED_2); /* nothing was taken */
+}
+
+TEST(a_transaction_has_a_bound, 10)
+{
+    SESSION(session, false);
+    assert_answers(&session, "MULTI\r\n", "+OK\r\n");
+    for (int i = 0; i < CLIENT_WAITING_MAX; i++)
+        assert_answers(&session, "PING\r\n", "+QUEUED\r\n");
+    assert_answers(&session, "PING\r\n", "-ERR a transaction has at most 1024 commands and 256 KiB\r\n");
+    assert_answers(&session, "EXEC\r\n", "-EXECABORT Transaction discarded because of previous errors.\r\n");
+    assert_answers(&session, "PING\r\n", "+PONG\r\n");
+}
+
+TEST(a_transaction_whose_requests_wait_is_answered_as_one, 10)
+{
+    SESSION(session, true);
+    session_say(&session, "MULTI\r\nWEIR.TRY login a\r\nPING\r\nWEIR.TRY login a\r\nEXEC\r\nPING after\r\n", 67);
+    ck_assert_str_eq(session_heard(&session), "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n");
+    ck_assert_int_eq(session_answer(&session, WEIR_OK, 7), 2);
+    const char *got = session_heard(&session);
+    ck_assert_ptr_nonnull(strstr(got, "+PONG\r\n*8\r\n"));
+    ck_assert_ptr_nonnull(strstr(got, "$5\r\nafter\r\n"));
+}
+
+TEST(commands_about_the_connection_answer_as_in_redis, 10)
+{
+    SESSION(session, false);
+    assert_answers(&session, "ECHO hello\r\n", "$5\r\nhello\r\n");
+    assert_answers(&session, "SELECT 0\r\n", "+OK\r\n");
+    assert_answers(&session, "SELECT 1\r\n", "-ERR DB index is out of range\r\n");
+    assert_answers(&session, "SELECT x\r\n", "-ERR value is not an integer or out of range\r\n");
+    assert_answers(&session, "CLIENT ID\r\n", ":1\r\n");
+    assert_answers(&session, "CLIENT GETNAME\r\n", "$-1\r\n");
+    assert_answers(&session, "CLIENT SETNAME worker-1\r\nclient getname\r\n", "+OK\r\n$8\r\nworker-1\r\n");
+    assert_answers(&session, "CLIENT SETNAME 'a b'\r\n",
+                   "-ERR Client names cannot contain spaces, newlines or special characters.\r\n");
+    assert_answers(&session, "CLIENT SETINFO LIB-NAME x\r\nCLIENT SETINFO lib-ver 1\r\n", "+OK\r\n+OK\r\n");
+    assert_answers(&session, "CLIENT SETINFO other x\r\n", "-ERR Unrecognized option 'other'\r\n");
+    assert_answers(&session, "CLIENT NO-EVICT on\r\nCLIENT NO-TOUCH off\r\n", "+OK\r\n+OK\r\n");
+    assert_answers(&session, "CLIENT NO-TOUCH maybe\r\n", "-ERR syntax error\r\n");
+    static const char *const unknown[] = { "LIST", "INFO", "TRACKING", "REPLY", "MAINT_NOTIFICATIONS", "NOSUCH" };
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        char command[64], answer[128];
+        snprintf(command, sizeof command, "CLIENT %s\r\n", unknown[i]);
+        snprintf(answer, sizeof answer, "-ERR unknown subcommand or wrong number of arguments for '%s'\r\n", unknown[i]);
+        assert_answers(&session, command, answer);
+    }
+    assert_answers(&session, "COMMAND COUNT\r\n", ":25\r\n");
+    assert_answers(&session, "COMMAND INFO ping none\r\n",
+                   "*2\r\n*6\r\n$4\r\nping\r\n:-1\r\n*0\r\n:0\r\n:0\r\n:0\r\n$-1\r\n");
+    assert_answers(&session, "COMMAND DOCS\r\n", "*0\r\n");
+    assert_answers(&session, "COMMAND NOSUCH\r\n", "-ERR unknown subcommand or wrong number of arguments for 'NOSUCH'\r\n");
+    session_say(&session, "COMMAND\r\n", 9);
+    ck_assert_int_eq(strncmp(session_heard(&session), "*25\r\n*6\r\n$11\r\ncl.throttle\r\n:-5\r\n", 32), 0);
+    session_say(&session, "INFO replication\r\n", 18);
+    ck_assert_ptr_nonnull(strstr(session_heard(&session), "\r\nrole:master\r\n"));
+    session_say(&session, "HELLO 3 SETNAME again\r\n", 23);
+    ck_assert_ptr_nonnull(strstr(session_heard(&session), "$4\r\nrole\r\n$6\r\nmaster\r\n"));
+    assert_answers(&session, "CLIENT GETNAME\r\nCLIENT SETNAME ''\r\nCLIENT GETNAME\r\nCOMMAND DOCS\r\n",
+                   "$5\r\nagain\r\n+OK\r\n_\r\n%0\r\n");
+}
+
+TEST(a_silent_client_is_disconnected_after_the_idle_timeout, 10)
+{
+    SESSION(session, false);
+    session.server.idle_us = 2 * WEIR_MINUTE;
+    for (int i = 0; i < 3; i++) { /* one that speaks stays */
+        session.server.now_us += WEIR_MINUTE + WEIR_SECOND;
+        assert_answers(&session, "PING\r\n", "+PONG\r\n");
+        client_check_patience(session.server.clients);
+        session_serve(&session);
+    }
+    ck_assert(!session_is_closed(&session));
+    session.server.now_us += 2 * WEIR_MINUTE;
+    client_check_patience(session.server.clients);
+    session_serve(&session);
+    ck_assert(!session_is_closed(&session));
+    session.server.now_us++;
+    client_check_patience(session.server.clients);
+    session_serve(&session);
+    ck_assert(session_is_closed(&session));
+}
+
 /* What redis-cell documents, with its key: https://github.com/brandur/redis-cell. */
 TEST(cl_throttle_answers_as_redis_cell_documents, 10)
 {
@@ -146,7 +311,7 @@ TEST(cl_throttle_refuses_as_redis_cell_does, 10)
     assert_answers(&session, "CL.THROTTLE user123 -1 1 1\r\n", "-ERR max_burst must be 0 to 999999999, not -1\r\n");
     assert_answers(&session, "CL.THROTTLE user123 1 -1 1\r\n", "-ERR count must be 1 to 1000000000, not -1\r\n");
     assert_answers(&session, "CL.THROTTLE user123 1 1 -1\r\n", "-ERR period must be 1 to 31622400, not -1\r\n");
-    assert_answers(&session, "CL.THROTTLE user123 1 1 1 -1\r\n", "-ERR the cost must be 1 to 1000000000, not -1\r\n");
+    assert_answers(&session, "CL.THROTTLE user123 1 1 1 -1\r\n", "-ERR the quantity must be 1 to 1000000000, not -1\r\n");
     assert_answers(&session, "CL.THROTTLE user123 999999999 1 31622400\r\n",
                    "-ERR burst takes over 142 years to fill at this rate\r\n");
 }
@@ -287,8 +452,9 @@ TEST(a_client_must_log_in_if_a_password_is_configured, 10)
     assert_answers(&session, "*3\r\n$4\r\nAUTH\r\n$5\r\nadmin\r\n$7\r\nse cret\r\n",
                    "-WRONGPASS invalid username-password pair or user is disabled.\r\n");
     assert_answers(&session, "*5\r\n$5\r\nHELLO\r\n$1\r\n3\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$7\r\nse cret\r\n",
-                   "%4\r\n$6\r\nserver\r\n$4\r\nweir\r\n$7\r\nversion\r\n$5\r\n" WEIR_VERSION
-                   "\r\n$5\r\nproto\r\n:3\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n");
+                   "%6\r\n$6\r\nserver\r\n$4\r\nweir\r\n$7\r\nversion\r\n$5\r\n" WEIR_VERSION
+                   "\r\n$5\r\nproto\r\n:3\r\n$2\r\nid\r\n:2\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n"
+                   "$4\r\nrole\r\n$6\r\nmaster\r\n");
     assert_answers(&session, "PING\r\n", "+PONG\r\n");
     assert_answers(&session, "HELLO 4\r\n", "-NOPROTO unsupported protocol version\r\n");
     assert_answers(&session, "QUIT\r\nPING\r\n", "+OK\r\n");

@@ -2,7 +2,7 @@
  *
  * The input is what a client sends. Properties:
  *
- *     - reading reads no byte behind the input, and words lie in it, in order
+ *     - reading reads no byte behind the input, and words lie in order in it or, of a line, in the command's own text
  *     - a command that is whole stays the same when more bytes follow, and is partial or broken when some are missing
  *     - what is partial may become a command: it is shorter than RESP_COMMAND_MAX
  *     - the words, written as an array of bulk strings, are read back
@@ -17,12 +17,13 @@
 
 static void check_words(const struct resp_command *command, const char *begin, size_t size)
 {
-    const char *end = begin;
+    const char *end = command->is_inline ? command->text : begin;
+    const char *last = command->is_inline ? command->text + sizeof command->text : begin + command->bytes;
     fuzz_must(command->bytes >= 1 && command->bytes <= size, "a command has bytes of the input");
     for (size_t i = 0; i < command->count; i++) {
         fuzz_must(command->words[i].data >= end, "words are in order");
         end = command->words[i].data + command->words[i].len;
-        fuzz_must(end <= begin + command->bytes, "and within the command");
+        fuzz_must(end <= last, "and within the command");
     }
 }
 

@@ -4,7 +4,7 @@
  * answers; the rest, in how large pieces the bytes come. The others are what the client sends. Properties:
  *
  *     - the server comes to rest, keeps within its bounds, and frees the client when it has gone
- *     - each command gets one well-formed reply, in order; none comes after QUIT or after bytes that are no command
+ *     - each command gets one well-formed reply, in order; none comes after QUIT, HTTP or bytes that are no command
  *     - however the bytes are split, the replies are the same (as far as no figures depend on when answers come)
  *     - before a client has logged in it gets errors only
  */
@@ -27,6 +27,14 @@ struct replies {
 
 /* ---- What is expected ---- */
 
+/* True if the server closes the connection at this command without a reply, because a browser may have sent it. */
+static bool is_http(const struct resp_command *command)
+{
+    const struct span last = command->words[command->count - 1];
+    return span_is_like(command->words[0], "POST") || span_is_like(command->words[0], "Host:") ||
+           (command->is_inline && last.len > 5 && span_is_like(span_slice(last, 0, 5), "HTTP/"));
+}
+
 /* Count the replies that these bytes get. */
 static size_t count_replies(const char *data, size_t size)
 {
@@ -34,6 +42,8 @@ static size_t count_replies(const char *data, size_t size)
     size_t count = 0;
     enum resp_result result;
     while ((result = resp_read((struct span){ data, size }, &command)) == RESP_COMMAND) {
+        if (command.count > 0 && is_http(&command))
+            return count;
         count += command.count > 0;
         if (command.count > 0 && span_is_like(command.words[0], "QUIT"))
             return count;
@@ -56,8 +66,10 @@ static const char *reply_end(const char *at, const char *end)
 {
     const char mark = *at;
     const char *next = line_end(at, end);
-    fuzz_must(strchr("+-:$*%", mark) && mark, "a reply has a known mark");
-    if (mark == '$') {
+    fuzz_must(strchr("+-:$*%_", mark) && mark, "a reply has a known mark");
+    if (mark == '$' && at[1] == '-') {
+        fuzz_must(memcmp(at, "$-1\r\n", 5) == 0, "no string has that length");
+    } else if (mark == '$') {
         const long len = strtol(at + 1, NULL, 10);
         fuzz_must(len >= 0 && len + 2 <= end - next && memcmp(next + len, "\r\n", 2) == 0,
                   "a string ends where it says");
@@ -89,7 +101,8 @@ static void check_bounds(const struct session *session)
     const struct client *client = session->server.clients;
     if (!client)
         return;
-    fuzz_must(client->waiting_count <= CLIENT_WAITING_MAX, "few replies wait");
+    fuzz_must(client->waiting_count <= 2 * CLIENT_WAITING_MAX, "few replies wait, even to a whole transaction");
+    fuzz_must(client->queued_count <= CLIENT_WAITING_MAX, "a transaction has a bound");
     fuzz_must(client->input_size <= RESP_COMMAND_MAX + (16 << 10), "the input has a bound");
     fuzz_must(client->output.end - client->output.begin < CLIENT_OUTPUT_HIGH + (1 << 20), "so has the output");
 }

@@ -15,27 +15,27 @@
 #define END_HELP "  -h, --help        print this text\n\n" LIVE_STATUS_HELP
 
 const char STATS_HELP[] =
-    "Usage: weir stats {--socket PATH | --redis URL | --shared FILE} [--limit LIMIT]\n"
+    "Usage: weir stats {--control PATH | --redis URL | --shared FILE} [--limit LIMIT]\n"
     "\n"
-    "Print a line for each limit. A running process (--socket) tells what the limit has answered since it started.\n"
+    "Print a line for each limit. A running process (--control) tells what the limit has answered since it started.\n"
     "Redis and a shared file (--redis, --shared) have states, not counters: the line tells how many keys have permits\n"
     "in use now, how many of them are denied, how many have less than a tenth of the limit left, how many permits are in\n"
     "use, and how many keys are under two policies.\n"
-    "\n" LIVE_SOCKET_HELP LIVE_REDIS_HELP("1000000") "      --json        print one JSON object\n" END_HELP;
+    "\n" LIVE_CONTROL_HELP LIVE_REDIS_HELP("1000000") "      --json        print one JSON object\n" END_HELP;
 
 const char TOP_HELP[] =
-    "Usage: weir top {--socket PATH | --redis URL | --shared FILE} [--keys N] [--limit LIMIT]\n"
+    "Usage: weir top {--control PATH | --redis URL | --shared FILE} [--keys N] [--limit LIMIT]\n"
     "\n"
-    "Print the keys that a running process (--socket) denies most; it must have the option top_keys. In Redis or\n"
+    "Print the keys that a running process (--control) denies most; it must have the option top_keys. In Redis or\n"
     "a shared file: the keys that must wait longest for a permit, and after them those that have used most of their limit.\n"
-    "\n" LIVE_SOCKET_HELP "      --keys N      how many (default: 10)\n" LIVE_REDIS_HELP(
+    "\n" LIVE_CONTROL_HELP "      --keys N      how many (default: 10)\n" LIVE_REDIS_HELP(
         "1000000") "      --json        print one JSON object\n" END_HELP;
 
-const char RELOAD_HELP[] = "Usage: weir reload --socket PATH\n"
+const char RELOAD_HELP[] = "Usage: weir reload --control PATH\n"
                            "\n"
                            "Have a running process read its policy file again, now. A file with a bad line changes\n"
                            "nothing, and the reason is printed.\n"
-                           "\n" LIVE_SOCKET_HELP "      --json        print one JSON object\n"
+                           "\n" LIVE_CONTROL_HELP "      --json        print one JSON object\n"
                            "  -h, --help        print this text\n"
                            "\n"
                            "Exit status: 0 done, 1 nothing answers at the socket, or it answers with an error, 2 wrong "

@@ -44,9 +44,9 @@ void live_json(const char *line, const char *const *texts);
 /* ---- The commands ---- */
 
 /* The help that stats, top and watch share. */
-#define LIVE_SOCKET_HELP                                                                                    \
-    "      --socket PATH the control socket of the process: weir_options.control_socket, or --control of\n" \
-    "                    weir serve\n"
+#define LIVE_CONTROL_HELP \
+    "      --control PATH\n"  \
+    "                    the control socket of the process: weir_options.control_socket, or --control of weir serve\n"
 #define LIVE_REDIS_HELP(scan)                                                                                 \
     STORE_REDIS_HELP "      --shared FILE a shared file, instead of Redis; a name without / is in /dev/shm\n" \
                      "      --limit LIMIT only this limit, in Redis or the file\n"                            \
@@ -69,7 +69,7 @@ struct live_options {
     bool json, wants_help;
 };
 
-/* Groups of options that a command may have besides --socket, --json and --help. */
+/* Groups of options that a command may have besides --control, --json and --help. */
 enum live_part { LIVE_KEYS = 1, LIVE_TURNS = 2, LIVE_REDIS = 4 };
 
 /* Read a command line that may have these parts. Return EXIT_OK, or EXIT_ERROR after a complaint. */

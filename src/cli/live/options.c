@@ -13,7 +13,7 @@ static const struct {
     struct option option;
     unsigned part; /* that has the option; 0: every command */
 } KNOWN[] = {
-    { { "socket", required_argument, NULL, SOCKET }, 0 },
+    { { "control", required_argument, NULL, SOCKET }, 0 },
     { { "json", no_argument, NULL, JSON }, 0 },
     { { "help", no_argument, NULL, 'h' }, 0 },
     { { "keys", required_argument, NULL, KEYS }, LIVE_KEYS },
@@ -56,11 +56,11 @@ static int check_options(struct live_options *options, unsigned parts)
 {
     const int given = !!options->socket + !!options->store.redis_url + !!options->store.shared;
     if (given > 1)
-        return usage_error(options->command, "--redis, --socket and --shared exclude each other");
+        return usage_error(options->command, "--redis, --control and --shared exclude each other");
     if (given == 0)
         return usage_error(options->command, parts & LIVE_REDIS
-                                                 ? "--redis URL, --socket PATH or --shared FILE is needed"
-                                                 : "--socket PATH is needed");
+                                                 ? "--redis URL, --control PATH or --shared FILE is needed"
+                                                 : "--control PATH is needed");
     if (!options->store.redis_url && store_redis_option(&options->store))
         return usage_error(options->command, "%s needs --redis URL", store_redis_option(&options->store));
     if (options->socket && (options->limit || options->scan >= 0))

@@ -15,13 +15,13 @@
 #include "cli/times.h"
 
 const char WATCH_HELP[] =
-    "Usage: weir watch {--socket PATH | --redis URL | --shared FILE} [--keys N] [--every N] [--turns N] [--limit LIMIT]\n"
+    "Usage: weir watch {--control PATH | --redis URL | --shared FILE} [--keys N] [--every N] [--turns N] [--limit LIMIT]\n"
     "\n"
-    "Show at an interval what each limit of a running process (--socket) decides, and which keys it denies most; or what\n"
+    "Show at an interval what each limit of a running process (--control) decides, and which keys it denies most; or what\n"
     "weir stats and weir top find in Redis or a shared file. On a terminal this is a table, otherwise a line for each limit.\n"
-    "\n" LIVE_SOCKET_HELP
+    "\n" LIVE_CONTROL_HELP
     "      --keys N      how many keys to show (default: 5); 0 needs no option top_keys in the process\n"
-    "      --every N     how many seconds apart (default: 1; without --socket 2)\n"
+    "      --every N     how many seconds apart (default: 1; without --control 2)\n"
     "      --turns N     end after showing N times (default: go on)\n" LIVE_REDIS_HELP(
         "20000") "      --json        print one JSON object each time\n"
                  "  -h, --help        print this text\n"

@@ -19,6 +19,7 @@
 
 #define INPUT_AT_FIRST (16 << 10)
 #define PATIENCE_US (30 * WEIR_SECOND) /* until a command is complete, or a client has logged in or reads its replies */
+#define KEEPALIVE_S 300                /* silence of a TCP connection until its peer is probed, as in redis-server */
 #define ROUNDS 16                      /* of a client in one turn, so that none holds up the others */
 
 static void client_ready(struct server *server, struct watch *watch, uint32_t events);
@@ -38,14 +39,20 @@ void client_accept(struct server *server, int fd, bool is_scraper, bool is_secur
         close(fd);
         return;
     }
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int)); /* fails on a Unix socket, which needs none */
+    /* These fail on a Unix socket, which needs none. A peer whose host has vanished is noticed after 10 minutes. */
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &(int){ KEEPALIVE_S }, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &(int){ KEEPALIVE_S / 3 }, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &(int){ 3 }, sizeof(int));
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &(int){ 1 }, sizeof(int));
     client->watch = (struct watch){ client_ready, fd };
     client->server = server;
     client->events = EPOLLIN;
     client->version = 2;
     client->is_scraper = is_scraper;
     client->is_authenticated = !server->password || is_scraper;
-    client->accepted_us = server->now_us;
+    client->accepted_us = client->active_us = server->now_us;
+    client->id = ++server->last_id;
     client->next = server->clients;
     if (client->next)
         client->next->prev = client;
@@ -62,6 +69,7 @@ void client_free(struct client *client)
     if (client->next)
         client->next->prev = client->prev;
     output_free(&client->output);
+    output_free(&client->queued);
     free(client->input);
     free(client);
 }
@@ -85,12 +93,20 @@ void client_is_due(struct client *client)
     client->server->due = client;
 }
 
+/* True if the client has been silent for longer than --idle-timeout. One that waits for an answer is not idle. */
+static bool client_is_idle(const struct client *client)
+{
+    const struct server *server = client->server;
+    return server->idle_us && client->waiting_count == 0 && server->now_us - client->active_us > server->idle_us;
+}
+
 void client_check_patience(struct client *client)
 {
     const int64_t now_us = client->server->now_us;
     if (client->watch.fd >= 0 && ((client->began_us && now_us - client->began_us > PATIENCE_US) ||
                                   (client->stuck_us && now_us - client->stuck_us > PATIENCE_US) ||
-                                  (!client->is_authenticated && now_us - client->accepted_us > PATIENCE_US))) {
+                                  (!client->is_authenticated && now_us - client->accepted_us > PATIENCE_US) ||
+                                  client_is_idle(client))) {
         client_close(client);
         client_is_due(client);
     }
@@ -123,9 +139,10 @@ static void client_read(struct client *client)
     char *to = client->input + client->input_len;
     const size_t room = client->input_size - client->input_len;
     const ssize_t len = client->tls ? tls_recv(client->tls, to, room) : recv(client->watch.fd, to, room, 0);
-    if (len > 0)
+    if (len > 0) {
         client->input_len += (size_t)len;
-    else if (len == 0)
+        client->active_us = client->server->now_us;
+    } else if (len == 0)
         client->is_at_end = true;
     else if (errno != EAGAIN && errno != EINTR)
         client_close(client);
@@ -195,10 +212,8 @@ static void carry_out_scrape(struct client *client)
         client->began_us = client->server->now_us;
 }
 
-/* Carry out a command. A reply that is ready and queues counts by its length. */
-static void client_run(struct client *client, const struct resp_command *command)
+void client_count_reply(struct client *client)
 {
-    command_run(client, command);
     struct waiting *last = client->last;
     if (last && last->bytes == 0) {
         last->bytes = last->text.end;
@@ -219,7 +234,7 @@ static bool carry_out(struct client *client)
     while (client_may_go_on(client) && (result = resp_read((struct span){ client->input + at, client->input_len - at },
                                                            &command)) == RESP_COMMAND) {
         if (command.count > 0)
-            client_run(client, &command);
+            command_run(client, &command), client_count_reply(client);
         at += command.bytes;
     }
     if (result == RESP_PARTIAL && !client->is_authenticated && client->input_len - at > CLIENT_STRANGER_MAX) {
@@ -258,6 +273,7 @@ static void client_send(struct client *client)
                 client->stuck_us = client->server->now_us;
             return;
         }
+        client->active_us = client->server->now_us;
         client->output.begin += (size_t)len;
         client->stuck_sent += (size_t)len;
         if (unsent(client) == 0 || client->stuck_sent >= CLIENT_OUTPUT_HIGH) { /* a byte now and then is no progress */

@@ -55,19 +55,26 @@ struct client {
     uint32_t events;            /* that epoll watches */
     bool is_scraper;            /* it came by the metrics port and speaks HTTP */
     bool is_authenticated;
+    bool is_queueing;  /* between MULTI and EXEC */
+    bool is_spoiled;   /* a command of that transaction was refused: EXEC carries nothing out */
     bool is_at_end;    /* it will send no more: close when all that it has sent is answered */
     bool is_ending;    /* carry out no more of its commands; close after the last reply */
     int version;       /* of the protocol, 2 or 3 */
+    int64_t id;        /* for CLIENT ID; from 1, never again */
+    char name[64];     /* of CLIENT SETNAME; empty: none */
     int64_t began_us;  /* when the first byte of an unfinished command came; 0: there is none */
     int64_t stuck_us;  /* since when bytes wait to be sent, or the last CLIENT_OUTPUT_HIGH of them went; 0: none wait */
     size_t stuck_sent; /* bytes sent since then */
     int64_t accepted_us;
+    int64_t active_us; /* when bytes last came or went */
     char *input;
     size_t input_len, input_size;
     struct output output;
     struct waiting *first, *last; /* replies that wait, in order */
     size_t waiting_count;         /* of them, also those of a closed connection */
     size_t waiting_bytes;         /* of their keys, and of texts when they were put */
+    struct output queued;         /* the commands since MULTI, as arrays of bulk strings */
+    size_t queued_count;
 };
 
 /* What the commands know of the server. */
@@ -80,6 +87,9 @@ struct server {
     bool is_draining; /* clients end when what they have sent is answered */
     int epoll_fd;
     size_t client_count, client_max;
+    int64_t idle_us;        /* a client that has been silent for longer is disconnected; 0: never */
+    int64_t last_id;        /* of a client */
+    int64_t http_said_us;   /* when the log last told of HTTP on a port for commands: at most once a minute; 0: never */
     uint64_t commands;      /* carried out */
     struct client *clients; /* also closed ones with requests that wait */
     struct client *due;     /* clients to be served in this turn */
@@ -101,6 +111,9 @@ void client_check_patience(struct client *client);
 /* Free a client whose requests have all been answered. */
 void client_free(struct client *client);
 
+/* Count the bytes of the reply that was put last, if it waits behind others. */
+void client_count_reply(struct client *client);
+
 /* Carry out a command. Puts the reply, or notes that it waits. */
 void command_run(struct client *client, const struct resp_command *command);
 
@@ -114,6 +127,15 @@ void run_reserve(struct client *client, const struct resp_command *command);
 void run_settle(struct client *client, const struct resp_command *command);
 void run_renew(struct client *client, const struct resp_command *command);
 void run_throttle(struct client *client, const struct resp_command *command);
+
+/* The commands about the connection, connection.c. */
+void run_auth(struct client *client, const struct resp_command *command);
+void run_hello(struct client *client, const struct resp_command *command);
+void run_ping(struct client *client, const struct resp_command *command);
+void run_echo(struct client *client, const struct resp_command *command);
+void run_select(struct client *client, const struct resp_command *command);
+void run_quit(struct client *client, const struct resp_command *command);
+void run_client(struct client *client, const struct resp_command *command);
 
 /* Move replies that are ready to the output. */
 void client_collect(struct client *client);

@@ -1,18 +1,26 @@
 /* commands.c - the commands of weir serve. */
 #include "cli/serve/client.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/cli.h"
 #include "cli/serve/metrics.h"
 
 #define WORDS_ANY RESP_WORDS_MAX
 
+enum command_flag {
+    IS_OPEN = 1,      /* needs no password */
+    IS_IMMEDIATE = 2, /* is carried out inside of a transaction, too, when it comes */
+    IS_LARGE = 4      /* has a long reply: not in a transaction, whose replies may all have to wait */
+};
+
 struct command {
     const char *name;
     size_t least, most; /* words, the name included */
-    bool is_open;       /* it needs no password */
+    unsigned flags;     /* of enum command_flag */
     void (*run)(struct client *client, const struct resp_command *command);
     const char *usage; /* the error about the number of words; NULL: that of Redis */
 };
@@ -62,96 +70,7 @@ static void run_top(struct client *client, const struct resp_command *command)
     }
 }
 
-/* ---- What Redis clients send besides ---- */
-
-/* True if the words are equal. Takes the same time for every position at which they differ. */
-static bool password_is(struct span word, const char *password)
-{
-    unsigned char differs = word.len != strlen(password);
-    for (size_t i = 0; i < word.len; i++)
-        differs |= (unsigned char)(word.data[i] ^ password[i % (strlen(password) + 1)]);
-    return !differs;
-}
-
-/* Log in with the password in `word`. False after an error. */
-static bool log_in(struct client *client, struct span user, struct span word)
-{
-    const char *password = client->server->password;
-    if (!password)
-        output_error(client_reply(client), "ERR AUTH called without any password configured for the server");
-    else if (!span_is(user, "default") || !password_is(word, password))
-        output_error(client_reply(client), "WRONGPASS invalid username-password pair or user is disabled.");
-    else
-        return client->is_authenticated = true;
-    return false;
-}
-
-static void run_auth(struct client *client, const struct resp_command *command)
-{
-    const bool has_user = command->count == 3;
-    if (log_in(client, has_user ? command->words[1] : span_of("default"), command->words[has_user ? 2 : 1]))
-        output_simple(client_reply(client), "OK");
-}
-
-static void run_hello(struct client *client, const struct resp_command *command)
-{
-    int64_t version = client->version;
-    if (command->count > 1 && (!span_number(command->words[1], &version) || version < 2 || version > 3)) {
-        output_error(client_reply(client), "NOPROTO unsupported protocol version");
-        return;
-    }
-    for (size_t i = 2; i < command->count;) {
-        const size_t left = command->count - i;
-        if (span_is_like(command->words[i], "AUTH") && left >= 3) {
-            if (!log_in(client, command->words[i + 1], command->words[i + 2]))
-                return;
-            i += 3;
-        } else if (span_is_like(command->words[i], "SETNAME") && left >= 2) {
-            i += 2;
-        } else {
-            output_error(client_reply(client), "ERR Syntax error in HELLO");
-            return;
-        }
-    }
-    struct output *output = client_reply(client);
-    if (!client->is_authenticated) {
-        output_error(output, "NOAUTH HELLO must be called with the client already authenticated");
-        return;
-    }
-    client->version = (int)version;
-    output_map(output, 4, client->version);
-    output_bulk(output, span_of("server")), output_bulk(output, span_of("weir"));
-    output_bulk(output, span_of("version")), output_bulk(output, span_of(weir_version()));
-    output_bulk(output, span_of("proto")), output_integer(output, version);
-    output_bulk(output, span_of("mode")), output_bulk(output, span_of("standalone"));
-}
-
-static void run_ping(struct client *client, const struct resp_command *command)
-{
-    if (command->count > 1)
-        output_bulk(client_reply(client), command->words[1]);
-    else
-        output_simple(client_reply(client), "PONG");
-}
-
-static void run_ok(struct client *client, const struct resp_command *command)
-{
-    (void)command;
-    output_simple(client_reply(client), "OK");
-}
-
-static void run_quit(struct client *client, const struct resp_command *command)
-{
-    run_ok(client, command);
-    client->is_ending = true;
-}
-
-/* Clients ask what commands there are and can do without an answer. */
-static void run_command(struct client *client, const struct resp_command *command)
-{
-    (void)command;
-    output_array(client_reply(client), 0);
-}
+/* ---- What Redis clients ask of a server ---- */
 
 static int print_info(weir *limiter, char *text, size_t size)
 {
@@ -159,7 +78,8 @@ static int print_info(weir *limiter, char *text, size_t size)
     const int error = weir_stats_read(limiter, &stats);
     return error ? error
                  : snprintf(text, size,
-                            "# Server\r\nweir_version:%s\r\n# Stats\r\nallowed:%llu\r\ndenied:%llu\r\n"
+                            "# Server\r\nweir_version:%s\r\nredis_mode:standalone\r\n# Replication\r\n"
+                            "role:master\r\nconnected_slaves:0\r\n# Stats\r\nallowed:%llu\r\ndenied:%llu\r\n"
                             "fallbacks:%llu\r\nkeys:%lld\r\n",
                             weir_version(), (unsigned long long)stats.allowed, (unsigned long long)stats.denied,
                             (unsigned long long)stats.fallbacks, (long long)stats.keys);
@@ -171,49 +91,239 @@ static void run_info(struct client *client, const struct resp_command *command)
     reply_text(client, print_info);
 }
 
+static void run_command(struct client *client, const struct resp_command *command);
+static void run_multi(struct client *client, const struct resp_command *command);
+static void run_exec(struct client *client, const struct resp_command *command);
+static void run_discard(struct client *client, const struct resp_command *command);
+static void run_watch(struct client *client, const struct resp_command *command);
+static void run_unwatch(struct client *client, const struct resp_command *command);
+
 static const struct command commands[] = {
-    { "CL.THROTTLE", 5, 6, false, run_throttle,
+    { "CL.THROTTLE", 5, 6, 0, run_throttle,
       THROTTLE_ERROR " Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]" },
-    { "WEIR.TRY", 3, 4, false, run_try, NULL },
-    { "WEIR.PEEK", 3, 4, false, run_peek, NULL },
-    { "WEIR.TRYALL", 4, WORDS_ANY, false, run_try_all, NULL },
-    { "WEIR.RESET", 3, 3, false, run_reset, NULL },
-    { "WEIR.CHARGE", 3, 4, false, run_charge, NULL },
-    { "WEIR.RESERVE", 3, 4, false, run_reserve, NULL },
-    { "WEIR.SETTLE", 6, 6, false, run_settle, NULL },
-    { "WEIR.RENEW", 5, 5, false, run_renew, NULL },
-    { "WEIR.STATS", 1, 1, false, run_stats, NULL },
-    { "WEIR.TOP", 1, 2, false, run_top, NULL },
-    { "PING", 1, 2, false, run_ping, NULL },
-    { "HELLO", 1, WORDS_ANY, true, run_hello, NULL },
-    { "AUTH", 2, 3, true, run_auth, NULL },
-    { "QUIT", 1, WORDS_ANY, true, run_quit, NULL },
-    { "INFO", 1, WORDS_ANY, false, run_info, NULL },
-    { "COMMAND", 1, WORDS_ANY, false, run_command, NULL },
-    { "CLIENT", 2, WORDS_ANY, false, run_ok, NULL }, /* SETNAME, SETINFO: nothing here depends on them */
+    { "WEIR.TRY", 3, 4, 0, run_try, NULL },
+    { "WEIR.PEEK", 3, 4, 0, run_peek, NULL },
+    { "WEIR.TRYALL", 4, WORDS_ANY, 0, run_try_all, NULL },
+    { "WEIR.RESET", 3, 3, 0, run_reset, NULL },
+    { "WEIR.CHARGE", 3, 4, 0, run_charge, NULL },
+    { "WEIR.RESERVE", 3, 4, 0, run_reserve, NULL },
+    { "WEIR.SETTLE", 6, 6, 0, run_settle, NULL },
+    { "WEIR.RENEW", 5, 5, 0, run_renew, NULL },
+    { "WEIR.STATS", 1, 1, IS_LARGE, run_stats, NULL },
+    { "WEIR.TOP", 1, 2, IS_LARGE, run_top, NULL },
+    { "PING", 1, 2, 0, run_ping, NULL },
+    { "ECHO", 2, 2, 0, run_echo, NULL },
+    { "SELECT", 2, 2, 0, run_select, NULL },
+    { "HELLO", 1, WORDS_ANY, IS_OPEN, run_hello, NULL },
+    { "AUTH", 2, 3, IS_OPEN, run_auth, NULL },
+    { "QUIT", 1, WORDS_ANY, IS_OPEN | IS_IMMEDIATE, run_quit, NULL },
+    { "INFO", 1, WORDS_ANY, IS_LARGE, run_info, NULL },
+    { "COMMAND", 1, WORDS_ANY, IS_LARGE, run_command, NULL },
+    { "CLIENT", 2, WORDS_ANY, 0, run_client, NULL },
+    { "MULTI", 1, 1, IS_IMMEDIATE, run_multi, NULL },
+    { "EXEC", 1, 1, IS_IMMEDIATE, run_exec, NULL },
+    { "DISCARD", 1, 1, IS_IMMEDIATE, run_discard, NULL },
+    { "WATCH", 2, WORDS_ANY, IS_IMMEDIATE, run_watch, NULL },
+    { "UNWATCH", 1, 1, 0, run_unwatch, NULL },
 };
+
+#define COMMANDS (sizeof commands / sizeof *commands)
+
+/* Return the command of that name, or NULL. */
+static const struct command *command_find(struct span name)
+{
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (span_is_like(name, commands[i].name))
+            return &commands[i];
+    return NULL;
+}
+
+/* Put what COMMAND says of a command: name, arity, flags, and the places of keys, of which Redis would know. */
+static void put_command(struct output *output, const struct command *entry, int version)
+{
+    if (!entry) {
+        output_null(output, version);
+        return;
+    }
+    char name[32];
+    size_t len = strlen(entry->name);
+    for (size_t i = 0; i < len; i++)
+        name[i] = (char)tolower((unsigned char)entry->name[i]);
+    output_array(output, 6);
+    output_bulk(output, (struct span){ name, len });
+    output_integer(output, entry->least == entry->most ? (int64_t)entry->least : -(int64_t)entry->least);
+    output_array(output, 0);
+    for (int i = 0; i < 3; i++)
+        output_integer(output, 0);
+}
+
+/* COMMAND, and its subcommands COUNT, INFO, LIST and DOCS, of which the last has no text. */
+static void run_command(struct client *client, const struct resp_command *command)
+{
+    struct output *output = client_reply(client);
+    const struct span sub = command->count > 1 ? command->words[1] : span_of("");
+    if (span_is_like(sub, "COUNT") && command->count == 2) {
+        output_integer(output, COMMANDS);
+    } else if (span_is_like(sub, "DOCS")) {
+        output_map(output, 0, client->version);
+    } else if (command->count == 1 || (span_is_like(sub, "INFO") && command->count == 2)) {
+        output_array(output, COMMANDS);
+        for (size_t i = 0; i < COMMANDS; i++)
+            put_command(output, &commands[i], client->version);
+    } else if (span_is_like(sub, "INFO")) {
+        output_array(output, command->count - 2);
+        for (size_t i = 2; i < command->count; i++)
+            put_command(output, command_find(command->words[i]), client->version);
+    } else if (span_is_like(sub, "LIST") && command->count == 2) {
+        output_array(output, COMMANDS);
+        for (size_t i = 0; i < COMMANDS; i++)
+            output_bulk(output, span_of(commands[i].name));
+    } else {
+        char shown[64];
+        span_show(sub, shown, sizeof shown);
+        output_error(output, "ERR unknown subcommand or wrong number of arguments for '%s'", shown);
+    }
+}
+
+/* ---- Transactions ----
+ *
+ * MULTI begins one; commands queue until EXEC carries them out in order, with one reply for all, or DISCARD drops them.
+ * Other clients' commands run between them only where one of them waits for Redis. */
+
+static void transaction_end(struct client *client)
+{
+    output_free(&client->queued);
+    client->queued_count = 0;
+    client->is_queueing = client->is_spoiled = false;
+}
+
+static void run_multi(struct client *client, const struct resp_command *command)
+{
+    (void)command;
+    if (client->is_queueing) {
+        output_error(client_reply(client), "ERR MULTI calls can not be nested");
+        return;
+    }
+    client->is_queueing = true;
+    output_simple(client_reply(client), "OK");
+}
+
+static void run_discard(struct client *client, const struct resp_command *command)
+{
+    (void)command;
+    if (!client->is_queueing) {
+        output_error(client_reply(client), "ERR DISCARD without MULTI");
+        return;
+    }
+    transaction_end(client);
+    output_simple(client_reply(client), "OK");
+}
+
+static void run_exec(struct client *client, const struct resp_command *command)
+{
+    static struct resp_command next; /* one thread, and no EXEC inside of EXEC */
+    (void)command;
+    if (!client->is_queueing) {
+        output_error(client_reply(client), "ERR EXEC without MULTI");
+        return;
+    }
+    if (client->is_spoiled) {
+        transaction_end(client);
+        output_error(client_reply(client), "EXECABORT Transaction discarded because of previous errors.");
+        return;
+    }
+    struct output queued = client->queued;
+    output_array(client_reply(client), client->queued_count);
+    client->queued = (struct output){ NULL, 0, 0, 0, false };
+    transaction_end(client);
+    for (size_t at = 0; at < queued.end; at += next.bytes) {
+        resp_read((struct span){ queued.data + at, queued.end - at }, &next);
+        command_find(next.words[0])->run(client, &next);
+        client_count_reply(client);
+    }
+    output_free(&queued);
+}
+
+/* WATCH has nothing to look at, since no client can change a key's value; a transaction is never refused for it. */
+static void run_watch(struct client *client, const struct resp_command *command)
+{
+    (void)command;
+    if (client->is_queueing)
+        output_error(client_reply(client), "ERR WATCH inside MULTI is not allowed");
+    else
+        output_simple(client_reply(client), "OK");
+}
+
+static void run_unwatch(struct client *client, const struct resp_command *command)
+{
+    (void)command;
+    output_simple(client_reply(client), "OK");
+}
+
+/* Keep a command until EXEC. */
+static void command_queue(struct client *client, const struct command *entry, const struct resp_command *command)
+{
+    struct output *queued = &client->queued;
+    if (entry->flags & IS_LARGE) {
+        client->is_spoiled = true;
+        output_error(client_reply(client), "ERR %s is not allowed in a transaction", entry->name);
+        return;
+    }
+    if (client->queued_count == CLIENT_WAITING_MAX || queued->end >= CLIENT_WAITING_HIGH) {
+        client->is_spoiled = true;
+        output_error(client_reply(client), "ERR a transaction has at most %d commands and %d KiB", CLIENT_WAITING_MAX,
+                     CLIENT_WAITING_HIGH >> 10);
+        return;
+    }
+    output_array(queued, command->count);
+    for (size_t i = 0; i < command->count; i++)
+        output_bulk(queued, command->words[i]);
+    client->output.failed = client->output.failed || queued->failed;
+    client->queued_count++;
+    output_simple(client_reply(client), "QUEUED");
+}
+
+/* ---- Carrying out ---- */
+
+/* True if this is a line of an HTTP request, which a web page can have a browser send to this port: the next lines, and
+ * its body, would be commands. As in Redis, POST and Host: give it away; so does the version at the end of a request line. */
+static bool is_http(const struct resp_command *command)
+{
+    const struct span first = command->words[0], last = command->words[command->count - 1];
+    return span_is_like(first, "POST") || span_is_like(first, "Host:") ||
+           (command->is_inline && last.len > 5 && span_is_like(span_slice(last, 0, 5), "HTTP/"));
+}
 
 void command_run(struct client *client, const struct resp_command *command)
 {
-    const struct span name = command->words[0];
-    char shown[64];
-    client->server->commands++;
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-        if (!span_is_like(name, commands[i].name))
-            continue;
-        if (!client->is_authenticated && !commands[i].is_open)
-            output_error(client_reply(client), "NOAUTH Authentication required.");
-        else if (command->count >= commands[i].least && command->count <= commands[i].most)
-            commands[i].run(client, command);
-        else if (commands[i].usage)
-            output_error(client_reply(client), "%s", commands[i].usage);
-        else
-            output_error(client_reply(client), "ERR wrong number of arguments for '%s' command", commands[i].name);
+    const struct command *entry = command_find(command->words[0]);
+    if (is_http(command)) {
+        struct server *server = client->server;
+        if (server->http_said_us == 0 || server->now_us - server->http_said_us >= WEIR_MINUTE) {
+            complain("a client has sent HTTP to the port for commands: its connection is closed. A web page may have "
+                     "tried to give commands; --password-file refuses it altogether");
+            server->http_said_us = server->now_us;
+        }
+        client->is_ending = true;
         return;
     }
-    span_show(name, shown, sizeof shown);
-    if (client->is_authenticated)
-        output_error(client_reply(client), "ERR unknown command '%s'", shown);
-    else
+    client->server->commands++;
+    if (!client->is_authenticated && !(entry && entry->flags & IS_OPEN)) {
         output_error(client_reply(client), "NOAUTH Authentication required.");
+    } else if (!entry) {
+        char shown[64];
+        span_show(command->words[0], shown, sizeof shown);
+        output_error(client_reply(client), "ERR unknown command '%s'", shown);
+        client->is_spoiled = client->is_queueing;
+    } else if (command->count < entry->least || command->count > entry->most) {
+        if (entry->usage)
+            output_error(client_reply(client), "%s", entry->usage);
+        else
+            output_error(client_reply(client), "ERR wrong number of arguments for '%s' command", entry->name);
+        client->is_spoiled = client->is_queueing;
+    } else if (client->is_queueing && !(entry->flags & IS_IMMEDIATE)) {
+        command_queue(client, entry, command);
+    } else {
+        entry->run(client, command);
+    }
 }

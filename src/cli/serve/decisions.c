@@ -209,16 +209,16 @@ static weir_limit *word_limit(struct client *client, struct span word)
     return limit;
 }
 
-/* Check a key and a cost. INT64_MAX as the most: it has been used already, and is never too large. False after an
+/* Check a key and a cost, of that name. INT64_MAX as the most: it has been used already, and is never too large. False after an
  * error. */
-static bool request_is_good(struct client *client, struct span key, int64_t cost, int64_t most)
+static bool request_is_good(struct client *client, struct span key, const char *name, int64_t cost, int64_t most)
 {
     if (key.len < 1 || key.len > WEIR_MAX_KEY_LEN)
         output_error(client_reply(client), "ERR the key must have 1 to %d bytes, not %zu", WEIR_MAX_KEY_LEN, key.len);
     else if (cost < 1 && most == INT64_MAX)
-        output_error(client_reply(client), "ERR the cost must be 1 or more, not %lld", (long long)cost);
+        output_error(client_reply(client), "ERR the %s must be 1 or more, not %lld", name, (long long)cost);
     else if (cost < 1 || cost > most)
-        output_error(client_reply(client), "ERR the cost must be 1 to %lld, not %lld", (long long)most,
+        output_error(client_reply(client), "ERR the %s must be 1 to %lld, not %lld", name, (long long)most,
                      (long long)cost);
     else
         return true;
@@ -232,7 +232,7 @@ static bool read_request(struct client *client, const struct resp_command *comma
     *out = (struct weir_request){ .cost = 1 };
     const struct span key = command->words[at + 1];
     if ((at + 2 < command->count && !word_number(client, command->words[at + 2], &out->cost)) ||
-        !request_is_good(client, key, out->cost, most))
+        !request_is_good(client, key, "cost", out->cost, most))
         return false;
     out->key = weir_key(key.data, key.len);
     out->limit = word_limit(client, command->words[at]);
@@ -297,7 +297,7 @@ static bool read_reservation(struct client *client, const struct resp_command *c
     struct weir_reservation *reservation = &op->reservation;
     const struct span key = command->words[2];
     if (!word_number(client, command->words[3], &reservation->permits) ||
-        !word_number(client, command->words[4], &reservation->at_us) || !request_is_good(client, key, 1, 1))
+        !word_number(client, command->words[4], &reservation->at_us) || !request_is_good(client, key, "cost", 1, 1))
         return false;
     const bool is_one = reservation->permits >= -1 && reservation->permits <= WEIR_MAX_PERMITS &&
                         reservation->at_us >= 0 && reservation->at_us <= WEIR_MAX_TIME_US;
@@ -346,7 +346,7 @@ void run_throttle(struct client *client, const struct resp_command *command)
         return;
     }
     const struct span key = command->words[1];
-    if (!request_is_good(client, key, numbers[3] == 0 ? 1 : numbers[3], WEIR_MAX_PERMITS))
+    if (!request_is_good(client, key, "quantity", numbers[3] == 0 ? 1 : numbers[3], WEIR_MAX_PERMITS))
         return;
     struct server *server = client->server;
     struct throttle_set *set = throttle_get(&server->throttle, server->limiter, numbers[0], numbers[1], numbers[2],

@@ -62,24 +62,74 @@ static enum resp_result read_array(struct span input, struct resp_command *out)
     return RESP_COMMAND;
 }
 
+/* Return the value of a hexadecimal digit, or -1. */
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    const char lower = (char)(c | 0x20);
+    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+/* Read what follows a backslash in double quotes, at `at`, and return the number of its bytes. */
+static size_t read_escape(struct span line, size_t at, char *out)
+{
+    static const char names[] = "nrtba", values[] = "\n\r\t\b\a";
+    if (line.data[at] == 'x' && at + 2 < line.len && hex_digit(line.data[at + 1]) >= 0 &&
+        hex_digit(line.data[at + 2]) >= 0) {
+        *out = (char)(hex_digit(line.data[at + 1]) * 16 + hex_digit(line.data[at + 2]));
+        return 3;
+    }
+    const char *name = memchr(names, line.data[at], sizeof names - 1);
+    *out = name ? values[name - names] : line.data[at];
+    return 1;
+}
+
+/* Read a word of a line at *at into `to`, as redis-server does: in double quotes a backslash escapes, in single quotes it
+ * only makes a quote a part of the word, and a closing quote ends the word. Return its end; NULL: the quotes are wrong. */
+static char *read_word(struct span line, size_t *at, char *to)
+{
+    char quote = '\0';
+    for (; *at < line.len; (*at)++) {
+        const char c = line.data[*at];
+        if (quote == '"' && c == '\\' && *at + 1 < line.len)
+            *at += read_escape(line, *at + 1, to++);
+        else if (quote == '\'' && c == '\\' && *at + 1 < line.len && line.data[*at + 1] == '\'')
+            *to++ = line.data[++*at];
+        else if (quote && c == quote) {
+            (*at)++;
+            return *at == line.len || memchr(" \t\r\v\f", line.data[*at], 5) ? to : NULL;
+        } else if (!quote && (c == '"' || c == '\''))
+            quote = c;
+        else if (!quote && memchr(" \t\r\v\f", c, 5))
+            break;
+        else
+            *to++ = c;
+    }
+    return quote ? NULL : to;
+}
+
 static enum resp_result read_inline(struct span input, struct resp_command *out)
 {
     struct span line;
-    size_t at = 0;
+    size_t at = 0, end = 0;
+    char *to = out->text;
     const enum resp_result result = read_line(input, &at, &line);
     if (result != RESP_COMMAND)
         return result == RESP_PARTIAL ? result : resp_broken(out, "too big inline request");
+    out->is_inline = true;
     for (;;) {
-        line = span_trim(line);
-        if (line.len == 0)
+        while (end < line.len && memchr(" \t\r\v\f", line.data[end], 5))
+            end++;
+        if (end == line.len)
             break;
-        size_t len = 0;
-        while (len < line.len && line.data[len] != ' ' && line.data[len] != '\t')
-            len++;
         if (out->count == RESP_WORDS_MAX)
             return resp_broken(out, "too many words");
-        out->words[out->count++] = span_slice(line, 0, len);
-        line = span_slice(line, len, line.len);
+        char *word_end = read_word(line, &end, to);
+        if (!word_end)
+            return resp_broken(out, "unbalanced quotes in request");
+        out->words[out->count++] = (struct span){ to, (size_t)(word_end - to) };
+        to = word_end;
     }
     out->bytes = at;
     return RESP_COMMAND;
@@ -88,6 +138,7 @@ static enum resp_result read_inline(struct span input, struct resp_command *out)
 enum resp_result resp_read(struct span input, struct resp_command *out)
 {
     out->count = 0;
+    out->is_inline = false;
     if (input.len == 0)
         return RESP_PARTIAL;
     return input.data[0] == '*' ? read_array(input, out) : read_inline(input, out);
@@ -176,6 +227,11 @@ void output_map(struct output *output, size_t pairs, int version)
         output_count(output, '%', (int64_t)pairs);
     else
         output_array(output, 2 * pairs);
+}
+
+void output_null(struct output *output, int version)
+{
+    output_text(output, version == 3 ? "_\r\n" : "$-1\r\n");
 }
 
 void output_error(struct output *output, const char *format, ...)

@@ -1,6 +1,6 @@
 /* resp.h - the Redis serialization protocol: splits commands, and writes replies.
  *
- * A command is an array of bulk strings, or a line of words ("inline"). Versions 2 and 3 differ in the reply to HELLO
+ * A command is an array of bulk strings, or a line of words ("inline"). Versions 2 and 3 differ in maps and in null
  * only. (Redis documentation, "Redis serialization protocol specification".)
  */
 #ifndef WEIR_CLI_SERVE_RESP_H
@@ -20,10 +20,12 @@ enum resp_result {
 };
 
 struct resp_command {
-    struct span words[RESP_WORDS_MAX]; /* in the input */
+    struct span words[RESP_WORDS_MAX]; /* in the input, or in `text` */
     size_t count;                      /* 0: an empty line or array, which has no reply */
     size_t bytes;                      /* of the input, of which the command is the beginning */
     const char *fault;                 /* RESP_BROKEN: why */
+    bool is_inline;                    /* it came as a line of words */
+    char text[RESP_LINE_MAX];          /* the words of a line, without their quotes */
 };
 
 /* Split the command at the beginning of the input. */
@@ -46,6 +48,7 @@ void output_integer(struct output *output, int64_t value);
 void output_bulk(struct output *output, struct span bytes);
 void output_array(struct output *output, size_t count);
 void output_map(struct output *output, size_t pairs, int version);
+void output_null(struct output *output, int version);
 
 /* Put an error, "-CODE sentence". Control characters of the sentence become blanks. */
 __attribute__((format(printf, 2, 3))) void output_error(struct output *output, const char *format, ...);

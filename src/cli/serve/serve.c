@@ -37,6 +37,7 @@ struct serve {
     struct server server;
     struct watch signals, answers;
     int64_t drain_until_us; /* 0: not draining */
+    bool tells_reload;      /* SIGHUP has been obeyed: say so at the next tick, when a changed policy file is in force */
 };
 
 /* ---- Start ---- */
@@ -74,7 +75,7 @@ static size_t clients_for(int64_t wanted)
     return room < (rlim_t)wanted ? (size_t)room : (size_t)wanted;
 }
 
-/* Put into force what a running server can change: the password, TLS and the bound on clients. If a file cannot be
+/* Put into force what a running server can change: the password, TLS, and the bounds on clients. If a file cannot be
  * used, nothing changes. */
 static int serve_apply(struct serve *serve, const struct settings *settings)
 {
@@ -93,6 +94,7 @@ static int serve_apply(struct serve *serve, const struct settings *settings)
     memcpy(serve->password, password, sizeof password);
     server->password = password[0] ? serve->password : NULL;
     server->client_max = clients_for(settings->max_clients);
+    server->idle_us = settings->idle_s * WEIR_SECOND;
     return EXIT_OK;
 }
 
@@ -143,17 +145,33 @@ static void serve_reload(struct serve *serve)
 {
     struct settings read;
     bool wants_help = false;
-    const int result = settings_read(&read, serve->argc, serve->argv, &wants_help);
+    int result = settings_read(&read, serve->argc, serve->argv, &wants_help);
     if (result == EXIT_OK && loses_protection(serve, &read)) {
         complain("%s: a running server cannot lose its password, nor begin or end TLS; nothing changes", read.config);
         settings_free(&read);
         return;
     }
-    if (result == EXIT_OK)
+    if (result == EXIT_OK) {
         settings_compare(&serve->settings, &read);
-    if (result == EXIT_OK)
-        serve_apply(serve, &read);
+        result = serve_apply(serve, &read);
+    }
+    serve->tells_reload = result == EXIT_OK;
     settings_free(&read);
+}
+
+/* Say what SIGHUP has done. A policy file is followed and needs no signal; whether it was taken is said all the same. */
+static void tell_reload(struct serve *serve)
+{
+    struct weir_follow_stats stats = { .size = sizeof stats };
+    const char *policies = serve->settings.policies;
+    serve->tells_reload = false;
+    if (!policies || weir_follow_read(serve->server.limiter, WEIR_FOLLOW_POLICY_FILE, &stats) != WEIR_OK)
+        complain("SIGHUP: the options have been read again");
+    else
+        complain("SIGHUP: the options have been read again; %s was loaded %llu times, last %lld s ago, and refused %llu "
+                 "times",
+                 policies, (unsigned long long)stats.answers, (long long)(stats.age_us / WEIR_SECOND),
+                 (unsigned long long)(stats.failures + stats.refused));
 }
 
 /* Answer what clients have sent so far, also those that have connected and wait to be accepted, and take no more. */
@@ -280,6 +298,8 @@ static void serve_loop(struct serve *serve)
         }
         if (server->now_us - ticked_us >= TICK_MS * 1000) {
             ticked_us = server->now_us;
+            if (serve->tells_reload)
+                tell_reload(serve);
             for (struct client *client = server->clients; client; client = client->next)
                 client_check_patience(client);
         }

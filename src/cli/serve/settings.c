@@ -17,6 +17,7 @@
 #define DEFAULT_CLIENTS 10000
 #define CLIENTS_MAX 1000000
 #define INSTANCES_MAX 10000
+#define IDLE_MAX 31536000 /* a year, in seconds */
 #define CONFIG_MAX 65536 /* bytes of the file */
 
 const char SERVE_HELP[] =
@@ -37,7 +38,7 @@ const char SERVE_HELP[] =
     "  WEIR.TOP [count]                the keys that are denied most\n"
     "\n"
     "      --config FILE      more options, one a line: a name without its dashes, and the value. SIGHUP reads the file\n"
-    "                         again for the password, TLS and --max-clients\n"
+    "                         again for the password, TLS, --max-clients and --idle-timeout\n"
     "  -f, --policies FILE    the limits; read again whenever the file changes\n"
     "      --listen HOST:PORT where to listen (default: " DEFAULT_LISTEN "); may be given again. Port 0 means any.\n"
     "                         An address that other machines reach needs --password-file\n"
@@ -48,6 +49,7 @@ const char SERVE_HELP[] =
     "      --tls-key FILE     its private key\n"
     "      --tls-ca FILE      clients must have a certificate that one of these authorities has signed\n"
     "      --max-clients N    connections at a time (default: 10000)\n"
+    "      --idle-timeout S   disconnect clients that are silent for S seconds; 0: never (default)\n"
     "      --max-keys N       keys in memory (default: 1000000)\n"
     "      --top-keys N       count the N keys that are denied most, for WEIR.TOP: 1 to 1024 (default: none)\n"
     "      --control PATH     a Unix socket for weir stats, weir top, weir watch, weir peek, weir reset and weir reload\n"
@@ -86,7 +88,8 @@ enum option_code {
     TLS_CERT,
     TLS_KEY,
     TLS_CA,
-    CONFIG
+    CONFIG,
+    IDLE_TIMEOUT
 };
 
 /* ---- Options ---- */
@@ -139,6 +142,7 @@ static int settings_read_option(struct settings *settings, int code, const char 
     case CONFIG: settings->config = value; return EXIT_OK;
     case TLS_CA: settings->tls_ca = value; return EXIT_OK;
     case MAX_CLIENTS: return read_number("--max-clients", value, CLIENTS_MAX, &settings->max_clients);
+    case IDLE_TIMEOUT: return read_range("--idle-timeout", value, 0, IDLE_MAX, &settings->idle_s);
     case MAX_KEYS: return read_number("--max-keys", value, INT64_C(1) << 31, &settings->max_keys);
     case CONTROL: settings->control = value; return EXIT_OK;
     case TOP_KEYS: return read_number("--top-keys", value, WEIR_MAX_TOP_KEYS, &settings->top_keys);
@@ -159,6 +163,7 @@ static const struct option options[] = {
     { "tls-key", required_argument, NULL, TLS_KEY },
     { "tls-ca", required_argument, NULL, TLS_CA },
     { "max-clients", required_argument, NULL, MAX_CLIENTS },
+    { "idle-timeout", required_argument, NULL, IDLE_TIMEOUT },
     { "max-keys", required_argument, NULL, MAX_KEYS },
     { "top-keys", required_argument, NULL, TOP_KEYS },
     { "control", required_argument, NULL, CONTROL },
@@ -322,7 +327,7 @@ void settings_compare(const struct settings *running, const struct settings *rea
                    running->addresses[i].kind == read->addresses[i].kind;
     if (!is_equal)
         complain(
-            "%s: only password-file, tls-cert, tls-key, tls-ca and max-clients change immediately; restart the server "
-            "for the others",
+            "%s: only password-file, tls-cert, tls-key, tls-ca, max-clients and idle-timeout change immediately; restart "
+            "the server for the others",
             read->config);
 }

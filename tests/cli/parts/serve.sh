@@ -65,6 +65,8 @@ if command -v redis-cli >/dev/null; then
     await login_has 9
     [ "$(told weir.peek login a | cut -d' ' -f1-3)" = '1 9 8' ]
     verdict 'serve follows its policy file, and used permits stay used' $?
+    [ "$(printf 'WEIR.PEEK login z\n' | redis-cli -s s.sock --pipe 2>&1 | tail -n 1)" = 'errors: 0, replies: 1' ]
+    verdict 'serve ends what redis-cli --pipe sends' $?
     serve_stop && [ ! -e s.sock ] && [ ! -s err ]
     verdict 'serve ends with 0 on SIGTERM and removes its socket' $?
 
@@ -112,7 +114,8 @@ if command -v redis-cli >/dev/null; then
     kill -HUP "$served"
     await pongs redis-cli -s s.sock --no-auth-warning -a changed
     [ "$(redis-cli -s s.sock --no-auth-warning -a changed ping)" = PONG ] &&
-        [ "$(redis-cli -s s.sock --no-auth-warning -a secret ping 2>&1)" != PONG ] && [ ! -s err ]
+        [ "$(redis-cli -s s.sock --no-auth-warning -a secret ping 2>&1)" != PONG ] &&
+        await grep -q 'SIGHUP: the options have been read again; served.conf was loaded [0-9]* times' err
     verdict 'serve reads a new password on SIGHUP' $?
     printf 'password-file pw\nnonsense\n' >serve.conf
     kill -HUP "$served"
@@ -164,7 +167,7 @@ if command -v redis-cli >/dev/null; then
         secure ping >refused
         kill -HUP "$served"
         await pongs secure
-        ! grep -q PONG refused && [ "$(secure ping)" = PONG ] && [ ! -s err ]
+        ! grep -q PONG refused && [ "$(secure ping)" = PONG ] && ! grep -qv SIGHUP err
         verdict 'serve reads a renewed certificate on SIGHUP' $?
         printf 'nonsense\n' >tls.key
         kill -HUP "$served"
