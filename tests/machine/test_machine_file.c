@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -62,6 +63,30 @@ TEST(limiters_over_one_file_count_together_and_after_each_other, 20)
     ck_assert_int_eq(stats_of(first.limiter).keys, 1);
     scene_open(&second, SHARED(.instances = 1)); /* closed where the block ends */
     folder_remove();
+}
+
+TEST(memory_that_the_process_has_open_outlives_its_limiters, 20)
+{
+    char open_file[64];
+    const int fd = memfd_create("test", MFD_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(fchmod(fd, 0600), 0);
+    snprintf(open_file, sizeof open_file, "/proc/self/fd/%d", fd);
+    const struct weir_options *options = OPTIONS(.mode = WEIR_MACHINE, .shared = open_file, .max_keys = 1000);
+    OPEN_SCENE(first, options);
+    OPEN_SCENE(second, options);
+    second.now_us = first.now_us;
+    weir_limit *one = scene_define_text(&first, "limit", "fixed_window limit=10 period=1h");
+    weir_limit *two = scene_define_text(&second, "limit", "fixed_window limit=12 period=1h");
+    ck_assert(taken(one, "a", 4).allowed);
+    ck_assert_int_eq(left(two, "a"), 8);
+    scene_close(&first);
+    scene_close(&second);
+    scene_open(&first, options);
+    first.now_us = second.now_us;
+    one = scene_define_text(&first, "limit", "fixed_window limit=10 period=1h");
+    ck_assert_int_eq(left(one, "a"), 6);
+    close(fd);
 }
 
 TEST(limiters_with_different_policies_give_no_second_burst, 20)

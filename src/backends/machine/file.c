@@ -16,6 +16,8 @@
 #include <unistd.h>
 
 #define NAMES_FOLDER "/dev/shm/"
+#define OPEN_FILES_FOLDER \
+    "/proc/self/fd/"               /* its links are the kernel's: no other process can make them lead elsewhere */
 #define DOOR_AT (INT64_C(1) << 48) /* the byte that is held to enter; those of the slots follow */
 #define SLOT_BITS 16
 
@@ -338,8 +340,10 @@ int file_open(const char *shared, int64_t max_keys, struct machine_file *out, st
     const int len = snprintf(path, sizeof path, "%s%s", is_name ? NAMES_FOLDER : "", shared ? shared : "memory");
     if (len >= (int)sizeof path || (shared && !*shared))
         return file_refuse(why, WEIR_EINVAL, "option shared must be a path of 1 to %zu bytes", sizeof path - 1);
-    out->fd = shared ? open(path, O_RDWR | (max_keys > 0 ? O_CREAT : 0) | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600)
-                     : memfd_create("weir", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    const size_t number_at = strlen(OPEN_FILES_FOLDER);
+    const bool is_open = strncmp(path, OPEN_FILES_FOLDER, number_at) == 0 && !strchr(path + number_at, '/');
+    const int flags = O_RDWR | O_CLOEXEC | O_NONBLOCK | (max_keys > 0 ? O_CREAT : 0) | (is_open ? 0 : O_NOFOLLOW);
+    out->fd = shared ? open(path, flags, 0600) : memfd_create("weir", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (out->fd < 0 && errno == ELOOP)
         return file_refuse(why, WEIR_EIO, "shared: %s is a symbolic link: name the file that it leads to", path);
     if (out->fd < 0)
