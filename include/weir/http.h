@@ -35,15 +35,19 @@
  *     r  what was left after the decision (weir_decision.remaining). It is 0 in a denial, even if a smaller cost would
  *        be admitted, because the rest was not enough for such a request. If the cost can never be admitted, r is
  *        what is left.
- *     t  when to come again: retry_after_us of a denial, else reset_after_us, after which no permits are in use. It is
- *        omitted if there is nothing to wait for.
+ *     t  when to come again. In a denial, retry_after_us. If an admitted request has left nothing, the wait for one
+ *        permit; in Redis that of a sliding window, and of permits of an outage, is an upper bound. Otherwise
+ *        reset_after_us, after which no permits are in use. It is omitted if there is nothing to wait for.
+ *
+ * A limit on requests in flight (WEIR_CONCURRENCY) has neither w nor t, because a permit comes back as soon as a request
+ * ends. Its q has the draft's unit: "export";q=2;qu="concurrent-requests".
  *
  * q and w describe the whole policy in force, so they are equal on every instance and in every response. r and t come
  * from the decision, whatever its source. If an instance counts by a share, they describe that share, and all instances
  * together have at least as much. With WEIR_BY_FAIL_OPEN, which counts nothing, r is the whole limit. */
 enum weir_http_which {
     /* Retry-After: 12
-     * In a denial, except one with WEIR_NEVER. Never 0, never before t. */
+     * In a denial, except one with WEIR_NEVER or of a limit on requests in flight. Never 0, never before t. */
     WEIR_HTTP_RETRY_AFTER = 1,
     /* RateLimit-Policy: "login";q=5;w=60 */
     WEIR_HTTP_RATELIMIT_POLICY = 2,
@@ -52,8 +56,11 @@ enum weir_http_which {
     /* X-RateLimit-Limit: 5, X-RateLimit-Remaining: 0, X-RateLimit-Reset: 12
      * These are q, r and t; without t there is no Reset. */
     WEIR_HTTP_X_RATELIMIT = 8,
-    /* The same, but Reset is the Unix time in seconds that is t from now, by request->now_us or the limiter's clock.
-     * (Both variants are in use, and clients cannot tell them apart.) Not together with WEIR_HTTP_X_RATELIMIT. */
+    /* The same, but Reset is a Unix time in seconds: t after request->now_us, or after now by the limiter's clock if that
+     * is 0. In local and machine mode, and for windows and intervals with WEIR_ALIGN_EPOCH, it does not depend on
+     * when the fields are written, because it is the time at which the request's key gets its permits back. Otherwise
+     * pass the time of the decision if they are written later. (Both variants are in use, and clients cannot tell them
+     * apart.) Not together with WEIR_HTTP_X_RATELIMIT. */
     WEIR_HTTP_X_RATELIMIT_UNIX = 16
 };
 
@@ -71,13 +78,14 @@ struct weir_http_field {
  * their number. `which` is one or more of enum weir_http_which. The number is 0 for an admitted request if only
  * Retry-After is requested.
  *
- * For weir_try_all() pass the request that binds, &requests[decision.bound_by]. If all requests are admitted, t is
- * when all their keys have no permits in use. To report the other policies too, call this for each of them with
+ * For weir_try_all() pass the request that binds, &requests[decision.bound_by]. If all requests are admitted and leave
+ * something, t is when all their keys have no permits in use. To report the other policies too, call this for each of them with
  * WEIR_HTTP_RATELIMIT_POLICY alone: RateLimit-Policy and RateLimit may appear more than once in a response.
  *
  * WEIR_EINVAL if weir_try() would refuse the request, if the decision cannot be an answer (a quantity or time below 0
- * or out of range), if `which` has an unknown bit, or if there are more fields than `room`. This does not ask the
- * backend; q and w come from the policy as weir_limit_policy() returns it. */
+ * or out of range), if `which` has an unknown bit, or if there are more fields than `room`. This never
+ * asks Redis or a backend of yours. In local and machine mode it looks at the key for a Unix time, or if the decision left nothing. q and w
+ * come from the policy as weir_limit_policy_for() returns it. */
 WEIR_API int weir_http_fields(const struct weir_request *request, const struct weir_decision *decision, unsigned which,
                               struct weir_http_field *fields, size_t room);
 

@@ -69,6 +69,7 @@ static const struct {
     { "leaky_bucket limit=50 period=1s", ";q=50;w=1" },
     { "leaky_bucket limit=50 period=1s capacity=101", ";q=101;w=3" }, /* 2.02 s */
     { "leaky_bucket limit=1 period=1d capacity=1000", ";q=1000;w=86400000" },
+    { "concurrency limit=2 hold=10m", ";q=2;qu=\"concurrent-requests\"" },
 };
 
 TEST(ratelimit_policy_gives_a_fresh_keys_permits_and_their_refill_time, 30)
@@ -218,6 +219,155 @@ TEST(a_reset_in_unix_time_is_rounded_up_from_the_time_of_the_request, 30)
 
 /* ---- Whose numbers they are ---- */
 
+/* One item of an RFC 9651 list: a string with integer parameters. */
+struct item {
+    char name[WEIR_MAX_NAME_LEN + 1];
+    int64_t q, w, r, t; /* -1: not there */
+};
+
+static struct item parsed(const char *value);
+
+/* Return t of a decision's RateLimit. */
+static int64_t t_of(const struct weir_request *request, const struct weir_decision *decision)
+{
+    struct weir_http_field field;
+    ck_assert_int_eq(weir_http_fields(request, decision, WEIR_HTTP_RATELIMIT, &field, 1), 1);
+    return parsed(field.value).t;
+}
+
+TEST(the_answer_that_takes_the_last_permit_gives_the_wait_that_the_next_denial_gives, 30)
+{
+    static const char *const policies[] = {
+        "token_bucket limit=100 period=1h",
+        "token_bucket limit=100 period=1h burst=20 debt=5",
+        "token_bucket limit=10 period=1h burst=100 refill=interval",
+        "fixed_window limit=100 period=1h",
+        "fixed_window limit=100 period=1h align=epoch",
+        "sliding_window limit=100 period=1h",
+        "leaky_bucket limit=50 period=1h capacity=100",
+    };
+    enum { INSTANCES = 3 };
+    for (int64_t spread_us = 0; spread_us <= 20 * WEIR_SECOND; spread_us += 20 * WEIR_SECOND) {
+        for (int64_t instances = 1; instances <= INSTANCES; instances += INSTANCES - 1) {
+            OPEN_SCENE(scene, OPTIONS(.instances = instances));
+            for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+                char name[16];
+                snprintf(name, sizeof name, "limit%zu", i);
+                const struct weir_request request = request_of(scene_define_text(&scene, name, policies[i]), "key");
+                struct weir_decision last = { .remaining = 1 };
+                for (int taken_now = 0; last.remaining > 0; taken_now++) {
+                    ck_assert_int_lt(taken_now, 1000);
+                    scene.now_us += spread_us;
+                    last = taken(request.limit, "key", 1);
+                }
+                ck_assert(last.allowed);
+                const int64_t t_s = t_of(&request, &last);
+                const struct weir_decision denied = taken(request.limit, "key", 1);
+                ck_assert(!denied.allowed);
+                if (t_s != t_of(&request, &denied))
+                    ck_abort_msg("%s: t=%" PRId64 " and then %" PRId64, policies[i], t_s, t_of(&request, &denied));
+            }
+        }
+    }
+}
+
+TEST(the_wait_for_one_permit_follows_from_a_decision_by_redis, 10)
+{
+    static const struct {
+        const char *policy;
+        int64_t size, reset_s, t_s;
+    } rows[] = {
+        { "token_bucket limit=1000 period=1h", 1000, 3600, 4 },
+        { "token_bucket limit=1000 period=1h burst=100 debt=20", 120, 432, 4 },
+        { "token_bucket limit=10 period=1m burst=25 refill=interval", 25, 130, 10 },
+        { "leaky_bucket limit=1000 period=1h capacity=100", 100, 360, 4 },
+        { "fixed_window limit=1000 period=1h", 1000, 1800, 1800 },
+        { "sliding_window limit=1000 period=1h", 1000, 3700, 3700 },
+    };
+    OPEN_SCENE(scene, NULL);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct weir_request request = request_of(scene_define_text(&scene, "api", rows[i].policy), "key");
+        const struct weir_decision decision = { .allowed = true,
+                                                .source = WEIR_BY_REDIS,
+                                                .limit = rows[i].size,
+                                                .reset_after_us = rows[i].reset_s * WEIR_SECOND };
+        ck_assert_int_eq(t_of(&request, &decision), rows[i].t_s);
+    }
+}
+
+TEST(http_fields_of_a_limit_on_requests_in_flight_give_no_time, 10)
+{
+    struct weir_decision decision;
+    struct weir_reservation reservation;
+    OPEN_SCENE(scene, NULL);
+    weir_limit *limit = scene_define_text(&scene, "export", "concurrency limit=2 hold=10m");
+    for (int i = 0; i < 3; i++)
+        must_succeed(weir_reserve(limit, weir_key_text("key"), 1, &decision, &reservation));
+    ck_assert(!decision.allowed);
+    assert_lines(limit, &decision, EVERY,
+                 "RateLimit-Policy: \"export\";q=2;qu=\"concurrent-requests\"\nRateLimit: \"export\";r=0\n"
+                 "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 0\n");
+    const struct weir_decision admitted = { .allowed = true, .remaining = 1, .reset_after_us = WEIR_MINUTE };
+    assert_lines(limit, &admitted, WEIR_HTTP_RETRY_AFTER | WEIR_HTTP_RATELIMIT | WEIR_HTTP_X_RATELIMIT_UNIX,
+                 "RateLimit: \"export\";r=1\nX-RateLimit-Limit: 2\nX-RateLimit-Remaining: 1\n");
+}
+
+TEST(the_reset_of_an_aligned_window_does_not_depend_on_the_clock_that_decided, 10)
+{
+    static const char *const policies[] = { "fixed_window limit=10 period=1h align=epoch",
+                                            "token_bucket limit=10 period=1h refill=interval align=epoch" };
+    struct weir_http_field fields[3];
+    OPEN_SCENE(scene, NULL);
+    const int64_t decided_us = 490000 * WEIR_HOUR + 50 * WEIR_MINUTE;
+    const struct weir_decision decision = {
+        .allowed = true, .source = WEIR_BY_REDIS, .limit = 10, .remaining = 9, .reset_after_us = 10 * WEIR_MINUTE
+    };
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+        const struct weir_request request = request_of(scene_define_text(&scene, "api", policies[i]), "key");
+        for (int64_t later_us = -WEIR_MINUTE; later_us < 10 * WEIR_MINUTE; later_us += 1 + WEIR_SECOND / 7) {
+            scene.now_us = decided_us + later_us;
+            ck_assert_int_eq(weir_http_fields(&request, &decision, WEIR_HTTP_X_RATELIMIT_UNIX, fields, 3), 3);
+            ck_assert_int_eq(strtoll(fields[2].value, NULL, 10), 490001 * INT64_C(3600));
+        }
+    }
+}
+
+TEST(a_reset_in_unix_time_does_not_depend_on_when_it_is_written, 20)
+{
+    static const char *const policies[] = {
+        "token_bucket limit=10 period=1h",
+        "token_bucket limit=10 period=1h refill=interval",
+        "token_bucket limit=10 period=1h refill=interval align=epoch",
+        "fixed_window limit=10 period=1h",
+        "fixed_window limit=10 period=1h align=epoch",
+        "sliding_window limit=10 period=1h",
+        "leaky_bucket limit=10 period=1h",
+    };
+    enum { REQUESTS = 11 }; /* some are left, none is left, denied */
+    struct weir_http_field fields[3];
+    OPEN_SCENE(scene, NULL);
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+        const struct weir_request request = request_of(scene_define_text(&scene, "api", policies[i]), "key");
+        must_succeed(weir_reset(request.limit, request.key));
+        scene.now_us = 490000 * WEIR_HOUR + 123456789;
+        for (int n = 1; n <= REQUESTS; n++) {
+            const int64_t decided_us = scene.now_us;
+            const struct weir_decision decision = taken(request.limit, "key", 1);
+            ck_assert_int_eq(decision.allowed, n < REQUESTS);
+            int64_t first = 0;
+            for (int64_t later_us = 0; later_us < 5 * WEIR_SECOND; later_us += WEIR_SECOND / 7) {
+                scene.now_us = decided_us + later_us;
+                ck_assert_int_eq(weir_http_fields(&request, &decision, WEIR_HTTP_X_RATELIMIT_UNIX, fields, 3), 3);
+                const int64_t reset = strtoll(fields[2].value, NULL, 10);
+                if (later_us > 0 && reset != first)
+                    ck_abort_msg("%s, request %d: %" PRId64 " and then %" PRId64, policies[i], n, first, reset);
+                first = reset;
+            }
+            scene.now_us = decided_us + WEIR_SECOND / 1000;
+        }
+    }
+}
+
 TEST(an_instance_with_a_share_reports_the_whole_policy_and_its_own_remaining_permits, 30)
 {
     OPEN_SCENE(scene, OPTIONS(.instances = 4));
@@ -291,12 +441,6 @@ TEST(http_fields_report_a_redefined_policy, 30)
 }
 
 /* ---- Syntax ---- */
-
-/* One item of an RFC 9651 list: a string with integer parameters. */
-struct item {
-    char name[WEIR_MAX_NAME_LEN + 1];
-    int64_t q, w, r, t; /* -1: not there */
-};
 
 static bool read_string(const char **at, char *out)
 {
@@ -462,8 +606,8 @@ static void check_denied(struct scene *scene, const struct weir_request *request
     must(decision.allowed, "who waits for Retry-After is admitted");
 }
 
-static void check_left(struct scene *scene, const struct weir_request *request, const struct weir_http_field *fields,
-                       int n)
+static void check_left(struct scene *scene, const struct weir_request *request, bool was_allowed,
+                       const struct weir_http_field *fields, int n)
 {
     struct weir_decision decision;
     const struct item left = parsed(value_of(fields, n, "RateLimit"));
@@ -472,6 +616,15 @@ static void check_left(struct scene *scene, const struct weir_request *request, 
     if (left.r > 0 && left.r <= WEIR_MAX_PERMITS) {
         must_succeed(weir_peek(request->limit, request->key, left.r, &decision));
         must(decision.allowed, "what is left can be taken");
+    }
+    if (was_allowed && left.r == 0 && left.t > 0) {
+        scene->now_us += (left.t - 1) * WEIR_SECOND;
+        must_succeed(weir_peek(request->limit, request->key, 1, &decision));
+        must(!decision.allowed, "a second before t nothing is left");
+        scene->now_us += WEIR_SECOND;
+        must_succeed(weir_peek(request->limit, request->key, 1, &decision));
+        must(decision.allowed, "after t a permit is back");
+        return;
     }
     scene->now_us += left.t > 0 ? left.t * WEIR_SECOND : 0;
     must_succeed(weir_peek(request->limit, request->key, 1, &decision));
@@ -495,7 +648,7 @@ TEST(a_request_is_admitted_after_retry_after_and_not_a_second_earlier, 60)
         const int n = weir_http_fields(&request, &decision, EVERY, fields, WEIR_HTTP_MAX_FIELDS);
         must(n > 0, "there are fields");
         if (decision.allowed || decision.retry_after_us == WEIR_NEVER)
-            left++, check_left(&scene, &request, fields, n);
+            left++, check_left(&scene, &request, decision.allowed, fields, n);
         else
             denied++, check_denied(&scene, &request, fields, n);
         must_succeed(weir_reset(request.limit, request.key));

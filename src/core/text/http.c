@@ -18,11 +18,13 @@ enum {
     ALL = WEIR_HTTP_RETRY_AFTER | WEIR_HTTP_RATELIMIT_POLICY | WEIR_HTTP_RATELIMIT | X_RATELIMIT,
     NUMBER_LEN = 16 /* more digits than any number here has */
 };
-_Static_assert(WEIR_HTTP_VALUE_SIZE > sizeof "\"\";q=;w=" + WEIR_MAX_NAME_LEN + 2 * NUMBER_LEN, "every value fits");
+_Static_assert(WEIR_HTTP_VALUE_SIZE > sizeof "\"\";q=;w=" + WEIR_MAX_NAME_LEN + 2 * NUMBER_LEN &&
+                   WEIR_HTTP_VALUE_SIZE > sizeof "\"\";q=;qu=\"concurrent-requests\"" + WEIR_MAX_NAME_LEN + NUMBER_LEN,
+               "every value fits");
 
 struct http_values {
     int64_t retry_s; /* 0: no Retry-After */
-    int64_t q, w_s;
+    int64_t q, w_s;  /* w_s is 0 of a limit on requests in flight */
     int64_t r;
     int64_t t_s;     /* 0: none */
     int64_t reset_s; /* X-RateLimit-Reset */
@@ -35,21 +37,22 @@ static int64_t seconds_up(int64_t us)
 
 /* ---- Values ---- */
 
-static int64_t window_us(const struct weir_policy *policy, int64_t permits)
+/* Return how long the policy takes to provide permits, rounded up or down. */
+static int64_t provide_us(const struct weir_policy *policy, int64_t permits, bool up)
 {
     const wide limit = (wide)policy->limit;
     switch (policy->algorithm) {
     case WEIR_FIXED_WINDOW:
     case WEIR_SLIDING_WINDOW:
-    case WEIR_CONCURRENCY: return policy->period_us;
+    case WEIR_CONCURRENCY: return up ? policy->period_us : 0;
     case WEIR_TOKEN_BUCKET:
         if (policy->refill == WEIR_INTERVAL)
-            return div_up(permits, policy->limit) * policy->period_us;
+            return (up ? div_up(permits, policy->limit) : permits / policy->limit) * policy->period_us;
         break;
     case WEIR_LEAKY_BUCKET: break;
     }
     /* At most WEIR_MAX_FILL_US, or the policy would not be in force. */
-    return (int64_t)(((wide)permits * (wide)policy->period_us + limit - 1) / limit);
+    return (int64_t)(((wide)permits * (wide)policy->period_us + (up ? limit - 1 : 0)) / limit);
 }
 
 /* Return the permits of the policy that a fresh key is not admitted with, because `strict` subtracts them. */
@@ -62,30 +65,77 @@ static int64_t held_back(const struct weir *limiter, const struct weir_policy *p
     return lease_reserve(&limiter->leases, &plan);
 }
 
-static int values_of_policy(const struct weir_request *request, struct http_values *values)
+static void values_of_policy(const struct weir_request *request, const struct weir_policy *policy,
+                             struct http_values *values)
 {
-    struct weir_policy policy;
-    int error = weir_limit_policy_for(request->limit, request->key, &policy);
-    if (error)
-        return error;
-    values->q = plan_size(&policy, &share_whole) - held_back(request->limit->limiter, &policy);
-    values->w_s = seconds_up(window_us(&policy, values->q));
-    return WEIR_OK;
+    values->q = plan_size(policy, &share_whole) - held_back(request->limit->limiter, policy);
+    values->w_s = policy->algorithm == WEIR_CONCURRENCY ? 0 : seconds_up(provide_us(policy, values->q, true));
+}
+
+/* Look at the key at `now_us`. False if that would ask Redis or a backend of the user's. */
+static bool look(const struct weir_request *request, const struct weir_decision *decision, int64_t cost, int64_t now_us,
+                 struct weir_decision *out)
+{
+    struct weir *limiter = request->limit->limiter;
+    if (decision->source != WEIR_BY_MEMORY || limiter->can_block)
+        return false;
+    const struct weir_backend_request peek = backend_request(request->limit, request->key, cost, now_us, WEIR_PEEK);
+    return limiter->backend->ops->decide(limiter->backend, &peek, 1, false, INT64_MAX, out) == WEIR_OK;
+}
+
+/* Return the wait for one permit after a decision that has left none. In memory the key's state tells. Elsewhere it
+ * follows from the time at which all permits are back: the last of them is a permit, and the others take as long as the
+ * policy needs for them. Of a sliding window and of a fallback's permits, which come back otherwise, that time is an
+ * upper bound. */
+static int64_t next_permit_us(const struct weir_request *request, const struct weir_decision *decision,
+                              const struct weir_policy *policy, int64_t now_us)
+{
+    struct weir_decision next;
+    if (look(request, decision, 1, now_us, &next) && next.retry_after_us > 0)
+        return next.retry_after_us;
+    if (decision->source == WEIR_BY_FALLBACK)
+        return decision->reset_after_us;
+    return max_of(1, decision->reset_after_us - provide_us(policy, max_of(0, decision->limit - 1), false));
+}
+
+/* Return the Unix time that is t from the decision. The clock may have gone on since then, and may differ from the
+ * one that decided. A window that ends at a multiple of its period tells which time is meant. */
+static int64_t reset_at_us(int64_t now_us, int64_t t_us, const struct weir_policy *policy, enum weir_source source)
+{
+    const int64_t at_us = now_us + t_us;
+    if (policy->align != WEIR_ALIGN_EPOCH || source >= WEIR_BY_FALLBACK)
+        return at_us;
+    return (at_us + policy->period_us / 2) / policy->period_us * policy->period_us;
 }
 
 static int values_of_decision(const struct weir_request *request, const struct weir_decision *decision,
-                              bool reset_is_unix, struct http_values *values)
+                              const struct weir_policy *policy, bool reset_is_unix, struct http_values *values)
 {
-    int64_t reset_from_us = reset_is_unix ? request->now_us : 0;
-    int error = reset_is_unix && reset_from_us == 0 ? read_clock(request->limit->limiter, &reset_from_us) : WEIR_OK;
+    const bool comes_again = !decision->allowed && decision->retry_after_us != WEIR_NEVER;
+    const bool left_none = decision->allowed && decision->remaining == 0 && decision->reset_after_us > 0;
+    values->r = comes_again ? 0 : decision->remaining;
+    if (policy->algorithm == WEIR_CONCURRENCY) /* a permit comes back when a request ends, which may be at any time */
+        return WEIR_OK;
+    int64_t now_us = request->now_us;
+    int error = now_us == 0 && (reset_is_unix || left_none) ? read_clock(request->limit->limiter, &now_us) : WEIR_OK;
     if (error)
         return error;
-    const bool comes_again = !decision->allowed && decision->retry_after_us != WEIR_NEVER;
-    const int64_t t_us = comes_again ? max_of(1, decision->retry_after_us) : decision->reset_after_us;
+    int64_t t_us = decision->reset_after_us;
+    if (comes_again)
+        t_us = max_of(1, decision->retry_after_us);
+    else if (left_none)
+        t_us = next_permit_us(request, decision, policy, now_us);
     values->t_s = seconds_up(t_us);
     values->retry_s = comes_again ? values->t_s : 0;
-    values->r = comes_again ? 0 : decision->remaining;
-    values->reset_s = seconds_up(reset_from_us + t_us);
+    values->reset_s = values->t_s;
+    if (reset_is_unix) {
+        struct weir_decision now; /* in memory the state tells how much of t is left when the fields are written */
+        if (request->now_us == 0 && look(request, decision, comes_again ? request->cost : 1, now_us, &now)) {
+            const int64_t left_us = comes_again || left_none ? now.retry_after_us : now.reset_after_us;
+            t_us = left_us > 0 ? min_of(t_us, left_us) : t_us;
+        }
+        values->reset_s = seconds_up(reset_at_us(now_us, t_us, policy, decision->source));
+    }
     return WEIR_OK;
 }
 
@@ -112,7 +162,10 @@ static int fields_write(const char *limit_name, const struct http_values *values
     int n = 0;
     if (which & WEIR_HTTP_RETRY_AFTER && values->retry_s > 0)
         fields_add(fields, &n, "Retry-After", "%" PRId64, values->retry_s);
-    if (which & WEIR_HTTP_RATELIMIT_POLICY)
+    if (which & WEIR_HTTP_RATELIMIT_POLICY && values->w_s == 0)
+        fields_add(fields, &n, "RateLimit-Policy", "\"%s\";q=%" PRId64 ";qu=\"concurrent-requests\"", limit_name,
+                   values->q);
+    else if (which & WEIR_HTTP_RATELIMIT_POLICY)
         fields_add(fields, &n, "RateLimit-Policy", "\"%s\";q=%" PRId64 ";w=%" PRId64, limit_name, values->q,
                    values->w_s);
     if (which & WEIR_HTTP_RATELIMIT && values->t_s > 0)
@@ -183,13 +236,17 @@ int weir_http_fields(const struct weir_request *request, const struct weir_decis
                      struct weir_http_field *fields, size_t room)
 {
     struct http_values values = { 0 };
+    struct weir_policy policy;
     int error = http_check(request, decision, which, fields);
-    if (!error && which & (WEIR_HTTP_RATELIMIT_POLICY | X_RATELIMIT))
-        error = values_of_policy(request, &values);
+    if (!error && which == WEIR_HTTP_RETRY_AFTER && decision->allowed)
+        return 0;
     if (!error)
-        error = values_of_decision(request, decision, which & WEIR_HTTP_X_RATELIMIT_UNIX, &values);
+        error = weir_limit_policy_for(request->limit, request->key, &policy);
+    if (!error)
+        error = values_of_decision(request, decision, &policy, which & WEIR_HTTP_X_RATELIMIT_UNIX, &values);
     if (error)
         return error;
+    values_of_policy(request, &policy, &values);
 
     struct weir_http_field written[WEIR_HTTP_MAX_FIELDS];
     const int n = fields_write(request->limit->name, &values, which, written);
