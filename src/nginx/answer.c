@@ -134,6 +134,6 @@ void answer_log(ngx_http_request_t *request, const struct nginx_call *call)
                       weir_limit_name(call->ops[decision->would_deny_by].request.limit));
     } else { /* as limit_req: a level below that of denials */
         ngx_log_error(location->log_level + 1, log, 0, "weir: limit \"%s\" delays the request by %L ms%s", name,
-                      (decision->delay_us + 999) / 1000, dry_run);
+                      (call_delay_us(call) + 999) / 1000, dry_run);
     }
 }

@@ -4,9 +4,16 @@
  * `request` becomes NULL, and the answer ends the call.
  *
  * One limit is asked by weir_submit(). Several are one step, a blocking call, which nginx's thread pool "default" makes
- * over Redis. In local mode nothing blocks.
+ * over Redis. In machine mode nothing blocks.
+ *
+ * A permit of a limit on requests in flight comes back after its hold, in case its holder has died. So a call renews its
+ * permits for as long as its request runs.
  */
 #include "nginx/module.h"
+
+__extension__ typedef unsigned __int128 wide;
+
+#define NETWORK_SIZE 48 /* enough for weir_key_address_text() */
 
 /* Longer than any wait for Redis, which ends by itself: see keep_worker(). */
 #define KEEP_US (10 * WEIR_SECOND)
@@ -37,21 +44,37 @@ static bool read_request_cost(ngx_http_request_t *request, const struct nginx_us
     return false;
 }
 
+/* Evaluate a part of a key. An address with bits stands for its network; any other text, such as "unix:", for itself. */
+static ngx_int_t read_part(ngx_http_request_t *request, struct nginx_part *part, struct weir_key *out)
+{
+    ngx_str_t text;
+    if (ngx_http_complex_value(request, &part->text, &text) != NGX_OK)
+        return NGX_ERROR;
+    *out = weir_key(text.data, text.len);
+    if (part->ipv4_bits < 0 || text.len == 0)
+        return NGX_OK;
+    char *network = ngx_pnalloc(request->pool, NETWORK_SIZE);
+    if (!network)
+        return NGX_ERROR;
+    const int len = weir_key_address_text(*out, part->ipv4_bits, part->ipv6_bits, network, NETWORK_SIZE);
+    if (len > 0)
+        *out = weir_key(network, (size_t)len);
+    return NGX_OK;
+}
+
 /* Evaluate a use. As in limit_req, a request is not counted if each part of its key is empty. Nor is a charge of 0. */
 static ngx_int_t read_values(ngx_http_request_t *request, struct nginx_use *use, bool is_charge, struct values *out)
 {
-    ngx_http_complex_value_t *templates = use->parts.elts;
+    struct nginx_part *parts = use->parts.elts;
     bool has_key = false;
     *out = (struct values){ .n = use->parts.nelts };
     out->parts = ngx_palloc(request->pool, out->n * sizeof *out->parts);
     if (!out->parts)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     for (size_t i = 0; i < out->n; i++) {
-        ngx_str_t text;
-        if (ngx_http_complex_value(request, &templates[i], &text) != NGX_OK)
+        if (read_part(request, &parts[i], &out->parts[i]) != NGX_OK)
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        out->parts[i] = weir_key(text.data, text.len);
-        has_key = has_key || text.len > 0;
+        has_key = has_key || out->parts[i].len > 0;
     }
     if (!has_key)
         return NGX_OK;
@@ -83,7 +106,7 @@ ngx_int_t call_make(ngx_http_request_t *request, struct nginx_main *main, const 
     if (n == 0)
         return NGX_DECLINED;
     const size_t ops_at = (sizeof(struct nginx_call) + 15) & ~(size_t)15;
-    struct nginx_call *call = ngx_calloc(ops_at + n * (sizeof *call->ops + sizeof *call->holds) + key_bytes,
+    struct nginx_call *call = ngx_calloc(ops_at + n * (sizeof *call->ops + sizeof *call->uses) + key_bytes,
                                          request->connection->log);
     if (!call)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -91,8 +114,8 @@ ngx_int_t call_make(ngx_http_request_t *request, struct nginx_main *main, const 
     call->main = main;
     call->n = n;
     call->ops = (struct weir_op *)(void *)((char *)call + ops_at);
-    call->holds = (bool *)(call->ops + n);
-    char *key = (char *)(call->holds + n);
+    call->uses = (const struct nginx_use **)(call->ops + n);
+    char *key = (char *)(call->uses + n);
     for (ngx_uint_t i = 0, k = 0; i < uses->nelts; i++) {
         if (values[i].len == 0)
             continue;
@@ -103,8 +126,7 @@ ngx_int_t call_make(ngx_http_request_t *request, struct nginx_main *main, const 
             .cost = values[i].cost,
         };
         call->ops[k].user = call;
-        call->holds[k] = listed[i]->holds;
-        call->no_delay = call->no_delay || listed[i]->no_delay;
+        call->uses[k] = listed[i];
         key += values[i].len;
         k++;
     }
@@ -164,7 +186,7 @@ static int decide_group(struct nginx_call *call)
     bool holds = false;
     for (size_t i = 0; i < call->n; i++) {
         requests[i] = call->ops[i].request;
-        holds = holds || call->holds[i];
+        holds = holds || call->uses[i]->holds;
     }
     if (!holds)
         return weir_try_all(call->main->limiter, requests, call->n, &call->decision);
@@ -207,7 +229,7 @@ bool call_decide(struct nginx_call *call)
         status = WEIR_ECLOSED;
     } else if (call->n == 1) {
         struct weir_op *op = &call->ops[0];
-        op->verb = call->holds[0] ? WEIR_OP_RESERVE : WEIR_OP_TRY;
+        op->verb = call->uses[0]->holds ? WEIR_OP_RESERVE : WEIR_OP_TRY;
         op->done = op_done;
         status = weir_submit(call->main->limiter, op);
         if (status == WEIR_OK)
@@ -224,6 +246,25 @@ bool call_decide(struct nginx_call *call)
     call->status = status;
     call->state = CALL_ANSWERED;
     return true;
+}
+
+int64_t call_delay_us(const struct nginx_call *call)
+{
+    int64_t spared_us = NEVER_DELAY;
+    if (call->decision.delay_us == 0)
+        return 0;
+    for (size_t i = 0; i < call->n; i++) {
+        const struct weir_request *request = &call->ops[i].request;
+        const int64_t undelayed = call->uses[i]->undelayed;
+        struct weir_policy policy;
+        if (weir_limit_policy_for(request->limit, request->key, &policy) != WEIR_OK ||
+            policy.algorithm != WEIR_LEAKY_BUCKET || undelayed == NEVER_DELAY)
+            continue;
+        const wide us = ((wide)undelayed * (wide)policy.period_us + (wide)policy.limit - 1) / (wide)policy.limit;
+        spared_us = us < (wide)spared_us ? (int64_t)us : spared_us;
+    }
+    const int64_t left_us = call->decision.delay_us - spared_us;
+    return left_us < 1000 ? 0 : left_us;
 }
 
 /* ---- Ending ---- */
@@ -267,19 +308,100 @@ void call_charge(struct nginx_call *call)
     call_op_done(call);
 }
 
-void call_end(struct nginx_call *call)
+/* True if the op holds permits of a limit on requests in flight. */
+static bool op_has_permits(const struct nginx_call *call, size_t i)
 {
-    const bool has_permits = call->status == WEIR_OK && call->decision.allowed;
+    return call->status == WEIR_OK && call->decision.allowed && call->uses[i]->holds &&
+           call->ops[i].reservation.permits > 0;
+}
+
+static void call_release(struct nginx_call *call)
+{
     call->under_way = 1; /* this function */
-    for (size_t i = 0; has_permits && i < call->n; i++) {
+    for (size_t i = 0; i < call->n; i++) {
         struct weir_op *op = &call->ops[i];
-        if (!call->holds[i] || op->reservation.permits <= 0)
+        if (!op_has_permits(call, i))
             continue;
         op->verb = WEIR_OP_SETTLE;
         op->request.cost = 0;
         call_start_late_op(call, op);
     }
     call_op_done(call);
+}
+
+void call_end(struct nginx_call *call)
+{
+    if (call->renews.timer_set)
+        ngx_del_timer(&call->renews);
+    call->has_ended = true;
+    if (call->renewing == 0) /* else the last of the answers releases the permits */
+        call_release(call);
+}
+
+/* ---- Holding ---- */
+
+/* Return a third of the shortest hold, in milliseconds; 0: the call holds nothing. */
+static ngx_msec_t call_renewal_ms(const struct nginx_call *call)
+{
+    int64_t shortest_us = INT64_MAX;
+    for (size_t i = 0; i < call->n; i++) {
+        const struct weir_request *request = &call->ops[i].request;
+        struct weir_policy policy;
+        if (op_has_permits(call, i) && weir_limit_policy_for(request->limit, request->key, &policy) == WEIR_OK &&
+            policy.period_us < shortest_us)
+            shortest_us = policy.period_us;
+    }
+    return shortest_us == INT64_MAX ? 0 : shortest_us < 3000 ? 1 : (ngx_msec_t)(shortest_us / 3000);
+}
+
+/* After an error, such as one of an outage, the permits keep their hold, and the next renewal tries again. */
+static void op_renewed(struct weir_op *op, int status)
+{
+    struct nginx_call *call = op->user;
+    call->main->waiting--;
+    call->renewing--;
+    if (status == WEIR_OK && !op->decision.allowed && !call->has_lapsed) {
+        call->has_lapsed = true;
+        ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
+                      "weir: limit \"%s\" has given the place of a running request to another one, because it could"
+                      " not be renewed within the hold",
+                      weir_limit_name(op->request.limit));
+    }
+    if (call->has_ended && call->renewing == 0)
+        call_release(call);
+}
+
+static void call_renew(ngx_event_t *event)
+{
+    struct nginx_call *call = event->data;
+    if (call->renewing == 0) {
+        call->renewing = 1; /* this function */
+        for (size_t i = 0; i < call->n; i++) {
+            struct weir_op *op = &call->ops[i];
+            if (!op_has_permits(call, i))
+                continue;
+            op->verb = WEIR_OP_RENEW;
+            op->request.cost = op->reservation.permits;
+            op->done = op_renewed;
+            call->renewing++;
+            call->main->waiting++;
+            const int status = weir_submit(call->main->limiter, op);
+            if (status != 1)
+                op_renewed(op, status);
+        }
+        call->renewing--;
+    }
+    call_hold(call);
+}
+
+void call_hold(struct nginx_call *call)
+{
+    const ngx_msec_t after_ms = call_renewal_ms(call);
+    call->renews.handler = call_renew;
+    call->renews.data = call;
+    call->renews.log = ngx_cycle->log;
+    if (after_ms > 0)
+        ngx_add_timer(&call->renews, after_ms);
 }
 
 /* ---- A request and its call ---- */

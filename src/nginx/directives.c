@@ -12,6 +12,8 @@ void *nginx_make_main(ngx_conf_t *cf)
         ngx_array_init(&main->uses, cf->pool, 4, sizeof(struct nginx_use *)) != NGX_OK)
         return NULL;
     main->options.size = sizeof main->options;
+    main->options.mode = WEIR_MACHINE;
+    main->memory = -1;
     return main;
 }
 
@@ -23,6 +25,7 @@ static char *read_redis(ngx_conf_t *cf, ngx_command_t *command, void *conf)
     if (main->options.redis_url)
         return "is duplicate";
     main->options.redis_url = (const char *)words[1].data;
+    main->redis = nginx_place_of(cf);
     return NGX_CONF_OK;
 }
 
@@ -47,6 +50,7 @@ static char *read_limit(ngx_conf_t *cf, ngx_command_t *command, void *conf)
     if (!limit)
         return NGX_CONF_ERROR;
     limit->name = (char *)words[1].data;
+    limit->place = nginx_place_of(cf);
     if (weir_policy_parse(text, &limit->policy, message, sizeof message) == WEIR_OK)
         return NGX_CONF_OK;
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "weir_limit %V: %s", &words[1], message);
@@ -62,6 +66,46 @@ static ngx_int_t compile(ngx_conf_t *cf, ngx_str_t text, ngx_http_complex_value_
     return ngx_http_compile_complex_value(&compiler);
 }
 
+static bool is_text(ngx_str_t text, const char *expected)
+{
+    return text.len == strlen(expected) && memcmp(text.data, expected, text.len) == 0;
+}
+
+/* Read the number behind the last '/' of *text, and cut both off. -1: there is none. */
+static ngx_int_t cut_bits(ngx_str_t *text)
+{
+    const u_char *slash = memrchr(text->data, '/', text->len);
+    const size_t at = slash ? (size_t)(slash - text->data) : 0;
+    const ngx_int_t bits = slash ? ngx_atoi(text->data + at + 1, text->len - at - 1) : NGX_ERROR;
+    if (bits >= 0)
+        text->len = at;
+    return bits;
+}
+
+/* TEXT, or ADDRESS/IPV4_BITS/IPV6_BITS. */
+static char *read_part(ngx_conf_t *cf, struct nginx_part *part, ngx_str_t text)
+{
+    const ngx_str_t whole = text;
+    const ngx_int_t last = cut_bits(&text);
+    const ngx_int_t first = last < 0 ? last : cut_bits(&text);
+    *part = (struct nginx_part){ .ipv4_bits = -1, .ipv6_bits = -1 };
+    if (first < 0) {
+        if (last >= 0 && is_text(text, "$remote_addr"))
+            return "has an address with bits of one kind: give those of IPv4 and of IPv6, as in $remote_addr/24/64";
+        text = whole;
+    } else {
+        if (first > 32 || last > 128)
+            return "has an address with too many bits: IPv4 has up to 32, and IPv6 up to 128, as in $remote_addr/24/64";
+        if (is_text(text, "$binary_remote_addr"))
+            return "has an address that is not text: use $remote_addr";
+        part->ipv4_bits = (int)first;
+        part->ipv6_bits = (int)last;
+    }
+    if (text.len == 0)
+        return "has a key with an empty part";
+    return compile(cf, text, &part->text) == NGX_OK ? NULL : NGX_CONF_ERROR;
+}
+
 /* key=PART[,PART]... */
 static char *read_key(ngx_conf_t *cf, struct nginx_use *use, ngx_str_t text)
 {
@@ -69,32 +113,46 @@ static char *read_key(ngx_conf_t *cf, struct nginx_use *use, ngx_str_t text)
         return "has two keys";
     for (;;) {
         const u_char *comma = memchr(text.data, ',', text.len);
-        ngx_str_t part = { comma ? (size_t)(comma - text.data) : text.len, text.data };
-        ngx_http_complex_value_t *value = ngx_array_push(&use->parts);
-        if (part.len == 0)
-            return "has a key with an empty part";
-        if (!value || compile(cf, part, value) != NGX_OK)
-            return NGX_CONF_ERROR;
-        if (!comma)
-            return NULL;
-        text.data += part.len + 1;
-        text.len -= part.len + 1;
+        ngx_str_t word = { comma ? (size_t)(comma - text.data) : text.len, text.data };
+        struct nginx_part *part = ngx_array_push(&use->parts);
+        char *error = part ? read_part(cf, part, word) : NGX_CONF_ERROR;
+        if (error || !comma)
+            return error;
+        text.data += word.len + 1;
+        text.len -= word.len + 1;
     }
 }
 
-static char *read_cost(ngx_conf_t *cf, struct nginx_use *use, bool is_charge, ngx_str_t text)
+static char *read_cost(ngx_conf_t *cf, struct nginx_use *use, ngx_str_t text)
 {
     if (use->cost)
         return "has two costs";
     use->cost = ngx_palloc(cf->pool, sizeof *use->cost);
     if (!use->cost || compile(cf, text, use->cost) != NGX_OK)
         return NGX_CONF_ERROR;
+    if (!use->is_charge && (is_text(text, "$bytes_sent") || is_text(text, "$body_bytes_sent")))
+        return "has a cost that is known after the response only: charge it by weir_charge";
     if (use->cost->lengths) /* it contains variables */
         return NULL;
     const ngx_int_t cost = ngx_atoi(text.data, text.len);
-    if (is_charge)
+    use->fixed_cost = cost;
+    if (use->is_charge)
         return cost < 1 ? "has a cost that is not a whole number from 1 on" : NULL;
     return cost < 1 || cost > WEIR_MAX_PERMITS ? "has a cost that is not a whole number from 1 to 1000000000" : NULL;
+}
+
+/* delay=N, or nodelay. */
+static char *read_delay(struct nginx_use *use, ngx_str_t word)
+{
+    if (use->undelayed != 0)
+        return "has more than one delay=... or nodelay";
+    use->undelayed = NEVER_DELAY;
+    if (is_text(word, "nodelay"))
+        return NULL;
+    use->undelayed = ngx_atoi(word.data + 6, word.len - 6);
+    return use->undelayed < 1 || use->undelayed > WEIR_MAX_PERMITS
+               ? "has a delay that is not a whole number of permits from 1 on"
+               : NULL;
 }
 
 /* Read the words after the directive's name. NULL and a sentence in the log if they are wrong. */
@@ -104,24 +162,25 @@ static char *read_use(ngx_conf_t *cf, bool is_charge, struct nginx_use **out)
     ngx_str_t *words = cf->args->elts;
     struct nginx_use *use = ngx_pcalloc(cf->pool, sizeof *use);
     struct nginx_use **listed = ngx_array_push(&main->uses);
-    if (!use || !listed || ngx_array_init(&use->parts, cf->pool, 1, sizeof(ngx_http_complex_value_t)) != NGX_OK)
+    if (!use || !listed || ngx_array_init(&use->parts, cf->pool, 1, sizeof(struct nginx_part)) != NGX_OK)
         return NGX_CONF_ERROR;
     *listed = *out = use;
     use->name = (char *)words[1].data;
-    use->file = cf->conf_file->file.name;
-    use->line = cf->conf_file->line;
+    use->is_charge = is_charge;
+    use->place = nginx_place_of(cf);
     char *error = NULL;
     for (ngx_uint_t i = 2; i < cf->args->nelts && !error; i++) {
         ngx_str_t word = words[i];
         if (word.len > 4 && ngx_strncmp(word.data, "key=", 4) == 0)
             error = read_key(cf, use, (ngx_str_t){ word.len - 4, word.data + 4 });
         else if (word.len > 5 && ngx_strncmp(word.data, "cost=", 5) == 0)
-            error = read_cost(cf, use, is_charge, (ngx_str_t){ word.len - 5, word.data + 5 });
-        else if (!is_charge && strcmp((char *)word.data, "nodelay") == 0)
-            use->no_delay = true;
+            error = read_cost(cf, use, (ngx_str_t){ word.len - 5, word.data + 5 });
+        else if (!is_charge && (is_text(word, "nodelay") || (word.len > 6 && ngx_strncmp(word.data, "delay=", 6) == 0)))
+            error = read_delay(use, word);
         else {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid parameter \"%V\": use key=... %s", &word,
-                               is_charge ? "and cost=..." : "[cost=...] [nodelay]");
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"%V\" directive has the invalid parameter \"%V\": use key=... %s", &words[0], &word,
+                               is_charge ? "and cost=..." : "[cost=...] [nodelay or delay=...]");
             error = NGX_CONF_ERROR;
         }
     }
@@ -147,7 +206,7 @@ static char *add_use(ngx_conf_t *cf, ngx_array_t **uses, bool is_charge)
     return (*uses)->nelts > WEIR_MAX_ALL ? "is given more than 64 times" : NGX_CONF_OK;
 }
 
-/* weir NAME key=... [cost=...] [nodelay], or weir off. */
+/* weir NAME key=... [cost=...] [nodelay | delay=...], or weir off. */
 static char *read_weir(ngx_conf_t *cf, ngx_command_t *command, void *conf)
 {
     (void)command;

@@ -73,7 +73,8 @@ static ngx_int_t call_apply(ngx_http_request_t *request, struct nginx_call *call
                : call->status == WEIR_EINVAL || call->status == WEIR_ESTATE ? NGX_HTTP_INTERNAL_SERVER_ERROR
                                                                             : NGX_HTTP_SERVICE_UNAVAILABLE;
     }
-    const int64_t delay_us = call->no_delay ? 0 : call->decision.delay_us;
+    const int64_t delay_us = call_delay_us(call);
+    call_hold(call);
     call->outcome = !call->decision.allowed     ? (dry_run ? OUTCOME_REJECTED_DRY_RUN : OUTCOME_REJECTED)
                     : delay_us > 0              ? (dry_run ? OUTCOME_DELAYED_DRY_RUN : OUTCOME_DELAYED)
                     : call->decision.would_deny ? OUTCOME_WOULD_REJECT

@@ -1,71 +1,65 @@
-/* module.c - the module's life: checking the configuration, and a limiter in each worker. */
+/* module.c - the module's life: the memory that workers share, and a limiter in each worker.
+ *
+ * In machine mode without a file, workers count in memory without a name. The master makes it and keeps its descriptor;
+ * workers inherit that by fork(), open it anew through /proc and fill the memory with a table, as they would a file. A
+ * new configuration takes the descriptor over, unless max_keys has changed. So a reload keeps the counts, as it keeps
+ * the zones of limit_req, and old workers that still end requests count with the new ones.
+ */
 #include "nginx/module.h"
 
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 
-#define SHARED_KEYS 100000 /* max_keys of a limiter for all workers, unless the configuration says otherwise: 8 MB */
+#define DEFAULT_KEYS 100000 /* max_keys of that memory, unless the configuration says otherwise: 8 MB */
 
-/* ---- The limiter ---- */
+/* ---- The memory ---- */
 
-weir *nginx_open(struct nginx_main *main, const struct weir_options *options, const struct nginx_use **fault)
+/* Return the configuration that a reload replaces; NULL: there was none, or it did not load the module. */
+static const struct nginx_main *former_main(const ngx_cycle_t *cycle)
 {
-    weir *limiter;
-    const struct nginx_limit *limits = main->limits.elts;
-    struct nginx_use **uses = main->uses.elts;
-    *fault = NULL;
-    if (weir_open(options, &limiter) != WEIR_OK)
-        return NULL;
-    for (ngx_uint_t i = 0; i < main->limits.nelts; i++) {
-        if (weir_limit_define(limiter, limits[i].name, &limits[i].policy, NULL) != WEIR_OK) {
-            weir_close(limiter);
-            return NULL;
-        }
-    }
-    for (ngx_uint_t i = 0; i < main->uses.nelts; i++) {
-        struct weir_policy policy;
-        uses[i]->limit = weir_limit_find(limiter, uses[i]->name);
-        if (!uses[i]->limit) {
-            *fault = uses[i];
-            weir_close(limiter);
-            return NULL;
-        }
-        uses[i]->holds = weir_limit_policy(uses[i]->limit, &policy) == WEIR_OK && policy.algorithm == WEIR_CONCURRENCY;
-    }
-    return limiter;
+    ngx_cycle_t *former = cycle->old_cycle;
+    for (ngx_uint_t i = 0; former && !ngx_is_init_cycle(former) && former->modules[i]; i++)
+        if (former->modules[i] == &ngx_http_weir_module)
+            return ngx_http_cycle_get_module_main_conf(former, ngx_http_weir_module);
+    return NULL;
 }
 
-/* True if weir decides in memory, so that no request waits. */
-static bool is_immediate(const struct weir_options *options)
+static void memory_close(void *data)
 {
-    return options->mode == WEIR_LOCAL || options->mode == WEIR_MACHINE;
+    const struct nginx_main *main = data;
+    close(main->memory);
 }
 
-/* Open a limiter and close it again, so that `nginx -t` and a reload find what is wrong. */
-static ngx_int_t check(ngx_conf_t *cf, struct nginx_main *main)
+/* Make the memory, or keep that of the former configuration if it has the right size. */
+static ngx_int_t memory_make(ngx_conf_t *cf, struct nginx_main *main)
 {
-    struct weir_options options = main->options;
-    const struct nginx_use *fault;
-    options.quiet = true;
-    if (options.mode == WEIR_MACHINE && !options.shared) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "weir: weir_mode machine needs weir_options { shared FILE; }");
+    const struct nginx_main *former = former_main(cf->cycle);
+    ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(cf->cycle->pool, 0);
+    if (!cleanup)
+        return NGX_ERROR;
+    main->options.max_keys = main->options.max_keys ? main->options.max_keys : DEFAULT_KEYS;
+    main->memory = former && former->memory >= 0 && former->options.max_keys == main->options.max_keys
+                       ? fcntl(former->memory, F_DUPFD_CLOEXEC, 0)
+                       : memfd_create("weir", MFD_CLOEXEC);
+    if (main->memory < 0 || fchmod(main->memory, 0600) != 0) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, ngx_errno, "weir: there is no memory that workers can share");
         return NGX_ERROR;
     }
-    options.shared = NULL; /* the workers make the file: it must belong to their user */
-    if (options.mode == WEIR_MACHINE && options.max_keys == 0)
-        options.max_keys = 1;
-    weir *limiter = nginx_open(main, &options, &fault);
-    if (limiter) {
-        weir_close(limiter);
-        return NGX_OK;
-    }
-    if (fault) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "there is no limit \"%s\" in %V:%ui: define it by weir_limit or in the option policy_file",
-                      fault->name, &fault->file, fault->line);
-    } else {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "weir: %s", weir_last_message());
-    }
-    return NGX_ERROR;
+    snprintf(main->memory_path, sizeof main->memory_path, "/proc/self/fd/%d", main->memory);
+    main->options.shared = main->memory_path;
+    cleanup->handler = memory_close;
+    cleanup->data = main;
+    return NGX_OK;
+}
+
+/* Let the workers' user open the memory. */
+static void memory_give(ngx_cycle_t *cycle, const struct nginx_main *main)
+{
+    const ngx_core_conf_t *core = (ngx_core_conf_t *)ngx_get_conf(cycle->conf_ctx, ngx_core_module);
+    if (geteuid() == 0 && fchown(main->memory, core->user, core->group) != 0)
+        ngx_log_error(NGX_LOG_EMERG, cycle->log, ngx_errno, "weir: workers cannot use their memory");
 }
 
 /* ---- Configuration ---- */
@@ -83,16 +77,22 @@ static ngx_int_t add_handler(ngx_conf_t *cf, ngx_http_phases phase, ngx_http_han
 static ngx_int_t configured(ngx_conf_t *cf)
 {
     struct nginx_main *main = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
-    if (main->uses.nelts == 0 && main->limits.nelts == 0 && !main->shows_metrics)
+    const bool is_used = main->uses.nelts > 0 || main->limits.nelts > 0 || main->shows_metrics;
+    if (!is_used && main->mode.line == 0 && main->redis.line == 0 && main->block.line == 0)
         return NGX_OK; /* http {} does not use the module */
-    if (check(cf, main) != NGX_OK ||
+    if (nginx_check(cf, main) != NGX_OK)
+        return NGX_ERROR;
+    const bool is_run = !ngx_test_config && ngx_process != NGX_PROCESS_SIGNALLER;
+    if (!is_used || !is_run)
+        return NGX_OK;
+    if ((nginx_is_immediate(main) && !main->options.shared && memory_make(cf, main) != NGX_OK) ||
         (main->decides && add_handler(cf, NGX_HTTP_PREACCESS_PHASE, nginx_gate) != NGX_OK) ||
         (main->decides_late && add_handler(cf, NGX_HTTP_PRECONTENT_PHASE, nginx_late_gate) != NGX_OK) ||
         (main->charges && add_handler(cf, NGX_HTTP_LOG_PHASE, nginx_charge_phase) != NGX_OK))
         return NGX_ERROR;
     main->is_used = true;
     ngx_str_t pool = ngx_string("default");
-    if (is_immediate(&main->options))
+    if (nginx_is_immediate(main))
         return NGX_OK;
     main->threads = ngx_thread_pool_add(cf, &pool);
     return main->threads ? NGX_OK : NGX_ERROR;
@@ -146,37 +146,11 @@ static ngx_int_t watch_answers(ngx_cycle_t *cycle, struct nginx_main *main)
     return ngx_add_event(main->events->read, NGX_READ_EVENT, 0);
 }
 
-static void close_shared(void *data)
-{
-    struct nginx_main *main = data;
-    weir_close(main->limiter);
-    main->limiter = NULL;
-}
-
-/* Open the limiter in which all workers count in local mode. They get it by fork(). If that fails, each worker opens
- * a separate one: an error would end nginx, also in a reload. */
-static void open_shared(ngx_cycle_t *cycle, struct nginx_main *main)
-{
-    struct weir_options options = main->options;
-    const struct nginx_use *fault;
-    ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(cycle->pool, 0);
-    options.mode = WEIR_MACHINE;
-    options.max_keys = options.max_keys ? options.max_keys : SHARED_KEYS;
-    options.log = log_line;
-    main->limiter = cleanup ? nginx_open(main, &options, &fault) : NULL;
-    if (!main->limiter) {
-        ngx_log_error(NGX_LOG_ERR, cycle->log, 0, "weir: workers cannot count together: %s", weir_last_message());
-        return;
-    }
-    cleanup->handler = close_shared;
-    cleanup->data = main;
-}
-
 static ngx_int_t made_cycle(ngx_cycle_t *cycle)
 {
     struct nginx_main *main = used_main(cycle);
-    if (main && main->options.mode == WEIR_LOCAL && count_workers(cycle) > 1 && !ngx_test_config)
-        open_shared(cycle, main);
+    if (main && main->memory >= 0)
+        memory_give(cycle, main);
     return main && main->shows_metrics ? metrics_make(cycle, main, count_workers(cycle)) : NGX_OK;
 }
 
@@ -185,32 +159,22 @@ static ngx_int_t start_worker(ngx_cycle_t *cycle)
     struct nginx_main *main = used_main(cycle);
     if (!main || (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE))
         return NGX_OK;
-    if (main->limiter) { /* the master's */
-        if (main->metrics)
-            metrics_start(cycle, main);
-        return NGX_OK;
-    }
     struct weir_options options = main->options;
     options.log = log_line;
-    if (options.mode != WEIR_MACHINE) { /* there the workers count as one */
+    if (!nginx_is_immediate(main)) { /* in memory the workers count as one */
         const int64_t workers = (int64_t)count_workers(cycle);
         options.instances = (options.instances ? options.instances : 1) * workers;
         options.rank = options.rank * workers + (int64_t)ngx_worker;
     }
-    const struct nginx_use *fault;
+    struct nginx_fault fault;
     main->limiter = nginx_open(main, &options, &fault);
     if (!main->limiter) { /* nginx would give up a worker that fails here: requests get an error instead */
         ngx_log_error(NGX_LOG_EMERG, cycle->log, 0, "weir: this worker cannot limit requests, so it refuses them: %s",
-                      fault ? "a limit is missing" : weir_last_message());
+                      fault.text);
         return NGX_OK;
     }
-    if (!is_immediate(&options) && watch_answers(cycle, main) != NGX_OK)
+    if (!nginx_is_immediate(main) && watch_answers(cycle, main) != NGX_OK)
         return NGX_ERROR;
-    if (options.mode == WEIR_LOCAL && options.instances > 1 && ngx_worker == 0)
-        ngx_log_error(NGX_LOG_NOTICE, cycle->log, 0,
-                      "weir: in local mode each worker counts separately, by 1/%L of every limit; with weir_mode machine"
-                      " they count together",
-                      options.instances);
     if (main->metrics)
         metrics_start(cycle, main);
     return NGX_OK;

@@ -20,7 +20,6 @@ struct option {
     const char *const *choices; /* OPTION_CHOICE: the names of the enum's values, in their order, then NULL */
 };
 
-static const char *const mode_choices[] = { "local", "distributed", "hybrid", "machine", NULL };
 static const char *const failure_choices[] = { "local", "open", "closed", "error", NULL };
 static const char *const full_choices[] = { "deny", "allow", "share", NULL };
 
@@ -89,9 +88,7 @@ static const char *set_choice(int *field, const char *const *choices, const char
             return NULL;
         }
     }
-    return choices == failure_choices ? "local, open, closed or error"
-           : choices == full_choices  ? "deny, allow or share"
-                                      : "local, machine, distributed or hybrid";
+    return choices == failure_choices ? "local, open, closed or error" : "deny, allow or share";
 }
 
 static const char *set_seed(uint64_t *field, const char *value)
@@ -109,7 +106,9 @@ static const char *set_option(ngx_conf_t *cf, const struct option *option, struc
     void *field = (char *)options + option->offset;
     int64_t number;
     switch (option->kind) {
-    case OPTION_TEXT: *(const char **)field = (const char *)value->data; return NULL;
+    case OPTION_TEXT:
+        *(const char **)field = (const char *)value->data;
+        return value->len > 0 ? NULL : "a text that is not empty";
     case OPTION_FILE:
         if (ngx_conf_full_name(cf->cycle, value, 1) != NGX_OK)
             return "a path";
@@ -131,31 +130,32 @@ static const char *set_option(ngx_conf_t *cf, const struct option *option, struc
 static char *read_line(ngx_conf_t *cf, ngx_command_t *command, void *conf)
 {
     (void)command;
-    uint32_t *seen = cf->handler_conf;
+    (void)conf;
     struct nginx_main *main = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
     ngx_str_t *words = cf->args->elts;
-    (void)conf;
     for (size_t i = 0; i < sizeof option_table / sizeof *option_table; i++) {
         const struct option *option = &option_table[i];
         if (strcmp(option->name, (const char *)words[0].data) != 0)
             continue;
         if (cf->args->nelts != 2) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "weir: option \"%V\" takes one value", &words[0]);
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"weir_options\" directive: option \"%V\" takes one value",
+                               &words[0]);
             return NGX_CONF_ERROR;
         }
-        if (*seen & (1U << i)) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "weir: option \"%V\" is given twice", &words[0]);
+        if (main->places[i].line > 0) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"weir_options\" directive: option \"%V\" is given twice",
+                               &words[0]);
             return NGX_CONF_ERROR;
         }
-        *seen |= 1U << i;
+        main->places[i] = nginx_place_of(cf);
         const char *expected = set_option(cf, option, &main->options, &words[1]);
         if (!expected)
             return NGX_CONF_OK;
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "weir: option \"%V\" must be %s, not \"%V\"", &words[0], expected,
-                           &words[1]);
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"weir_options\" directive: option \"%V\" must be %s, not \"%V\"",
+                           &words[0], expected, &words[1]);
         return NGX_CONF_ERROR;
     }
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "weir: there is no option \"%V\"", &words[0]);
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"weir_options\" directive: there is no option \"%V\"", &words[0]);
     return NGX_CONF_ERROR;
 }
 
@@ -163,31 +163,71 @@ char *nginx_read_options(ngx_conf_t *cf, ngx_command_t *command, void *conf)
 {
     (void)command;
     struct nginx_main *main = conf;
-    _Static_assert(sizeof option_table / sizeof *option_table < 32, "`seen` has a bit for each option");
-    uint32_t seen = 0;
-    if (main->has_options)
+    _Static_assert(sizeof option_table / sizeof *option_table <= MAX_OPTIONS, "each option has a place");
+    if (main->block.line > 0)
         return "is duplicate";
-    main->has_options = true;
+    main->block = nginx_place_of(cf);
     ngx_conf_t block = *cf;
     block.handler = read_line;
-    block.handler_conf = (void *)&seen;
     return ngx_conf_parse(&block, NULL);
 }
 
+/* "local" is another name of "machine": both count in memory, together with the other workers. */
 char *nginx_read_mode(ngx_conf_t *cf, ngx_command_t *command, void *conf)
 {
     (void)command;
+    static const struct {
+        const char *name;
+        enum weir_mode mode;
+    } modes[] = { { "machine", WEIR_MACHINE },
+                  { "local", WEIR_MACHINE },
+                  { "distributed", WEIR_DISTRIBUTED },
+                  { "hybrid", WEIR_HYBRID } };
     struct nginx_main *main = conf;
     ngx_str_t *words = cf->args->elts;
-    int mode;
-    if (main->has_mode)
+    if (main->mode.line > 0)
         return "is duplicate";
-    main->has_mode = true;
-    if (set_choice(&mode, mode_choices, (const char *)words[1].data)) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "weir_mode must be local, machine, distributed or hybrid, not \"%V\"",
-                           &words[1]);
-        return NGX_CONF_ERROR;
+    main->mode = nginx_place_of(cf);
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        if (strcmp(modes[i].name, (const char *)words[1].data) == 0) {
+            main->options.mode = modes[i].mode;
+            return NGX_CONF_OK;
+        }
     }
-    main->options.mode = (enum weir_mode)mode;
-    return NGX_CONF_OK;
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"weir_mode\" directive: the mode must be machine, distributed or hybrid, not \"%V\"",
+                       &words[1]);
+    return NGX_CONF_ERROR;
+}
+
+/* ---- Blame ---- */
+
+/* Return where `text` has the option's name, or the path that is its value; NULL: nowhere. */
+static const char *option_in(const char *text, const struct option *option, const struct weir_options *options)
+{
+    const char *found = strstr(text, option->name);
+    if (!found && option->kind == OPTION_FILE)
+        found = strstr(text, *(const char *const *)((const char *)options + option->offset));
+    return found;
+}
+
+void nginx_blame_option(const struct nginx_main *main, struct nginx_fault *fault)
+{
+    const char *first = NULL;
+    snprintf(fault->text, sizeof fault->text, "%s", weir_last_message());
+    fault->directive = "weir_options";
+    for (size_t i = 0; i < sizeof option_table / sizeof *option_table; i++) {
+        const char *found = main->places[i].line > 0 ? option_in(fault->text, &option_table[i], &main->options) : NULL;
+        if (found && (!first || found < first)) { /* a sentence begins with the option that it is about */
+            first = found;
+            fault->place = main->places[i];
+        }
+    }
+    if (first)
+        return;
+    const bool is_url = main->redis.line > 0 && strstr(fault->text, "redis_url");
+    fault->directive = is_url ? "weir_redis" : main->mode.line > 0 ? "weir_mode" : "weir_options";
+    fault->place = is_url ? main->redis : main->mode.line > 0 ? main->mode : main->block;
+    if (fault->place.line == 0)
+        fault->directive = NULL;
 }

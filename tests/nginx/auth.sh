@@ -1,4 +1,4 @@
-# auth.sh - the last part of run.sh, which sources it: limits by a claim of a token, as docs/gateways.md shows.
+# auth.sh - a part of run.sh: limits by a claim of a token, as docs/gateways.md shows.
 # shellcheck shell=sh disable=SC2154,SC2016 # run.sh sets the variables
 
 mkdir -p www/api && echo served >www/api/index.html
@@ -7,8 +7,7 @@ awk '/^```nginx$/ { on = 1; next } /^```$/ { on = 0 } on' "$here/../../docs/gate
 sed -n '/^weir_limit /p' example >example.http
 sed '/^weir_limit /d' example >example.server
 if ! command -v python3 >found; then
-    echo 'skip limits by a claim of a token: there is no python3 here'
-    return
+    skip 'there is no python3 here'
 fi
 echo 'a secret' >secret
 $pdeathsig python3 "$here/../../examples/jwt_check.py" jwt.sock secret 2>jwt.log &

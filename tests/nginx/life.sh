@@ -1,7 +1,9 @@
-# life.sh - the third part of run.sh, which sources it with a Redis server: the ends of workers and masters, and a Redis that is full.
+# life.sh - a part of run.sh: the ends of workers and masters, and a Redis that is full.
 # shellcheck shell=sh disable=SC2154,SC2034,SC2016 # run.sh sets the variables
 
-mode=distributed # for admitted()
+# shellcheck disable=SC2119
+start_server
+mode=distributed
 limits="weir_mode distributed; weir_redis $url; weir_options { timeout 5s; on_failure closed; }
     weir_limit ten fixed_window limit=10 period=1h;
     weir_limit flight concurrency limit=2 hold=2s;"
