@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -20,7 +21,9 @@
 #include <unistd.h>
 
 #define BACKLOG 16
-#define NICENESS 10 /* a tenth of the processor time that a thread that decides would get */
+#define FOLDER_TRIES 100     /* to lock the socket's folder, ... */
+#define FOLDER_WAIT_US 10000 /* ... with this pause between them */
+#define NICENESS 10          /* a tenth of the processor time that a thread that decides would get */
 
 struct client {
     int fd;           /* -1: unused */
@@ -34,6 +37,8 @@ struct client {
 /* (c) constant once started; the rest is the thread's */
 struct control {
     struct sockaddr_un address; /* (c) */
+    dev_t device;               /* (c) of the socket file that this process made, ... */
+    ino_t inode;                /* (c) ... which another process may have replaced since */
     pid_t pid;                  /* (c) the process that has the thread */
     pthread_t thread;           /* (c) */
     int wake_fd, listen_fd;     /* (c) wake_fd is rung when the thread must end */
@@ -195,8 +200,32 @@ static void control_free(struct control *control)
     free(control);
 }
 
-/* Remove a socket that a process has left behind: no process listens there. -1 with errno if another kind of file has
- * this name: bind() would call that an address in use. */
+/* Lock the folder of the socket, so that of several processes only one at a time looks at the path and changes it.
+ * Return the folder's descriptor, whose closing unlocks it. -1: it cannot be opened, or another process kept it locked
+ * for a second; then nothing guards the path. */
+static int control_lock_folder(const struct sockaddr_un *address)
+{
+    char folder[sizeof address->sun_path] = ".";
+    const char *name = strrchr(address->sun_path, '/');
+    const struct timespec pause = { .tv_nsec = FOLDER_WAIT_US * 1000L };
+    if (name) {
+        const size_t len = name > address->sun_path ? (size_t)(name - address->sun_path) : 1;
+        memcpy(folder, address->sun_path, len);
+        folder[len] = '\0';
+    }
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int tries = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0; tries++) {
+        if (tries == FOLDER_TRIES) {
+            close(fd);
+            return -1;
+        }
+        nanosleep(&pause, NULL);
+    }
+    return fd;
+}
+
+/* Remove a socket that a process has left behind. 0, or -1 with errno: EADDRINUSE if a process listens there, EEXIST if
+ * another kind of file has this name. */
 static int control_remove_stale(const struct sockaddr_un *address)
 {
     struct stat found;
@@ -207,29 +236,58 @@ static int control_remove_stale(const struct sockaddr_un *address)
         return -1;
     }
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) != 0 && errno == ECONNREFUSED)
-        unlink(address->sun_path);
-    if (fd >= 0)
-        close(fd);
-    return 0;
+    if (fd < 0)
+        return -1;
+    const bool is_stale = connect(fd, (const struct sockaddr *)address, sizeof *address) != 0 && errno == ECONNREFUSED;
+    close(fd);
+    if (is_stale)
+        return unlink(address->sun_path) == 0 || errno == ENOENT ? 0 : -1;
+    errno = EADDRINUSE;
+    return -1;
 }
 
 /* Listen; 0, or -1 with errno. The mode is set before the socket has a name, so at no moment can others connect. */
-static int control_listen(struct control *control)
+static int control_listen_locked(struct control *control)
 {
-    const struct sockaddr *address = (const struct sockaddr *)&control->address;
+    const char *path = control->address.sun_path;
+    struct stat made = { 0 };
     if (control_remove_stale(&control->address) != 0)
         return -1;
     control->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (control->listen_fd < 0 || fchmod(control->listen_fd, S_IRUSR | S_IWUSR) != 0 ||
-        bind(control->listen_fd, address, sizeof control->address) != 0)
+        bind(control->listen_fd, (const struct sockaddr *)&control->address, sizeof control->address) != 0)
         return -1;
-    if (listen(control->listen_fd, BACKLOG) == 0)
+    if (listen(control->listen_fd, BACKLOG) == 0 && lstat(path, &made) == 0) {
+        control->device = made.st_dev;
+        control->inode = made.st_ino;
         return 0;
+    }
     const int error = errno;
-    unlink(control->address.sun_path);
+    unlink(path);
     errno = error;
     return -1;
+}
+
+static int control_listen(struct control *control)
+{
+    const int folder = control_lock_folder(&control->address);
+    const int failed = control_listen_locked(control), error = errno;
+    if (folder >= 0)
+        close(folder);
+    errno = error;
+    return failed;
+}
+
+/* Remove the socket, unless another process has put its own in the place. */
+static void control_remove(const struct control *control)
+{
+    const int folder = control_lock_folder(&control->address);
+    struct stat found;
+    if (lstat(control->address.sun_path, &found) == 0 && found.st_dev == control->device &&
+        found.st_ino == control->inode)
+        unlink(control->address.sun_path);
+    if (folder >= 0)
+        close(folder);
 }
 
 static struct control *control_make(const struct weir_options *options)
@@ -267,6 +325,14 @@ int control_open(const struct weir_options *options, struct control **out)
         *out = control;
         return WEIR_OK;
     }
+    if (errno == EADDRINUSE) { /* of a service that is about to end, say: a diagnostic stops no other */
+        control_free(control);
+        log_line(&log, WEIR_LOG_WARNING,
+                 "another process listens at control_socket %s; nothing answers there for this one",
+                 options->control_socket);
+        *out = NULL;
+        return WEIR_OK;
+    }
     log_line(&log, WEIR_LOG_ERROR, "cannot listen at control_socket %s: %s", options->control_socket, strerror(errno));
     control_free(control);
     return WEIR_EIO;
@@ -279,7 +345,7 @@ void control_close(struct control *control)
             wake_fd_ring(control->wake_fd);
             pthread_join(control->thread, NULL);
         }
-        unlink(control->address.sun_path);
+        control_remove(control);
     }
     control_free(control);
 }

@@ -31,14 +31,15 @@
 
 struct control;
 
-/* Listen at options->control_socket. WEIR_OK; WEIR_EIO after a line in the log; or WEIR_ENOMEM. */
+/* Listen at options->control_socket. WEIR_OK; WEIR_EIO after a line in the log; or WEIR_ENOMEM. If another process
+ * listens there, that is a warning: WEIR_OK, and *out is NULL. */
 int control_open(const struct weir_options *options, struct control **out);
 
 /* Answer for the limiter, which is complete, from now on. The limiter owns `control` then, and weir_close() ends it. If
  * the system has no thread left, a line says so, and there is no socket. */
 void control_start(struct control *control, struct weir *limiter);
 
-/* End the thread, if it was started, and remove the socket. In a child of fork() both are the parent's, and stay. */
+/* End the thread, if it was started, and remove the socket, unless another process has replaced it. In a child of fork() both are the parent's, and stay. */
 void control_close(struct control *control);
 
 #endif

@@ -200,7 +200,13 @@ TEST(only_the_user_of_the_process_may_connect, 30)
     ck_assert_uint_eq(found.st_mode & 0777, 0600);
 }
 
-TEST(socket_of_a_dead_process_is_replaced_and_one_in_use_is_not, 30)
+static void note_level(void *user, enum weir_log_level level, const char *line)
+{
+    ck_assert_has(line, "another process listens at control_socket");
+    *(int *)user = (int)level;
+}
+
+TEST(socket_of_a_dead_process_is_replaced_and_one_in_use_is_a_warning, 30)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
     folder_make();
@@ -212,9 +218,59 @@ TEST(socket_of_a_dead_process_is_replaced_and_one_in_use_is_not, 30)
     scene_open(&scene, OPTIONS(.control_socket = socket_path));
     ck_assert_has(ask("stats\n"), "limiter ");
     weir *second = NULL;
-    ck_assert_int_eq(weir_open(OPTIONS(.control_socket = socket_path, .quiet = true), &second), WEIR_EIO);
-    ck_assert_has(weir_last_message(), "cannot listen at control_socket");
+    int level = -1;
+    must_succeed(weir_open(OPTIONS(.control_socket = socket_path, .log = note_level, .user = &level), &second));
+    ck_assert_int_eq(level, WEIR_LOG_WARNING);
+    weir_close(second);
     ck_assert_has(ask("stats\n"), "limiter ");
+}
+
+/* A service script removes the socket, and the next process opens its own before the former one has ended. */
+TEST(closing_leaves_the_socket_of_the_next_process, 30)
+{
+    weir *former;
+    folder_make();
+    must_succeed(weir_open(OPTIONS(.control_socket = socket_path), &former));
+    ck_assert_int_eq(unlink(socket_path), 0);
+    CLOSED_BY(folder_remove) struct scene scene;
+    scene_open(&scene, OPTIONS(.control_socket = socket_path));
+    weir_close(former);
+    ck_assert_has(ask("stats\n"), "limiter ");
+}
+
+static void *open_at_once(void *user)
+{
+    weir **limiter = user;
+    must_succeed(weir_open(OPTIONS(.control_socket = socket_path, .quiet = true), limiter));
+    return NULL;
+}
+
+TEST(of_many_that_start_at_once_one_takes_the_socket_of_the_dead, 60)
+{
+    enum { STARTERS = 4, ROUNDS = 50 };
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    folder_make();
+    strcpy(address.sun_path, socket_path);
+    for (int round = 0; round < ROUNDS; round++) {
+        weir *limiters[STARTERS];
+        pthread_t threads[STARTERS];
+        const int dead = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        ck_assert_int_eq(bind(dead, (const struct sockaddr *)&address, sizeof address), 0);
+        close(dead);
+        for (int i = 0; i < STARTERS; i++)
+            ck_assert_int_eq(pthread_create(&threads[i], NULL, open_at_once, &limiters[i]), 0);
+        for (int i = 0; i < STARTERS; i++)
+            pthread_join(threads[i], NULL);
+        int listening = 0;
+        for (int i = 0; i < STARTERS; i++)
+            listening += limiters[i]->control != NULL;
+        ck_assert_int_eq(listening, 1);
+        ck_assert_has(ask("stats\n"), "limiter ");
+        for (int i = 0; i < STARTERS; i++)
+            weir_close(limiters[i]);
+        ck_assert(access(socket_path, F_OK) != 0);
+    }
+    ck_assert_int_eq(rmdir(folder), 0);
 }
 
 TEST(a_file_at_the_path_of_the_socket_is_named_and_stays, 30)
