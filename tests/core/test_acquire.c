@@ -438,6 +438,19 @@ TEST(closing_a_limiter_ends_its_waiting_acquires, 60)
     }
 }
 
+TEST(a_cancelled_acquire_says_so_though_the_limiter_closes, 60)
+{
+    for (int round = 0; round < 50; round++) { /* its thread may be faster than this one */
+        static struct stage stage;
+        stage_open(&stage, AN_HOUR);
+        taken(stage.limit, "a", 1);
+        submit(&stage, 0, 1);
+        must_succeed(weir_cancel(stage.limiter, &stage.waiting[0].op));
+        weir_close(stage.limiter);
+        ck_assert_int_eq(atomic_load(&stage.waiting[0].status), WEIR_ECANCELED);
+    }
+}
+
 TEST(submitted_acquires_are_limited_to_the_documented_number, 120)
 {
     static struct waiting many[WEIR_MAX_SUBMITTED + 1];
@@ -525,6 +538,37 @@ TEST(an_acquire_cancelled_during_the_backend_call_ends_with_its_answer, 60)
     await_count(&stage.done_count, 1);
     stage_close(&stage);
     ck_assert_int_eq(atomic_load(&stage.waiting[0].status), WEIR_OK); /* the permits were taken */
+}
+
+/* A `done` that goes on until all other threads of the limiter have nothing to do. */
+static void end_slowly(struct weir_op *op, int status)
+{
+    struct stage *stage = op->user;
+    struct errands *errands = stage->limiter->errands;
+    for (bool is_alone = false; !is_alone; sched_yield()) {
+        lock_take(&errands->mutex);
+        is_alone = errands->count == 0 && errands->idle == errands->threads - 1;
+        lock_give(&errands->mutex);
+    }
+    must(atomic_load(&stage->done_count) == 0, "`done` runs in the order of the line");
+    note_end(op, status);
+}
+
+TEST(a_later_acquire_ends_after_those_before_it, 60)
+{
+    static struct fake fake;
+    static struct stage stage;
+    fake_stage_open(&stage, &fake);
+    fake_hold(&fake, false);
+    stage.waiting[0].op.done = end_slowly;
+    for (int i = 0; i < 3; i++)
+        submit(&stage, i, 1);
+    fake_await_inside(&fake, 3); /* three threads ask at the same time */
+    fake_let_go(&fake);
+    await_count(&stage.done_count, 3);
+    stage_close(&stage);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(atomic_load(&stage.waiting[i].status), WEIR_OK);
 }
 
 /* ThreadSanitizer counts the locks that a fork holds, and gives up at 64. */

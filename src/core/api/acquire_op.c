@@ -1,5 +1,9 @@
 /* acquire_op.c - submitted requests that wait for permits. Each is an errand (errands.h), which asks on a thread of the
- * limiter and stands in the same line as the threads of acquire.c. */
+ * limiter and stands in the same line as the threads of acquire.c.
+ *
+ * Several threads may ask for ops of one key, and one may overtake another on its way to `done`. So an op that is
+ * admitted waits while one of its key that was submitted before it is being asked for, or runs its `done`: `done` runs in
+ * the order of the line. An op that gets no permits waits for no other. */
 #include "core/api/acquire.h"
 #include "core/api/acquire_turn.h"
 #include "core/api/dispatch.h"
@@ -17,21 +21,78 @@ static void acquire_note(struct weir_op *op, struct acquire *acquire)
     op->opaque[ACQUIRE_WORD] = (uint64_t)(uintptr_t)acquire;
 }
 
-/* End the errand, which has left its line. Returns the op's status. */
+/* ---- The order of `done` ---- */
+
+static struct acquire **asked_bucket(struct weir *limiter, const struct acquire *acquire)
+{
+    return &limiter->errands->asked[acquire->at.hash & (LINE_BUCKETS - 1)];
+}
+
+/* From now on no op of the key that was submitted later runs its `done`. */
+static void asked_add(struct weir *limiter, struct acquire *acquire) REQUIRES(limiter->errands->mutex)
+{
+    struct acquire **place = asked_bucket(limiter, acquire);
+    if (acquire->is_asked)
+        return;
+    while (*place && (*place)->number < acquire->number)
+        place = &(*place)->next_asked;
+    acquire->next_asked = *place;
+    acquire->is_asked = true;
+    *place = acquire;
+}
+
+static void asked_remove(struct weir *limiter, struct acquire *acquire) REQUIRES(limiter->errands->mutex)
+{
+    struct acquire **place = asked_bucket(limiter, acquire);
+    if (!acquire->is_asked)
+        return;
+    while (*place != acquire)
+        place = &(*place)->next_asked;
+    *place = acquire->next_asked;
+    acquire->is_asked = false;
+}
+
+/* Return the first op of a key, if it is admitted and its `done` may run now. The key's bytes may be gone after `done`:
+ * its hash stands for them. Two keys with one hash wait for each other. */
+static struct acquire *asked_next(struct weir *limiter, const struct acquire *like) REQUIRES(limiter->errands->mutex)
+{
+    struct acquire *first = *asked_bucket(limiter, like);
+    while (first && !(first->at.hash == like->at.hash && first->at.limit == like->at.limit))
+        first = first->next_asked;
+    return first && first->is_admitted && !first->is_ending ? first : NULL;
+}
+
+/* End the errand, which has left its line. Returns the op's status. The caller holds no lock. */
 static int acquire_end(struct weir *limiter, struct acquire *acquire)
 {
-    struct weir_op *op = acquire->op;
-    const int status = acquire->status;
-    count_answer(&acquire->request, status, &acquire->decision);
-    if (!status)
-        op->decision = acquire->decision;
+    count_answer(&acquire->request, acquire->status, &acquire->decision);
+    if (!acquire->status)
+        acquire->op->decision = acquire->decision;
     lock_take(&limiter->errands->mutex);
-    acquire_note(op, NULL);
+    acquire_note(acquire->op, NULL);
     errands_ended(limiter);
+    if (!acquire->is_ending)
+        asked_remove(limiter, acquire);
     lock_give(&limiter->errands->mutex);
-    free(acquire);
-    return status;
+    return acquire->status;
 }
+
+/* Run the `done` of each op of the key whose turn it is. The thread that runs one runs those that become ready in that
+ * time. The limiter lives on: weir_close() waits for the threads of errands. */
+static void acquire_deliver(struct weir *limiter, const struct acquire *like) REQUIRES(limiter->errands->mutex)
+{
+    struct acquire *next;
+    while ((next = asked_next(limiter, like)) != NULL) {
+        next->is_ending = true;
+        lock_give(&limiter->errands->mutex);
+        dispatch_op(limiter, next->op, acquire_end(limiter, next));
+        lock_take(&limiter->errands->mutex);
+        asked_remove(limiter, next);
+        free(next);
+    }
+}
+
+/* ---- Asking ---- */
 
 /* Ask if it may. Return true if it is over. */
 static bool acquire_step(struct weir *limiter, struct acquire *acquire) REQUIRES(limiter->errands->mutex)
@@ -44,16 +105,19 @@ static bool acquire_step(struct weir *limiter, struct acquire *acquire) REQUIRES
                 errands_put(limiter, &acquire->errand, until_us);
                 return false;
             }
+            asked_add(limiter, acquire);
             acquire_give_up(limiter, acquire);
             return true;
         }
         int64_t due_us;
+        asked_add(limiter, acquire);
         line_asks(&limiter->errands->lines, &acquire->at);
         lock_give(&limiter->errands->mutex);
         const enum acquire_outcome outcome = acquire_ask(limiter, acquire, &due_us);
         lock_take(&limiter->errands->mutex);
         acquire->may_ask = false;
         if (outcome == ACQUIRE_AGAIN) {
+            asked_remove(limiter, acquire);
             line_denied(&limiter->errands->lines, &acquire->at, due_us);
             continue;
         }
@@ -66,7 +130,7 @@ static bool acquire_step(struct weir *limiter, struct acquire *acquire) REQUIRES
         errands_put(limiter, &acquire->errand, due_us);
         return false;
     }
-    const int ended = limiter->errands->is_closing ? WEIR_ECLOSED : acquire->is_cancelled ? WEIR_ECANCELED : WEIR_OK;
+    const int ended = acquire->is_cancelled ? WEIR_ECANCELED : limiter->errands->is_closing ? WEIR_ECLOSED : WEIR_OK;
     if (!acquire->is_served) {
         acquire_leave(limiter, acquire);
     } else if (ended == WEIR_ECANCELED) {
@@ -81,12 +145,19 @@ static bool acquire_step(struct weir *limiter, struct acquire *acquire) REQUIRES
 static void acquire_run(struct weir *limiter, struct errand *errand)
 {
     struct acquire *acquire = (struct acquire *)(void *)((char *)errand - offsetof(struct acquire, errand));
-    struct weir_op *op = acquire->op;
+    const struct acquire like = { .at = acquire->at };
     lock_take(&limiter->errands->mutex);
     const bool is_over = acquire_step(limiter, acquire);
-    lock_give(&limiter->errands->mutex);
     if (is_over)
-        dispatch_op(limiter, op, acquire_end(limiter, acquire));
+        acquire->is_admitted = !acquire->status && acquire->decision.allowed;
+    if (is_over && !acquire->is_admitted) {
+        lock_give(&limiter->errands->mutex);
+        dispatch_op(limiter, acquire->op, acquire_end(limiter, acquire));
+        free(acquire);
+        lock_take(&limiter->errands->mutex);
+    }
+    acquire_deliver(limiter, &like);
+    lock_give(&limiter->errands->mutex);
 }
 
 /* Join the line. If the backend cannot block, ask immediately. Returns as weir_submit(). */
@@ -100,14 +171,21 @@ static int acquire_begin(struct weir *limiter, struct acquire *acquire)
         return error;
     }
     acquire_note(acquire->op, acquire);
+    acquire->number = limiter->errands->acquires++;
     acquire->may_ask = line_join(&limiter->errands->lines, &acquire->at);
+    if (acquire->may_ask)
+        asked_add(limiter, acquire);
     bool is_over = false;
     if (limiter->can_block)
         errands_put(limiter, &acquire->errand, clock_monotonic_us());
     else
         is_over = acquire_step(limiter, acquire);
     lock_give(&limiter->errands->mutex);
-    return is_over ? acquire_end(limiter, acquire) : 1;
+    if (!is_over)
+        return 1;
+    const int result = acquire_end(limiter, acquire);
+    free(acquire);
+    return result;
 }
 
 int acquire_submit(struct weir *limiter, struct weir_op *op)

@@ -5,12 +5,17 @@
 
 #include "core/api/errands.h"
 
-/* A thread in weir_acquire(), on its stack; or the errand of an op. (e) errands->mutex, (o) the owner's alone */
+/* A thread in weir_acquire(), on its stack; or the errand of an op. (e) errands->mutex, (o) the owner's alone, (c) constant */
 struct acquire {
     struct line_waiter at;               /* (e) */
     pthread_cond_t turn;                 /* a thread's: it is the first now, or the limiter is closing */
     struct errand errand;                /* (e) an op's */
     struct weir_op *op;                  /* (o) NULL: a thread's */
+    uint64_t number;                     /* (c) an op's: of two, the lower one was submitted first */
+    struct acquire *next_asked;          /* (e) an op's: in errands->asked */
+    bool is_asked;                       /* (e) it is there */
+    bool is_admitted;                    /* (e) it has its permits, and only `done` is left to run */
+    bool is_ending;                      /* (e) `done` is being run */
     bool is_cancelled;                   /* (e) by weir_cancel() */
     bool may_ask;                        /* (o) now, without being the first */
     bool hopes;                          /* (o) acquire_hopes(); set before it joins its line */

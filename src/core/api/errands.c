@@ -35,6 +35,7 @@ void errands_begin_in_child(struct errands *errands) UNCHECKED
 {
     lock_condition_init(&errands->changed);
     memset(&errands->lines, 0, sizeof errands->lines);
+    memset(errands->asked, 0, sizeof errands->asked);
     errands->count = errands->admitted = 0;
     errands->threads = errands->idle = 0;
 }

@@ -17,6 +17,8 @@
 
 #define ERRANDS_THREADS 4
 
+struct acquire;
+
 /* (e) errands->mutex, (c) constant */
 struct errand {
     void (*run)(struct weir *limiter, struct errand *errand); /* (c) on a thread of the limiter, which holds no lock */
@@ -36,6 +38,9 @@ struct errands {
     pthread_t thread[ERRANDS_THREADS]; /* (e) */
     bool is_closing;                   /* (e) */
     struct lines lines;                /* (e) */
+
+    struct acquire *asked[LINE_BUCKETS]; /* (e) ops whose permits are asked for or taken, until `done` has run */
+    uint64_t acquires;                   /* (e) submitted so far */
 };
 
 /* Make limiter->errands. WEIR_OK or WEIR_ENOMEM. */
