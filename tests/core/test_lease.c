@@ -185,9 +185,9 @@ TEST(a_greedy_bucket_spares_up_to_a_64th_while_it_lacks_at_most_a_16th, 10)
         const char *policy;
         int64_t lacks, ahead;
     } table[] = {
-        { "token_bucket limit=1024 period=1s", 0, 8 },   { "token_bucket limit=1024 period=1s", 64, 8 },
-        { "token_bucket limit=1024 period=1s", 66, 0 },  { "token_bucket limit=449 period=1s", 0, 7 },
-        { "token_bucket limit=257 period=1s", 0, 4 },    { "token_bucket limit=256 period=1s", 0, 0 },
+        { "token_bucket limit=1024 period=1s", 0, 8 },  { "token_bucket limit=1024 period=1s", 64, 8 },
+        { "token_bucket limit=1024 period=1s", 66, 0 }, { "token_bucket limit=449 period=1s", 0, 7 },
+        { "token_bucket limit=257 period=1s", 0, 4 },   { "token_bucket limit=256 period=1s", 0, 0 },
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct key key = lightly_used_key(table[i].policy, table[i].lacks);
@@ -559,6 +559,21 @@ TEST(slots_of_a_leaky_bucket_with_an_uneven_rate_are_never_early, 10)
     }
 }
 
+/* Found by fuzzing: a denial then held for longer than the pace that explains it. */
+TEST(an_older_answer_that_arrives_late_sets_nothing_back, 10)
+{
+    struct key key = fresh_key("token_bucket limit=1000 period=1s");
+    const struct lease_order one = { .era = key.lease.era, .cost = 1, .spread = 1, .whole = true };
+    const struct weir_decision latest = { .allowed = true, .remaining = 5, .reset_after_us = WEIR_SECOND };
+    const struct weir_decision older = { .allowed = true, .remaining = 9, .reset_after_us = 3 * WEIR_SECOND };
+    key.lease.is_known = true;
+    lease_answered(&key.lease, &key.rules, &one, START_US + 10, START_US + 20, &latest);
+    lease_answered(&key.lease, &key.rules, &one, START_US, START_US + 30, &older);
+    ck_assert_int_eq(key.lease.rivals_until_us, START_US + 10 + WEIR_SECOND);
+    ck_assert_int_eq(key.lease.known_us, START_US + 10);
+    ck_assert_int_eq(key.lease.remaining, 5);
+}
+
 /* Compare with the slots: the n-th departs at slot_us + ceil(n * q / p) ticks and can be spent until then. */
 TEST(a_slot_is_skipped_exactly_when_its_time_has_passed, 10)
 {
@@ -760,6 +775,100 @@ TEST(permits_given_back_from_a_busy_key_count_as_charged_later, 10)
     spend_leased(&other, 20);
     ck_assert_int_eq(lease_take_rest(&other.lease, START_US + SLOW_LIFE_US / 2, false, &charged_us), 80);
     ck_assert_int_eq(charged_us, START_US + 20 * SLOW_PERMIT_US);
+}
+
+TEST(lease_life_bounds_the_lease_and_not_what_goes_back, 10)
+{
+    struct key key = fresh_key(SLOW);
+    int64_t charged_us;
+    key.rules.excess = 5;
+    key.rules.life_us = 4 * WEIR_MINUTE;
+    lease_renew(&key.lease, &key.rules, &key.lease.plan, 2);
+    const struct lease_order order = lease_of(&key, 500);
+    asked(&key, &order, 0);
+    spend_leased(&key, 200); /* they refill in 12 minutes */
+    lease_unused(&key.lease, 50);
+    ck_assert_int_eq(lease_left(&key.lease, START_US + 4 * WEIR_MINUTE - 1), 300);
+    ck_assert_int_eq(lease_take_rest(&key.lease, START_US + 3 * WEIR_MINUTE, true, &charged_us), 300);
+    ck_assert_int_eq(charged_us, START_US + 3 * WEIR_MINUTE); /* it has not aged: all of it comes back */
+}
+
+/* Found by a model: Redis dates such use to the charge of its lease. If the instance does not, the excess adds up. */
+TEST(leases_that_are_used_late_and_returned_stay_within_the_excess_together, 10)
+{
+    struct key key = fresh_key("token_bucket limit=100 period=1s burst=1000");
+    struct weir_decision decision;
+    key.rules.excess = 5;
+    key.rules.life_us = WEIR_MAX_PERIOD_US;
+    key.rules.instances = 2;
+    lease_renew(&key.lease, &key.rules, &key.lease.plan, 2);
+    const int64_t burst = key.lease.plan.size, over_max = lease_over_max(&key.rules, &key.lease.plan);
+    int64_t used_us = 0; /* when all that was used will have refilled; 10 ms a permit */
+    for (int i = 0; i < 6; i++) {
+        int64_t charged_us;
+        const struct lease_order order = lease_of(&key, 250);
+        asked(&key, &order, 0);
+        key.now_us = max_of(key.now_us, key.lease.busy_us) + key.lease.life_us * 98 / 100;
+        spend_leased(&key, 200);
+        key.lease.used_us = key.now_us;
+        used_us = max_of(used_us, key.now_us) + 200 * 10000;
+        key.now_us += key.lease.life_us / 2 + 1;
+        const int64_t back = lease_take_rest(&key.lease, key.now_us, false, &charged_us);
+        ck_assert_int_gt(back, 0);
+        state_return(&key.lease.plan, key.state, key.now_us, charged_us, back, &decision);
+    }
+    state_decide(&key.lease.plan, key.state, key.now_us, 1, WEIR_PEEK, &decision);
+    const int64_t used = div_up(used_us - key.now_us, 10000) + decision.remaining;
+    ck_assert_msg(used <= burst + over_max, "%" PRId64 " at once, of %" PRId64 " + %" PRId64, used, burst, over_max);
+}
+
+/* Found by a model. */
+TEST(a_use_that_refilled_before_the_charge_makes_no_return_younger, 10)
+{
+    struct key key = fresh_key(SLOW);
+    int64_t charged_us;
+    key.rules.excess = 5;
+    key.rules.life_us = WEIR_MAX_PERIOD_US;
+    lease_renew(&key.lease, &key.rules, &key.lease.plan, 2);
+    lease_used(&key.lease, key.now_us, key.now_us, 10);
+    const struct lease_order order = lease_of(&key, 100);
+    const int64_t asked_us = key.now_us;
+    key.now_us += 10 * SLOW_PERMIT_US; /* on its way */
+    const struct weir_decision decision = store_decides(&key, &order);
+    lease_answered(&key.lease, &key.rules, &order, asked_us, key.now_us, &decision);
+    key.now_us += WEIR_SECOND;
+    ck_assert_int_eq(lease_take_rest(&key.lease, key.now_us, true, &charged_us), 100);
+    ck_assert_int_eq(charged_us, key.now_us - WEIR_SECOND); /* it has aged since it was charged */
+}
+
+/* Found by a model. */
+TEST(an_order_ages_on_its_way_until_permits_are_used_here, 10)
+{
+    struct key key = fresh_key(SLOW);
+    key.rules.excess = 5;
+    key.rules.life_us = WEIR_MAX_PERIOD_US;
+    lease_renew(&key.lease, &key.rules, &key.lease.plan, 2);
+    const struct lease_order order = lease_of(&key, 100);
+    const int64_t asked_us = key.now_us;
+    const struct weir_decision decision = store_decides(&key, &order);
+    key.now_us += WEIR_MINUTE;
+    lease_used(&key.lease, key.now_us, key.now_us, 10);
+    lease_answered(&key.lease, &key.rules, &order, asked_us, key.now_us, &decision);
+    const int64_t end_us = key.now_us + 10 * SLOW_PERMIT_US + SLOW_LIFE_US - WEIR_MINUTE;
+    ck_assert_int_eq(lease_left(&key.lease, end_us - 1), 100);
+    ck_assert_int_eq(lease_left(&key.lease, end_us), 99);
+}
+
+/* Found by a model: an answer may follow use that came after its request. */
+TEST(use_that_is_known_late_refills_from_its_request_on, 10)
+{
+    struct key key = key_with_lease(SLOW, 100);
+    key.now_us += WEIR_MINUTE;
+    spend_leased(&key, 1);
+    lease_used(&key.lease, START_US, key.now_us, 2); /* has refilled since */
+    ck_assert_int_eq(key.lease.busy_us, key.now_us + SLOW_PERMIT_US);
+    lease_used(&key.lease, START_US, key.now_us, 30);
+    ck_assert_int_eq(key.lease.busy_us, START_US + 30 * SLOW_PERMIT_US);
 }
 
 TEST(refunded_permits_do_not_extend_a_lease, 10)

@@ -64,8 +64,8 @@ mutant() { # PROMISE WORD SCENARIO FILE SED
 lease=src/core/algorithm/lease.c
 back=src/core/algorithm/lease_back.c
 call=src/backends/hybrid/lease_answer.c
-mutant H1 H1: hoard $lease 's/max_of(asked_us, lease->busy_us) + min_of(/(is_greedy(plan) ? now_us : asked_us) + min_of(/'
-mutant H1 H1: hoard $lease 's/if (left > 0 && now_us >= batch->end_us) {/if (left < 0) {/'
+mutant H1 H1: hoard $lease 's/max_of(max_of(asked_us, lease->idle_us), lease->busy_us) - aged_us/(is_greedy(plan) ? now_us : asked_us)/'
+mutant H1 H1: hoard $lease 's/if (left > 0 && now_us >= end_us) {/if (left < 0) {/'
 mutant H1 H1: calm $lease 's/\.left = granted,/.left = 2 * granted,/'
 mutant H1 H1: hoard src/core/policy/plan.c 's/plan->size -= permits;/;/'
 mutant H1 H1: hoard $lease 's/div_down(plan->q, plan->p) \* plan->tick_us : 0/4 * div_down(plan->q, plan->p) * plan->tick_us : 0/'

@@ -74,11 +74,11 @@ static void skip_slots(struct lease *lease, struct lease_batch *batch, int64_t n
     batch->next = next;
 }
 
-/* Take from a greedy bucket's batch the permits that have refilled since its end, rounded up. It then equals a batch
- * that was ordered later: giving the rest back and taking it again would change nothing in Redis. */
-static void batch_shrink(const struct weir_plan *plan, struct lease_batch *batch, int64_t now_us)
+/* Take from a greedy bucket's batch the permits that refill in the `over_us` since its end, rounded up. It then equals a
+ * batch that was ordered later: giving the rest back and taking it again would change nothing in Redis. */
+static void batch_shrink(const struct weir_plan *plan, struct lease_batch *batch, int64_t over_us)
 {
-    const int64_t ticks = (now_us - batch->end_us) / plan->tick_us + 1;
+    const int64_t ticks = over_us / plan->tick_us + 1;
     const int64_t units = mul_capped(ticks, plan->p);
     const int64_t permits = units / plan->q + (units % plan->q > 0);
     if (permits >= batch->left) {
@@ -97,11 +97,12 @@ static inline int64_t batch_left(struct lease *lease, struct lease_batch *batch,
 {
     const struct weir_plan *plan = &lease->plan;
     const int64_t left = batch->left;
-    if (left > 0 && now_us >= batch->end_us) {
+    const int64_t end_us = lease_end_us(lease, batch);
+    if (left > 0 && now_us >= end_us) {
         if (plan->algorithm == WEIR_SLIDING_WINDOW && batch->charged_us > 0)
             lease_rest_add(lease, left, batch->charged_us);
         if (is_greedy(plan))
-            batch_shrink(plan, batch, now_us);
+            batch_shrink(plan, batch, now_us - end_us);
         else
             batch->left = 0;
         lease->lost += (uint64_t)(left - batch->left);
@@ -156,6 +157,7 @@ void lease_keep(struct lease *lease, uint64_t version)
     lease->version = version;
     lease->era++;
     lease->is_asked = false;
+    lease->late_us = 0;
 }
 
 /* Take `cost` from the batches, the older first. Return the time of the order of its oldest permit. */
@@ -257,6 +259,7 @@ static void add_batch(struct lease *lease, const struct lease_batch *grant)
     batch->end_us = min_of(batch->end_us, grant->end_us);
     batch->charged_us = min_of(batch->charged_us, grant->charged_us);
     batch->from_us = is_greedy(&lease->plan) ? batch->charged_us : max_of(batch->from_us, grant->from_us);
+    batch->lead_us = min_of(batch->lead_us, grant->lead_us);
 }
 
 /* Return how long, at least, one permit has to wait if `decision` leaves none. */
@@ -328,7 +331,7 @@ static void note_denials(struct lease *lease, const struct lease_rules *rules, c
     const struct weir_plan *plan = &lease->plan;
     const bool one_by_one = drains_steadily(plan);
     if (one_by_one && has_rivals(lease, order, asked_us, decision))
-        lease->rivals_until_us = asked_us + RIVALS_US;
+        lease->rivals_until_us = max_of(lease->rivals_until_us, asked_us + RIVALS_US);
     const bool paces = one_by_one && asked_us < lease->rivals_until_us && lease_is_on(rules, plan) &&
                        load_in_pace(lease, load_beside(lease, order->cost)) > 0;
     if (!decision->allowed && decision->retry_after_us == WEIR_NEVER)
@@ -350,12 +353,15 @@ void lease_answered(struct lease *lease, const struct lease_rules *rules, const 
         lease->lost += (uint64_t)granted;
         return;
     }
+    const int64_t late_us = lease->late_us;
     note_denials(lease, rules, order, asked_us, now_us, decision);
-    lease_order_failed(lease, order); /* the order is complete */
-    lease->is_known = true;
-    lease->known_us = asked_us;
-    lease->remaining = decision->remaining;
-    lease->reset_at_us = asked_us + decision->reset_after_us;
+    lease_order_failed(lease, order);                      /* the order is complete */
+    if (!lease->is_known || asked_us >= lease->known_us) { /* answers may arrive in another order */
+        lease->is_known = true;
+        lease->known_us = asked_us;
+        lease->remaining = decision->remaining;
+        lease->reset_at_us = asked_us + decision->reset_after_us;
+    }
     if (order->ahead > 0 || !decision->allowed)
         lease->scarce = !decision->allowed || (decision->ahead < order->ahead && 2 * decision->remaining < plan->size);
     const int64_t good_us = good_for_us(plan, decision);
@@ -363,17 +369,24 @@ void lease_answered(struct lease *lease, const struct lease_rules *rules, const 
         lease->edge_us = asked_us + good_us;
     if (granted == 0)
         return;
-    const struct lease_batch grant = {
+    /* It has aged on its way, too, while nothing that was used here had yet to refill: at the latest until idle_us. */
+    const int64_t aged_us = max_of(0, lease->idle_us - asked_us) + late_us;
+    const int64_t young_us = max_of(max_of(asked_us, lease->idle_us), lease->busy_us) - aged_us;
+    struct lease_batch grant = {
         .left = granted,
         .asked_us = asked_us,
-        .end_us = min_of(max_of(asked_us, lease->busy_us) + min_of(lease->life_us, good_us),
-                         asked_us + lease->life_max_us),
+        .end_us = young_us + min_of(lease->life_us, good_us),
         .slot_us = now_us + decision->delay_us,
         .next = direct,
         .charged_us = order->ahead > 0 ? decision->age_us : 0,
         .from_us = order->ahead > 0 ? from_us(plan, decision->age_us, good_us) : 0,
     };
-    if (now_us < grant.end_us)
+    const int64_t aged_since_us = lease_aged_since_us(lease, &grant, now_us);
+    if (grant.charged_us > 0) {
+        grant.lead_us = grant.charged_us - aged_since_us;
+        lease->lead_us = grant.charged_us - asked_us;
+    }
+    if (now_us < min_of(lease_end_us(lease, &grant), aged_since_us + lease->life_us))
         add_batch(lease, &grant);
     else
         lease->lost += (uint64_t)granted;

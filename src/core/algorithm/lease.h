@@ -26,11 +26,12 @@
  * first that is left. */
 struct lease_batch {
     int64_t left;
-    int64_t asked_us, end_us; /* from end_us on, a greedy bucket's shrinks, and any other is unusable. A greedy bucket's
-                               * moves with each permit that is used here */
+    int64_t asked_us, end_us; /* from lease_end_us() on, a greedy bucket's shrinks, and any other is unusable. A greedy
+                               * bucket's moves with each permit that is used here */
     int64_t slot_us, next;
     int64_t charged_us; /* by Redis's clock; 0: not known */
     int64_t from_us;    /* permits charged since then, by Redis's clock, come back with these; greedy: these only */
+    int64_t lead_us;    /* greedy, at the answer: charged_us less the time since which it had aged */
 };
 
 #define LEASE_RESTS 2
@@ -42,6 +43,9 @@ struct lease {
     int64_t life_max_us; /* the option's bound on all lives */
     int64_t permit_us;   /* greedy: the time in which a permit refills, rounded down. 0: leases age all the time */
     int64_t busy_us;     /* until then permits that were used here have not refilled, so leases do not age */
+    int64_t idle_us;     /* at this time that was last otherwise, for all that is known */
+    int64_t noted_us;    /* the latest time of a request whose use is in busy_us */
+    int64_t lead_us;     /* how far Redis's clock is ahead, at most */
     uint64_t version;    /* the plan's; 0: the lease is new */
     uint64_t era;        /* 1, 2, ...; an answer to an order of an earlier era is ignored, it may be of another plan */
 
@@ -49,6 +53,7 @@ struct lease {
     bool is_asked;                 /* an order is on its way, so no other is made */
     bool scarce;                   /* the last grant was smaller than the order */
     int64_t coming;                /* with is_asked: the most permits that it may bring */
+    int64_t late_us;               /* with is_asked: what they will have aged in addition */
     int64_t low;                   /* when this many are left, order ahead; 0: never order ahead of a request */
 
     /* What Redis last answered, true at known_us. */
@@ -107,17 +112,28 @@ void lease_count(struct lease *lease, int64_t now_us, int64_t cost);
 enum lease_answer lease_decide(struct lease *lease, int64_t now_us, int64_t cost, enum weir_verb verb,
                                struct weir_decision *out);
 
+/* Return when a batch ends, or begins to shrink. */
+static inline int64_t lease_end_us(const struct lease *lease, const struct lease_batch *batch)
+{
+    return min_of(batch->end_us, batch->asked_us + lease->life_max_us);
+}
+
 /* Note that `cost` permits were used here that Redis has charged, at a request of that time: a lease does not age while
- * they have not refilled. Not for permits that are reserved, which may come back unused. */
+ * they have not refilled. Not for permits that are reserved, which may come back unused. If later use is known already,
+ * they may have refilled before it. */
 static inline void lease_used(struct lease *lease, int64_t asked_us, int64_t now_us, int64_t cost)
 {
-    const int64_t from_us = max_of(lease->busy_us, asked_us);
+    const int64_t was_us = lease->busy_us, refill_us = cost * lease->permit_us;
     if (lease->permit_us == 0)
         return;
-    lease->busy_us = from_us + cost * lease->permit_us;
-    const int64_t more_us = max_of(0, lease->busy_us - max_of(from_us, now_us));
+    lease->busy_us = asked_us < lease->noted_us ? max_of(was_us, asked_us + refill_us)
+                                                : max_of(was_us, asked_us) + refill_us;
+    lease->noted_us = max_of(lease->noted_us, asked_us);
+    if (was_us < now_us)
+        lease->idle_us = now_us;
+    const int64_t more_us = max_of(0, lease->busy_us - max_of(was_us, now_us));
     for (struct lease_batch *batch = lease->batches; batch < &lease->batches[2]; batch++)
-        batch->end_us = min_of(batch->end_us + more_us, max_of(batch->end_us, batch->asked_us + lease->life_max_us));
+        batch->end_us += batch->end_us > now_us ? more_us : 0; /* what has ended does not become young again */
 }
 
 /* Do it for permits that LEASE_SPENT has taken just now. Those that a lease has only because it need not shrink before
@@ -130,13 +146,19 @@ static inline void lease_spent_is_used(struct lease *lease, int64_t now_us, int6
         lease_used(lease, now_us, now_us, cost);
 }
 
-/* Undo that: permits have come back. */
-static inline void lease_unused(struct lease *lease, int64_t cost)
+/* Let what was used here refill earlier by `less_us`. */
+static inline void lease_age(struct lease *lease, int64_t less_us)
 {
-    const int64_t less_us = min_of(lease->busy_us, mul_capped(cost, lease->permit_us));
+    less_us = min_of(lease->busy_us, less_us);
     lease->busy_us -= less_us;
     lease->batches[0].end_us -= less_us;
     lease->batches[1].end_us -= less_us;
+}
+
+/* Undo lease_used(): permits have come back. */
+static inline void lease_unused(struct lease *lease, int64_t cost)
+{
+    lease_age(lease, mul_capped(cost, lease->permit_us));
 }
 
 /* Do lease_count() and lease_decide() of a take for the two common cases: the older batch covers the cost, or there are
@@ -145,7 +167,8 @@ static inline enum lease_answer lease_hit(struct lease *lease, int64_t now_us, i
 {
     struct lease_batch *batch = &lease->batches[0];
     const bool same_turn = (uint64_t)(lease->turn_us - 1 - now_us) < (uint64_t)(2 * lease->turn_len_us);
-    const bool spends = batch->left >= cost && now_us < batch->end_us && lease->plan.algorithm != WEIR_LEAKY_BUCKET;
+    const bool spends = batch->left >= cost && now_us < lease_end_us(lease, batch) &&
+                        lease->plan.algorithm != WEIR_LEAKY_BUCKET;
     const bool denies = cost == lease->denied_cost && now_us < lease->denied_until_us && cost <= lease->plan.size &&
                         batch->left == 0 && lease->batches[1].left == 0;
     if (!same_turn || !(spends || denies))
@@ -206,8 +229,10 @@ int64_t lease_take_rest(struct lease *lease, int64_t now_us, bool all, int64_t *
 /* Note that an order has failed. */
 static inline void lease_order_failed(struct lease *lease, const struct lease_order *order)
 {
-    if ((order->ahead > 0 || !order->whole) && order->era == lease->era)
+    if ((order->ahead > 0 || !order->whole) && order->era == lease->era) {
         lease->is_asked = false;
+        lease->late_us = 0;
+    }
 }
 
 /* True if it is time to order ahead: what is left will not last until the answer arrives. */
@@ -239,7 +264,7 @@ static inline int64_t lease_spent_charged_us(const struct lease *lease)
 
 /* Take back `cost` permits that were charged at `charged_us` and not used. Those that are as good as permits of a lease
  * that still lives join it. Others wait for the next call to Redis, if one is likely to come soon: `is_busy`, or
- * permits are left here. False: give them back now; nothing has changed. Not for leaky buckets, whose slots pass. */
+ * permits are left here. False: give them back now. Not for leaky buckets, whose slots pass. */
 bool lease_settle(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost,
                   int64_t charged_us, bool is_busy);
 

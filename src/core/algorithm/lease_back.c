@@ -8,6 +8,17 @@
 
 /* ---- Into the lease ---- */
 
+/* Redis is about to take back permits that have aged for `age_us` at most. It then counts as if it had never charged
+ * them, so a use of others of the same charge counts from that charge, however late it was. Count it so here, too:
+ * otherwise it would keep leases young for longer than Redis counts it, and each return would add to the excess. An
+ * order on its way may have been charged before. */
+static void lease_date_back(struct lease *lease, int64_t now_us, int64_t age_us)
+{
+    if (lease->is_asked)
+        lease->late_us += max_of(0, age_us - max_of(0, lease->busy_us - now_us));
+    lease_age(lease, age_us);
+}
+
 /* Return how many permits may come back into the lease. Those made since, or on their way, may together with them
  * exceed what one instance may have. */
 static int64_t lease_room(const struct lease *lease, const struct lease_rules *rules)
@@ -42,7 +53,7 @@ static struct lease_batch *batch_of(struct lease *lease, int64_t now_us, int64_t
     *passed = false;
     for (int i = 0; i < 2; i++) {
         struct lease_batch *batch = &lease->batches[i];
-        if (batch->charged_us == 0 || (!one_by_one && now_us >= batch->end_us))
+        if (batch->charged_us == 0 || (!one_by_one && now_us >= lease_end_us(lease, batch)))
             continue;
         if (one_by_one ? charged_us == batch->charged_us
                        : charged_us >= batch->from_us && lease_is_one_block(plan, charged_us, batch->charged_us))
@@ -60,6 +71,8 @@ bool lease_settle(struct lease *lease, const struct lease_rules *rules, int64_t 
     struct lease_batch *batch = batch_of(lease, now_us, charged_us, &passed);
     const int64_t fits = batch ? min_of(cost, lease_room(lease, rules)) : 0;
     assert(lease->plan.algorithm != WEIR_LEAKY_BUCKET);
+    if (fits < cost && is_greedy(&lease->plan) && lease->noted_us + lease->lead_us >= charged_us)
+        lease_date_back(lease, now_us, max_of(0, now_us + lease->lead_us - charged_us));
     if (!batch && !passed && !is_busy && left == 0)
         return false;
     if (fits < cost && !passed && !lease_rest_of(lease, charged_us))
@@ -80,23 +93,16 @@ bool lease_settle(struct lease *lease, const struct lease_rules *rules, int64_t 
 
 /* ---- To Redis ---- */
 
-/* Return the age of a batch: the time since its order, without the time for which use has kept it young. */
-static int64_t batch_age_us(const struct lease *lease, const struct lease_batch *batch, int64_t now_us)
-{
-    return lease->permit_us > 0 ? max_of(now_us, lease->busy_us) + lease->life_us - batch->end_us
-                                : now_us - batch->asked_us;
-}
-
 /* True if nothing of this batch has been used for so long that others should have it. Permits that another
  * instance would hardly miss stay, since giving them back costs a call. All stay while an order is under way, which may
  * be for permits that this lease lacks. */
 static bool batch_is_idle(const struct lease *lease, const struct lease_batch *batch, int64_t now_us)
 {
     const struct weir_plan *plan = &lease->plan;
-    const int64_t since_us = batch_age_us(lease, batch, now_us);
+    const int64_t age_us = now_us - lease_aged_since_us(lease, batch, now_us);
     if (lease->is_asked || batch->left * LEASE_LEAST_PART < plan->size || !lease_is_unused(lease, now_us))
         return false;
-    return !is_greedy(plan) || since_us / plan->tick_us < batch->left * plan->q / plan->p;
+    return !is_greedy(plan) || age_us / plan->tick_us < batch->left * plan->q / plan->p;
 }
 
 int64_t lease_take_rest(struct lease *lease, int64_t now_us, bool all, int64_t *charged_us)
@@ -109,8 +115,12 @@ int64_t lease_take_rest(struct lease *lease, int64_t now_us, bool all, int64_t *
         struct lease_batch *batch = &lease->batches[i];
         const bool can = batch->charged_us > 0 && lease->plan.algorithm != WEIR_LEAKY_BUCKET;
         if (batch->left > 0 && can && (all || batch_is_idle(lease, batch, now_us))) {
-            const int64_t young_us = now_us - batch->asked_us - batch_age_us(lease, batch, now_us);
-            *rest = (struct lease_rest){ batch->left, batch->charged_us + young_us };
+            const int64_t aged_since_us = lease_aged_since_us(lease, batch, now_us);
+            const bool is_greedy_one = is_greedy(&lease->plan);
+            *rest = (struct lease_rest){ batch->left,
+                                         is_greedy_one ? aged_since_us + batch->lead_us : batch->charged_us };
+            if (is_greedy_one && lease->noted_us >= batch->asked_us)
+                lease_date_back(lease, now_us, max_of(0, now_us - aged_since_us));
             lease->lost += (uint64_t)batch->left;
             batch->left = 0;
         }

@@ -100,7 +100,7 @@ bool lease_needs_renewal(struct lease *lease, int64_t now_us)
         return false;
     const int64_t left = lease_left(lease, now_us);
     const struct lease_batch *last = &lease->batches[lease->batches[1].left > 0 ? 1 : 0];
-    const bool ends = left == 0 || (one_by_one && last->end_us - now_us < lease->life_us / 2);
+    const bool ends = left == 0 || (one_by_one && lease_end_us(lease, last) - now_us < lease->life_us / 2);
     return ends && order_has_place(lease) &&
            (one_by_one ? order_spare(lease, now_us, 0) > 0 : order_has_plenty(lease, now_us));
 }

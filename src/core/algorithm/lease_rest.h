@@ -15,6 +15,12 @@ static inline bool lease_is_unused(const struct lease *lease, int64_t now_us)
     return now_us - lease->used_us >= lease->life_us / (is_short ? IDLE_SHORT_PART : IDLE_PART);
 }
 
+/* Return the time at which a batch would have been asked for that has aged all the time since, and is as old now. */
+static inline int64_t lease_aged_since_us(const struct lease *lease, const struct lease_batch *batch, int64_t now_us)
+{
+    return lease->permit_us > 0 ? batch->end_us - lease->life_us - max_of(0, lease->busy_us - now_us) : batch->asked_us;
+}
+
 /* True if permits charged at these times stop counting together. */
 static inline bool lease_is_one_block(const struct weir_plan *plan, int64_t a_us, int64_t b_us)
 {
