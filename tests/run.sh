@@ -70,7 +70,9 @@ fi
 need_packages $build_packages $redis_packages $consul_packages g++ check scdoc mandoc gnuplot-nox openssl zstd redis-tools \
     libuv1-dev liblua5.1-0-dev libpcre2-dev curl haproxy python3-redis node-redis
 if [ "$mode" = full ]; then
-    need_packages nodejs npm php-cli php-redis php-nrk-predis ruby-redis libredis-perl # of tests/clients
+    # Of tests/clients. Node.js may come from elsewhere, and its packages then conflict with Debian's.
+    command -v node >/dev/null 2>&1 || need_packages nodejs
+    need_packages php-cli php-redis php-nrk-predis ruby-redis libredis-perl
 fi
 if [ "$mode" = packages ]; then
     exit 0

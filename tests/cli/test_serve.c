@@ -112,6 +112,10 @@ TEST(http_closes_the_connection_before_its_body_is_read, 10)
         "X\r\nHost: x\r\n\r\nWEIR.RESET login a\r\n",
         "*1\r\n$4\r\nPOST\r\nWEIR.RESET login a\r\n",
         "MULTI\r\nHost: x\r\nWEIR.RESET login a\r\nEXEC\r\n",
+        "Host:x\r\nWEIR.RESET login a\r\n",
+        "GET /\r\nContent-Type: text/plain\r\n\r\nWEIR.RESET login a\r\n",
+        "\x16\x03\x01\x02\n\r\nWEIR.RESET login a\r\n", /* TLS: its session ticket may be a command */
+        "\x01\x02\x03\x04\nWEIR.RESET login a\r\n",
     };
     SESSION(session, false);
     session_say(&session, "WEIR.TRY login a 3\r\n", 20);
@@ -219,7 +223,10 @@ TEST(commands_about_the_connection_answer_as_in_redis, 10)
     assert_answers(&session, "COMMAND NOSUCH\r\n", "-ERR unknown subcommand or wrong number of arguments for 'NOSUCH'\r\n");
     session_say(&session, "COMMAND\r\n", 9);
     ck_assert_int_eq(strncmp(session_heard(&session), "*25\r\n*6\r\n$11\r\ncl.throttle\r\n:-5\r\n", 32), 0);
-    session_say(&session, "INFO replication\r\n", 18);
+    assert_answers(&session, "INFO replication\r\n",
+                   "$48\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n");
+    assert_answers(&session, "INFO nothing\r\n", "$0\r\n\r\n");
+    session_say(&session, "INFO default\r\n", 14);
     ck_assert_ptr_nonnull(strstr(session_heard(&session), "\r\nrole:master\r\n"));
     session_say(&session, "HELLO 3 SETNAME again\r\n", 23);
     ck_assert_ptr_nonnull(strstr(session_heard(&session), "$4\r\nrole\r\n$6\r\nmaster\r\n"));
@@ -527,6 +534,11 @@ TEST(the_metrics_port_answers_one_http_request, 10)
     ck_assert_str_eq(session_heard(&session), ""); /* it waits for the rest */
     ck_assert(!session_is_closed(&session));
     ck_assert_int_gt(session.server.clients->began_us, 0);
+    session.server.now_us += WEIR_MINUTE;
+    client_check_patience(session.server.clients);
+    session_serve(&session);
+    ck_assert(session_is_closed(&session));
+    session_scrape(&session, ""); /* one that says nothing must not keep its place */
     session.server.now_us += WEIR_MINUTE;
     client_check_patience(session.server.clients);
     session_serve(&session);

@@ -4,7 +4,7 @@
  * answers; the rest, in how large pieces the bytes come. The others are what the client sends. Properties:
  *
  *     - the server comes to rest, keeps within its bounds, and frees the client when it has gone
- *     - each command gets one well-formed reply, in order; none comes after QUIT, HTTP or bytes that are no command
+ *     - each command gets one well-formed reply, in order; none comes after QUIT, or after a line or bytes of another protocol
  *     - however the bytes are split, the replies are the same (as far as no figures depend on when answers come)
  *     - before a client has logged in it gets errors only
  */
@@ -27,14 +27,6 @@ struct replies {
 
 /* ---- What is expected ---- */
 
-/* True if the server closes the connection at this command without a reply, because a browser may have sent it. */
-static bool is_http(const struct resp_command *command)
-{
-    const struct span last = command->words[command->count - 1];
-    return span_is_like(command->words[0], "POST") || span_is_like(command->words[0], "Host:") ||
-           (command->is_inline && last.len > 5 && span_is_like(span_slice(last, 0, 5), "HTTP/"));
-}
-
 /* Count the replies that these bytes get. */
 static size_t count_replies(const char *data, size_t size)
 {
@@ -42,7 +34,7 @@ static size_t count_replies(const char *data, size_t size)
     size_t count = 0;
     enum resp_result result;
     while ((result = resp_read((struct span){ data, size }, &command)) == RESP_COMMAND) {
-        if (command.count > 0 && is_http(&command))
+        if (command.count > 0 && command_is_foreign(&command))
             return count;
         count += command.count > 0;
         if (command.count > 0 && span_is_like(command.words[0], "QUIT"))

@@ -117,6 +117,11 @@ void client_count_reply(struct client *client);
 /* Carry out a command. Puts the reply, or notes that it waits. */
 void command_run(struct client *client, const struct resp_command *command);
 
+/* True if this is no line of Redis's protocol but of another one, with which a web page can have a browser bring commands
+ * to this port: the next lines, and a body, would be commands. As in Redis, POST and Host: give HTTP away; so does the
+ * version at the end of a request line. A first word that no command can have gives away header lines, TLS and STUN. */
+bool command_is_foreign(const struct resp_command *command);
+
 /* The commands that ask a limit, decisions.c. The number of words has been checked. */
 void run_try(struct client *client, const struct resp_command *command);
 void run_try_all(struct client *client, const struct resp_command *command);

@@ -72,23 +72,42 @@ static void run_top(struct client *client, const struct resp_command *command)
 
 /* ---- What Redis clients ask of a server ---- */
 
-static int print_info(weir *limiter, char *text, size_t size)
+/* True if the client asks for this section: INFO may name some. */
+static bool wants_section(const struct resp_command *command, const char *section)
 {
-    struct weir_stats stats = { .size = sizeof stats };
-    const int error = weir_stats_read(limiter, &stats);
-    return error ? error
-                 : snprintf(text, size,
-                            "# Server\r\nweir_version:%s\r\nredis_mode:standalone\r\n# Replication\r\n"
-                            "role:master\r\nconnected_slaves:0\r\n# Stats\r\nallowed:%llu\r\ndenied:%llu\r\n"
-                            "fallbacks:%llu\r\nkeys:%lld\r\n",
-                            weir_version(), (unsigned long long)stats.allowed, (unsigned long long)stats.denied,
-                            (unsigned long long)stats.fallbacks, (long long)stats.keys);
+    bool wants = command->count == 1;
+    for (size_t i = 1; i < command->count; i++)
+        wants = wants || span_is_like(command->words[i], section) || span_is_like(command->words[i], "default") ||
+                span_is_like(command->words[i], "all") || span_is_like(command->words[i], "everything");
+    return wants;
 }
 
+/* Some clients use a server only if it tells role:master. */
 static void run_info(struct client *client, const struct resp_command *command)
 {
-    (void)command;
-    reply_text(client, print_info);
+    struct weir_stats stats = { .size = sizeof stats };
+    char figures[200];
+    struct output text = { NULL, 0, 0, 0, false };
+    const int error = weir_stats_read(client->server->limiter, &stats);
+    if (error) {
+        output_error(client_reply(client), "ERR %s", weir_strerror(error));
+        return;
+    }
+    if (wants_section(command, "server"))
+        output_text(&text, "# Server\r\nweir_version:"), output_text(&text, weir_version()),
+            output_text(&text, "\r\nredis_mode:standalone\r\n");
+    if (wants_section(command, "replication"))
+        output_text(&text, "# Replication\r\nrole:master\r\nconnected_slaves:0\r\n");
+    snprintf(figures, sizeof figures, "# Stats\r\nallowed:%llu\r\ndenied:%llu\r\nfallbacks:%llu\r\nkeys:%lld\r\n",
+             (unsigned long long)stats.allowed, (unsigned long long)stats.denied, (unsigned long long)stats.fallbacks,
+             (long long)stats.keys);
+    if (wants_section(command, "stats"))
+        output_text(&text, figures);
+    if (text.failed)
+        output_error(client_reply(client), "ERR out of memory");
+    else
+        output_bulk(client_reply(client), (struct span){ text.end ? text.data : "", text.end });
+    output_free(&text);
 }
 
 static void run_command(struct client *client, const struct resp_command *command);
@@ -244,7 +263,7 @@ static void run_exec(struct client *client, const struct resp_command *command)
     output_free(&queued);
 }
 
-/* WATCH has nothing to look at, since no client can change a key's value; a transaction is never refused for it. */
+/* WATCH watches nothing: a client cannot read a key's state and write it back, so EXEC has no write to refuse. */
 static void run_watch(struct client *client, const struct resp_command *command)
 {
     (void)command;
@@ -285,22 +304,24 @@ static void command_queue(struct client *client, const struct command *entry, co
 
 /* ---- Carrying out ---- */
 
-/* True if this is a line of an HTTP request, which a web page can have a browser send to this port: the next lines, and
- * its body, would be commands. As in Redis, POST and Host: give it away; so does the version at the end of a request line. */
-static bool is_http(const struct resp_command *command)
+bool command_is_foreign(const struct resp_command *command)
 {
     const struct span first = command->words[0], last = command->words[command->count - 1];
-    return span_is_like(first, "POST") || span_is_like(first, "Host:") ||
-           (command->is_inline && last.len > 5 && span_is_like(span_slice(last, 0, 5), "HTTP/"));
+    if (span_is_like(first, "POST") || span_is_like(first, "Host:"))
+        return true;
+    bool is_foreign = last.len > 5 && span_is_like(span_slice(last, 0, 5), "HTTP/");
+    for (size_t i = 0; i < first.len; i++)
+        is_foreign = is_foreign || (!isalnum((unsigned char)first.data[i]) && first.data[i] != '.');
+    return command->is_inline && is_foreign;
 }
 
 void command_run(struct client *client, const struct resp_command *command)
 {
     const struct command *entry = command_find(command->words[0]);
-    if (is_http(command)) {
+    if (command_is_foreign(command)) {
         struct server *server = client->server;
         if (server->http_said_us == 0 || server->now_us - server->http_said_us >= WEIR_MINUTE) {
-            complain("a client has sent HTTP to the port for commands: its connection is closed. A web page may have "
+            complain("a client does not speak Redis's protocol, for example HTTP: its connection is closed. A web page may have "
                      "tried to give commands; --password-file refuses it altogether");
             server->http_said_us = server->now_us;
         }
