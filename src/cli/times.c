@@ -8,6 +8,7 @@
 #include <weir/weir.h>
 
 static const char *const OUT_OF_RANGE = "is outside the years 1970 to 2255";
+static const char *const NO_UNIT = "lies outside 1990 to 2060 in every unit; --time-unit chooses one";
 static const char *const NO_TIME = "is neither a number nor a date that weir knows";
 
 struct moment {
@@ -45,18 +46,48 @@ bool time_read(struct span text, enum time_unit unit, int64_t *out_us, const cha
         return iso_read(text, &moment) && moment_to_us(&moment, out_us, wrong);
     if (digits == 2 && next == '/')
         return clf_time_read(text, &moment) && moment_to_us(&moment, out_us, wrong);
+    static const char *const others[] = { "%a, %d %b %Y %H:%M:%S", "%a %b %d %H:%M:%S %Y", "%d-%b-%Y %H:%M:%S" };
+    const char first = text.len > 10 ? text.data[0] : '\0';
+    for (size_t i = 0; i < 3 && ((first >= 'A' && first <= 'Z') || (digits == 2 && next == '-')); i++)
+        if (time_read_by(text, others[i], out_us, wrong))
+            return true;
     return false;
+}
+
+bool time_is_plausible(int64_t time_us)
+{
+    return time_us >= 631152000 * WEIR_SECOND && time_us < 2840140800 * WEIR_SECOND;
+}
+
+bool time_unit_of_size(int64_t value, enum time_unit *out)
+{
+    static const enum time_unit units[] = { TIME_SECONDS, TIME_MILLISECONDS, TIME_MICROSECONDS, TIME_NANOSECONDS };
+    int64_t first = 631152000, end = 2840140800;
+    for (size_t i = 0; i < 4; i++, first *= 1000, end = end < INT64_MAX / 1000 ? end * 1000 : INT64_MAX)
+        if (value >= first && value < end)
+            return *out = units[i], true;
+    return false;
+}
+
+const char *time_unit_name(enum time_unit unit)
+{
+    static const char *const names[TIME_UNITS] = { "", "microseconds", "milliseconds", "seconds", "nanoseconds" };
+    return names[unit];
 }
 
 static bool whole_read(struct span text, enum time_unit unit, int64_t *out_us, const char **wrong)
 {
-    static const int64_t unit_us[] = {
+    static const int64_t unit_us[TIME_UNITS] = {
         [TIME_MICROSECONDS] = 1, [TIME_MILLISECONDS] = 1000, [TIME_SECONDS] = WEIR_SECOND, [TIME_NANOSECONDS] = 1
     };
     int64_t value;
     *wrong = OUT_OF_RANGE;
     if (!span_number(text, &value))
         return false;
+    *wrong = NO_UNIT;
+    if (unit == TIME_BY_SIZE && !time_unit_of_size(value, &unit))
+        return false;
+    *wrong = OUT_OF_RANGE;
     if (unit == TIME_NANOSECONDS)
         value /= 1000;
     if (value > WEIR_MAX_TIME_US / unit_us[unit])
@@ -89,7 +120,12 @@ static bool seconds_read(struct span text, size_t point, int64_t *out_us, const 
     if (!fraction_read(fraction, &microsecond, &len) || len != fraction.len)
         return false;
     *wrong = OUT_OF_RANGE;
-    if (!span_number(span_slice(text, 0, point), &seconds) || seconds > WEIR_MAX_TIME_US / WEIR_SECOND)
+    if (!span_number(span_slice(text, 0, point), &seconds))
+        return false;
+    enum time_unit unit;
+    if (time_unit_of_size(seconds, &unit) && unit == TIME_MILLISECONDS)
+        return *out_us = seconds * 1000 + microsecond / 1000, true;
+    if (seconds > WEIR_MAX_TIME_US / WEIR_SECOND)
         return false;
     int64_t time_us = seconds * WEIR_SECOND + microsecond;
     if (time_us > WEIR_MAX_TIME_US)
@@ -122,7 +158,7 @@ static bool take_zone(struct span *text, int *out_minutes)
 {
     int hours, minutes = 0;
     *out_minutes = 0;
-    if (!text->len || span_is_like(*text, "Z") || span_is_like(*text, "UTC"))
+    if (!text->len || span_is_like(*text, "Z") || span_is_like(*text, "UTC") || span_is_like(*text, "GMT"))
         return true;
     bool west = text->data[0] == '-';
     if ((!time_take(text, '+') && !time_take(text, '-')) || !take_digits(text, 2, &hours))
@@ -161,6 +197,48 @@ static bool iso_read(struct span text, struct moment *out)
     return take_zone(&text, &out->zone_minutes);
 }
 
+bool time_is_clock(struct span text)
+{
+    int part;
+    size_t len = 0;
+    return take_digits(&text, 2, &part) && time_take(&text, ':') && take_digits(&text, 2, &part) &&
+           time_take(&text, ':') && take_digits(&text, 2, &part) &&
+           (!text.len || (time_take(&text, '.') && fraction_read(text, &part, &len) && len == text.len));
+}
+
+bool time_read_by(struct span text, const char *format, int64_t *out_us, const char **wrong)
+{
+    char copy[80];
+    struct tm parts = { .tm_mday = 1, .tm_year = 70 };
+    struct moment moment = { 0 };
+    size_t len;
+    text = span_trim(text);
+    *wrong = "does not fit its format";
+    if (text.len == 0 || text.len >= sizeof copy)
+        return false;
+    memcpy(copy, text.data, text.len);
+    copy[text.len] = '\0';
+    const char *rest = strptime(copy, format, &parts);
+    if (!rest)
+        return false;
+    text = span_slice(text, (size_t)(rest - copy), text.len);
+    if (time_take(&text, '.') || time_take(&text, ',')) {
+        if (!fraction_read(text, &moment.microsecond, &len))
+            return false;
+        text = span_slice(text, len, text.len);
+    }
+    (void)time_take(&text, ' ');
+    if (!take_zone(&text, &moment.zone_minutes))
+        return false;
+    const int64_t zone_seconds = parts.tm_gmtoff ? parts.tm_gmtoff : moment.zone_minutes * 60;
+    const int64_t seconds = timegm(&parts) - zone_seconds;
+    *wrong = OUT_OF_RANGE;
+    if (seconds < 0 || seconds >= WEIR_MAX_TIME_US / WEIR_SECOND)
+        return false;
+    *out_us = seconds * WEIR_SECOND + moment.microsecond;
+    return true;
+}
+
 static bool clf_time_read(struct span text, struct moment *out)
 {
     static const char months[12][4] = { "Jan", "Feb", "Mar", "Apr", "May", "Jun",
@@ -172,12 +250,13 @@ static bool clf_time_read(struct span text, struct moment *out)
         if (memcmp(text.data, months[i], 3) == 0)
             out->month = i + 1;
     text = span_slice(text, 3, text.len);
-    if (!out->month || !time_take(&text, '/') || !take_digits(&text, 4, &out->year) || !time_take(&text, ':') ||
-        !take_digits(&text, 2, &out->hour) || !time_take(&text, ':') || !take_digits(&text, 2, &out->minute) ||
-        !time_take(&text, ':') || !take_digits(&text, 2, &out->second))
+    if (!out->month || !time_take(&text, '/') || !take_digits(&text, 4, &out->year) ||
+        (!time_take(&text, ':') && !time_take(&text, ' ')) || !take_digits(&text, 2, &out->hour) ||
+        !time_take(&text, ':') || !take_digits(&text, 2, &out->minute) || !time_take(&text, ':') ||
+        !take_digits(&text, 2, &out->second))
         return false;
     size_t len;
-    if (time_take(&text, '.')) {
+    if (time_take(&text, '.') || time_take(&text, ',')) {
         if (!fraction_read(text, &out->microsecond, &len))
             return false;
         text = span_slice(text, len, text.len);

@@ -200,13 +200,15 @@ int hold_take(struct hold *hold, const struct row *rows, size_t count_all)
         struct weir_decision decisions[BATCH];
         const struct row *batch = &rows[i];
         const struct instance *instance = hold_deal(hold, batch, hold->decided);
-        n = !is_batched ? 1 : count_all - i < BATCH ? count_all - i : BATCH;
+        for (n = 1; is_batched && batch->cost && n < BATCH && i + n < count_all && batch[n].cost;)
+            n++;
+        const bool is_batch = is_batched && batch->cost; /* a request that costs nothing is decided apart */
         if (hold->total)
             progress_show(hold->progress, "replaying", hold->decided, hold->total);
         hold->decided += n;
         for (size_t j = 0; j < n; j++)
             count_request(hold, &batch[j]);
-        result = is_batched      ? decide_batch(hold, batch, n, decisions)
+        result = is_batch        ? decide_batch(hold, batch, n, decisions)
                  : has_durations ? decide_flight(hold, batch, decisions)
                                  : decide_row(hold, instance, batch, decisions);
         for (size_t j = 0; j < n && result == EXIT_OK; j++) {
@@ -259,10 +261,10 @@ static int peek_limits(struct hold *hold, const struct instance *instance, const
     for (size_t i = 0; i < hold->policies->count; i++) {
         struct weir_decision alone;
         struct weir_request request = instance_request(instance, hold->rows, row, i);
-        int error = weir_peek(request.limit, request.key, request.cost, &alone);
+        int error = request.cost ? weir_peek(request.limit, request.key, request.cost, &alone) : WEIR_OK;
         if (error != WEIR_OK)
             return instance_failed("cannot decide", error);
-        allowed[i] = alone.allowed;
+        allowed[i] = request.cost == 0 || alone.allowed;
     }
     hold->peek_calls += is_hybrid ? store_calls(instance) - before : 0;
     return EXIT_OK;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/replay/input/formats.h"
 
 bool input_option_is(int code)
 {
@@ -19,12 +20,13 @@ int input_option_read(struct input_options *input, const char *command, int code
     switch ((enum input_option)code) {
     case INPUT_KEY: input->key = value; break;
     case INPUT_COST: input->cost = value; break;
-    case INPUT_TIME: load->choice.time = value; break;
+    case INPUT_TIME: load->time = value; break;
+    case INPUT_TIME_FORMAT: load->time_format = value; break;
     case INPUT_LOG_FORMAT: load->log_format = value; break;
     case INPUT_LENIENT: load->is_lenient = true; break;
     case INPUT_FORMAT:
         if (strcmp(value, "auto") != 0 && !load_format_exists(value))
-            return usage_error(command, "--format '%s' is not one of auto, csv, json, %s", value, FORMAT_NAMES);
+            return usage_error(command, "--format '%s' is not one of auto, csv, tsv, json, %s", value, FORMAT_NAMES);
         load->format = strcmp(value, "auto") == 0 ? NULL : value;
         break;
     case INPUT_YEAR:
@@ -33,9 +35,9 @@ int input_option_read(struct input_options *input, const char *command, int code
         load->year = (int)number;
         break;
     case INPUT_TIME_UNIT:
-        if (!time_unit_read(span_of(value), &load->choice.unit))
+        if (!time_unit_read(span_of(value), &load->unit))
             return usage_error(command, "--time-unit '%s' is not one of us, ms, s, ns", value);
-        load->choice.has_unit = true;
+        load->has_unit = true;
         break;
     }
     return EXIT_OK;

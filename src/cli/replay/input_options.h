@@ -14,17 +14,20 @@ enum input_option {
     INPUT_FORMAT,
     INPUT_LOG_FORMAT,
     INPUT_TIME_UNIT,
+    INPUT_TIME_FORMAT,
     INPUT_YEAR,
     INPUT_LENIENT
 };
 
-#define INPUT_OPTIONS                                                                                               \
-    { "key", required_argument, NULL, INPUT_KEY }, { "time", required_argument, NULL, INPUT_TIME },                 \
-        { "cost", required_argument, NULL, INPUT_COST }, { "format", required_argument, NULL, INPUT_FORMAT },       \
-        { "log-format", required_argument, NULL, INPUT_LOG_FORMAT },                                                \
-        { "time-unit", required_argument, NULL, INPUT_TIME_UNIT }, { "year", required_argument, NULL, INPUT_YEAR }, \
-    {                                                                                                               \
-        "lenient", no_argument, NULL, INPUT_LENIENT                                                                 \
+#define INPUT_OPTIONS                                                                                         \
+    { "key", required_argument, NULL, INPUT_KEY }, { "time", required_argument, NULL, INPUT_TIME },           \
+        { "cost", required_argument, NULL, INPUT_COST }, { "format", required_argument, NULL, INPUT_FORMAT }, \
+        { "log-format", required_argument, NULL, INPUT_LOG_FORMAT },                                          \
+        { "time-unit", required_argument, NULL, INPUT_TIME_UNIT },                                            \
+        { "time-format", required_argument, NULL, INPUT_TIME_FORMAT },                                        \
+        { "year", required_argument, NULL, INPUT_YEAR },                                                      \
+    {                                                                                                         \
+        "lenient", no_argument, NULL, INPUT_LENIENT                                                           \
     }
 
 struct input_options {
@@ -36,20 +39,19 @@ struct input_options {
 };
 
 /* The help on these options. */
-#define INPUT_HELP                                                                                                    \
-    "Input:\n"                                                                                                        \
-    "      --format FORMAT    auto (default: by the first 200 lines), combined, common, vhost_combined,\n"            \
-    "                         vhost_common, haproxy, alb, envoy, istio, sshd, w3c (CloudFront, IIS), json (Caddy\n"   \
-    "                         and others) or csv\n"                                                                   \
-    "      --log-format TEXT  the format as nginx's log_format or Apache's LogFormat has it\n"                        \
-    "      --key KEY          the key: a field such as client (default), path, user or method; a path such as\n"      \
-    "                         request.client_ip in JSON; in CSV a name, or a number from 1. user+path is both;\n"     \
-    "                         client/24/64 is an address's prefix, of IPv4 and IPv6\n"                                \
-    "      --time FIELD       CSV, JSON: the field with the time\n"                                                   \
-    "      --cost FIELD       the field with the permits that a request takes (default: 1; in CSV cost, or 1)\n"      \
-    "      --time-unit UNIT   CSV, JSON: the unit of whole-number times: us (default), ms, s or ns; a field's name\n" \
-    "                         that ends in _us, _ms, _s or _ns also sets it\n"                                        \
-    "      --year YEAR        the year of the first line, for times without one, as in syslog (default: 2000)\n"      \
+#define INPUT_HELP                                                                                                       \
+    "Input:\n"                                                                                                           \
+    "      --format FORMAT    auto (default: by the first 200 lines), json, logfmt, csv, tsv, combined, common,\n"       \
+    "                         haproxy or another one, see weir-replay(1)\n"                                              \
+    "      --log-format TEXT  the format as nginx's log_format or Apache's LogFormat has it\n"                           \
+    "      --key KEY          the key: a field such as client (default), path, user or method; a path such as\n"         \
+    "                         request.client_ip in JSON; in CSV a name, or a number from 1. user+path is both;\n"        \
+    "                         client/24/64 an address's prefix; x_forwarded_for#2 the second of several, #-1 the last\n" \
+    "      --time FIELD       CSV, JSON, logfmt: the field with the time\n"                                              \
+    "      --cost FIELD       the field with the permits that a request takes (default: 1; in CSV cost, or 1)\n"         \
+    "      --time-unit UNIT   of whole-number times: us, ms, s or ns (default: by their size or the field's name)\n"     \
+    "      --time-format F    the times' format for strptime, such as '%d.%m.%Y %H:%M:%S'\n"                             \
+    "      --year YEAR        the year of the first line, for times without one, as in syslog (default: 2000)\n"         \
     "      --lenient          report even if fewer than 95 % of the rows fit the format; the exit status stays 1\n"
 
 /* True if this is one of the codes above. */

@@ -83,17 +83,40 @@ struct weir_request instance_request(const struct instance *instance, const stru
                                   rows_cost_of(rows, row, policy->cost_kind), 0 };
 }
 
+/* A limit does not apply to a request that costs it nothing: return how many limits it costs something. */
+static size_t requests_make(const struct instance *instance, const struct rows *rows, const struct row *row,
+                            struct weir_request *out, size_t *limits)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < instance->limit_count; i++) {
+        out[count] = instance_request(instance, rows, row, i);
+        limits[count] = i;
+        count += out[count].cost > 0;
+    }
+    return count;
+}
+
+/* Decide a request that costs nothing: it is admitted, and shows what the first limit has left. */
+static int decide_free(const struct instance *instance, const struct rows *rows, const struct row *row,
+                       struct weir_decision *out)
+{
+    const struct weir_request request = instance_request(instance, rows, row, 0);
+    const int error = weir_peek(request.limit, request.key, 1, out);
+    out->allowed = true;
+    out->retry_after_us = out->delay_us = 0;
+    return error == WEIR_OK ? EXIT_OK : instance_failed("cannot decide", error);
+}
+
 int instance_decide(const struct instance *instance, const struct rows *rows, const struct row *row,
                     struct weir_decision *out)
 {
     struct weir_request requests[WEIR_MAX_ALL];
-    int error;
-    for (size_t i = 0; i < instance->limit_count; i++)
-        requests[i] = instance_request(instance, rows, row, i);
-    if (instance->limit_count == 1)
-        error = weir_try(requests[0].limit, requests[0].key, requests[0].cost, out);
-    else
-        error = weir_try_all(instance->limiter, requests, instance->limit_count, out);
+    size_t limits[WEIR_MAX_ALL];
+    const size_t count = requests_make(instance, rows, row, requests, limits);
+    if (count == 0)
+        return decide_free(instance, rows, row, out);
+    const int error = count == 1 ? weir_try(requests[0].limit, requests[0].key, requests[0].cost, out)
+                                 : weir_try_all(instance->limiter, requests, count, out);
     return error == WEIR_OK ? EXIT_OK : instance_failed("cannot decide", error);
 }
 
@@ -101,8 +124,14 @@ int instance_reserve(const struct instance *instance, const struct rows *rows, c
                      struct weir_decision *out, struct weir_reservation *reservations)
 {
     struct weir_request requests[WEIR_MAX_ALL];
-    for (size_t i = 0; i < instance->limit_count; i++)
-        requests[i] = instance_request(instance, rows, row, i);
-    const int error = weir_reserve_all(instance->limiter, requests, instance->limit_count, out, reservations);
+    struct weir_reservation made[WEIR_MAX_ALL];
+    size_t limits[WEIR_MAX_ALL];
+    const size_t count = requests_make(instance, rows, row, requests, limits);
+    memset(reservations, 0, instance->limit_count * sizeof *reservations);
+    if (count == 0)
+        return decide_free(instance, rows, row, out);
+    const int error = weir_reserve_all(instance->limiter, requests, count, out, made);
+    for (size_t i = 0; i < count && error == WEIR_OK; i++)
+        reservations[limits[i]] = made[i];
     return error == WEIR_OK ? EXIT_OK : instance_failed("cannot decide", error);
 }

@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/replay/decisions.h"
 #include "cli/replay/hold.h"
+#include "cli/replay/input/bytes.h"
 #include "cli/replay/page_replay.h"
 #include "cli/replay/plot.h"
 #include "cli/replay/report.h"
@@ -170,6 +171,14 @@ static int run_decide(struct run *run, bool *do_fit)
         complain("there are no requests to %s", replay->plot_path ? "plot" : "show");
         code = EXIT_FAILED;
     }
+    int64_t shortest_us = INT64_MAX;
+    for (size_t i = 0; i < replay->policies.count; i++) {
+        const struct weir_policy *policy = &replay->policies.all[i].policy;
+        if (policy->algorithm != WEIR_CONCURRENCY && policy->period_us < shortest_us)
+            shortest_us = policy->period_us;
+    }
+    if (code == EXIT_OK)
+        load_warn_of_seconds(&run->load, shortest_us);
     if (code == EXIT_OK)
         code = feed_end(&run->feed);
     if (code == EXIT_OK && run->hold_count == 0)

@@ -89,10 +89,14 @@ static int key_try(const struct search *search, const struct instance *instance,
         size_t n = 0;
         for (; n < BATCH && i < key->count; n++, i++) {
             const struct row *row = &search->rows->all[order[i]];
+            if (row->cost == 0) { /* limits do not apply to it */
+                n--;
+                continue;
+            }
             requests[n] = (struct weir_request){ instance->limits[0], weir_key(bytes.data, bytes.len), row->cost,
                                                  row->time_us };
         }
-        int error = weir_try_batch(instance->limiter, requests, n, decisions);
+        int error = n ? weir_try_batch(instance->limiter, requests, n, decisions) : WEIR_OK;
         if (error != WEIR_OK)
             return instance_failed("cannot decide", error);
         for (size_t j = 0; j < n; j++)

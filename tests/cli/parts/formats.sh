@@ -105,61 +105,55 @@ verdict 'rows without the header cannot be read' $?
     echo '{"level":"info","ts":1794290401.25,"request":{"remote_ip":"192.0.2.2","method":"GET","uri":"/a?y"},"status":404}'
     echo '{"level":"info","ts":1794290402.25,"request":{"remote_ip":"192.0.2.1","method":"GET","uri":"/b"},"user_id":"ada"}'
 } >in
-"$weir" replay -p "$once" <in >out 2>err
-if has err 'without jansson' 2>/dev/null; then
-    echo 'skip JSON: this weir was built without jansson'
-else
-    decides 'JSON lines of Caddy are detected' 110
-    cp in caddy
-    awk 'BEGIN { for (i = 0; i < 9; i++) print "{\"level\":\"info\",\"ts\":1,\"msg\":\"started\"}" }
-         { sub(/"ts"/, "\"msg\":\"handled request\",\"ts\""); print }' caddy >in
-    decides "other lines of Caddy's log are not requests" 110
-    echo garbage >>in
-    run 1 replay -p "$once" && has err 'stdin:13: ' '9 lines are not requests' '1 of 4 rows'
-    verdict 'a line that Caddy would not write is a bad row' $?
-    {
-        printf '2026/11/10 05:59:59.001\tINFO\tserving initial configuration\n'
-        printf '2026/11/10 05:59:59.001\tINFO\tadmin\tstarted\t{"address": "localhost:2019"}\n'
-        sed 's/^{.*\("request.*\)/2026\/11\/10 06:00:00.500\tINFO\thttp.log.access\thandled request\t{\1/' caddy
-    } >in
-    run 0 replay --json -p "$once" && has out '"requests":3,"admitted":2,' '"first":{"time_us":1794290400500000' \
-        '"distinct_keys":2' && has err '2 lines are not requests'
-    verdict 'the console format of Caddy is read' $?
-    sed 's/"/\\"/g; s/\t/\\t/g; s/.*/{"log":"&\\n","stream":"stderr","time":"2026-11-10T06:00:01.5Z"}/' in >docker && mv docker in
-    run 0 replay --json -p "$once" && has out '"requests":3,"admitted":2,' '"first":{"time_us":1794290400500000' &&
-        has said "detected the format json in Docker's JSON; 3 of 3"
-    verdict 'JSON lines wrapped by Docker are read' $?
-    sed 's/"/\\"/g; s/.*/{"log":"&\\n","stream":"stdout","time":"2026-11-10T06:00:00.5Z"}/' many >in
-    detects "an access log wrapped by Docker is read" "common in Docker's JSON"
-    sed '7s/.*/{"log":/' in >bad && mv bad in
-    run 0 replay -p "$once" && has err 'stdin:7: JSON' && has said "common in Docker's JSON; 299 of 300"
-    verdict 'a line that Docker has not wrapped is bad' $?
-    sed 's/.*/{"log":"{\\"client\\":\\"&\\"}\\n","stream":"stdout","time":"2026-11-10T06:00:00.5Z"}/; s/ [^\\]*//' many >in
-    run 0 replay --json -p "$once" && has out '"requests":300' '"distinct_keys":30,' '"first":{"time_us":1794290400500000'
-    verdict "a wrapped line without a time has the time of Docker" $?
-    sed 's/^/2026-11-10T06:00:09.5Z stdout F /' caddy >in
-    decides 'a JSON object may follow text' 110
-    cp caddy in
-    run 0 replay -p "$once" --json && has said 'detected the format json; 3 of 3 rows fit' &&
-        has out '"first":{"time_us":1794290400250000'
-    verdict 'times of JSON lines are read to the microsecond' $?
-    decides 'the path of JSON lines is that of the request' 101 --key path
-    decides 'a request without a user has the user -' 101 --key user
-    decides 'a field is named by its path' 100 --key request.method
-    run 1 replay -p "$once" --key status && has err "stdin:3: has no field 'status'" '1 of 3'
-    verdict 'a row without its key is bad' $?
-    seq 1 300 | awk '{ printf "{\"time\":%d,\"client\":\"a,%d\",\"tokens\":%d}\n", 1794290400 + $1, $1 % 30, $1 }' >in
-    run 0 replay --json -p "$once" --time-unit s && has out '"requests":300' '"distinct_keys":30,' &&
-        has out '"time_us":1794290401000000'
-    verdict 'JSON is never taken for CSV' $?
-    run 0 replay -p "$once" && has err '--time-unit s or ms'
-    verdict 'a warning says that whole seconds in JSON were read as microseconds' $?
-    run 0 replay --json -p "$once" --time-unit s --cost tokens && has out '"permits_asked":45150,'
-    verdict 'a field of JSON can be the cost' $?
-    run 1 replay -p "$once" --format csv && has err '0 fit' && [ ! -s out ]
-    verdict 'JSON does not fit CSV' $?
-fi
-
+decides 'JSON lines of Caddy are detected' 110
+cp in caddy
+awk 'BEGIN { for (i = 0; i < 9; i++) print "{\"level\":\"info\",\"ts\":1,\"msg\":\"started\"}" }
+     { sub(/"ts"/, "\"msg\":\"handled request\",\"ts\""); print }' caddy >in
+decides "other lines of Caddy's log are not requests" 110
+echo garbage >>in
+run 1 replay -p "$once" && has err 'stdin:13: ' '9 lines are not requests' '1 of 4 rows'
+verdict 'a line that Caddy would not write is a bad row' $?
+{
+    printf '2026/11/10 05:59:59.001\tINFO\tserving initial configuration\n'
+    printf '2026/11/10 05:59:59.001\tINFO\tadmin\tstarted\t{"address": "localhost:2019"}\n'
+    sed 's/^{.*\("request.*\)/2026\/11\/10 06:00:00.500\tINFO\thttp.log.access\thandled request\t{\1/' caddy
+} >in
+run 0 replay --json -p "$once" && has out '"requests":3,"admitted":2,' '"first":{"time_us":1794290400500000' \
+    '"distinct_keys":2' && has err '2 lines are not requests'
+verdict 'the console format of Caddy is read' $?
+sed 's/"/\\"/g; s/\t/\\t/g; s/.*/{"log":"&\\n","stream":"stderr","time":"2026-11-10T06:00:01.5Z"}/' in >docker && mv docker in
+run 0 replay --json -p "$once" && has out '"requests":3,"admitted":2,' '"first":{"time_us":1794290400500000' &&
+    has said "detected the format json in Docker's JSON; 3 of 3"
+verdict 'JSON lines wrapped by Docker are read' $?
+sed 's/"/\\"/g; s/.*/{"log":"&\\n","stream":"stdout","time":"2026-11-10T06:00:00.5Z"}/' many >in
+detects "an access log wrapped by Docker is read" "common in Docker's JSON"
+sed '7s/.*/{"log":/' in >bad && mv bad in
+run 0 replay -p "$once" && has err 'stdin:7: JSON' && has said "common in Docker's JSON; 299 of 300"
+verdict 'a line that Docker has not wrapped is bad' $?
+sed 's/.*/{"log":"{\\"client\\":\\"&\\"}\\n","stream":"stdout","time":"2026-11-10T06:00:00.5Z"}/; s/ [^\\]*//' many >in
+run 0 replay --json -p "$once" && has out '"requests":300' '"distinct_keys":30,' '"first":{"time_us":1794290400500000'
+verdict "a wrapped line without a time has the time of Docker" $?
+sed 's/^/2026-11-10T06:00:09.5Z stdout F /' caddy >in
+decides 'a JSON object may follow text' 110
+cp caddy in
+run 0 replay -p "$once" --json && has said 'detected the format json; 3 of 3 rows fit' &&
+    has out '"first":{"time_us":1794290400250000'
+verdict 'times of JSON lines are read to the microsecond' $?
+decides 'the path of JSON lines is that of the request' 101 --key path
+decides 'a request without a user has the user -' 101 --key user
+decides 'a field is named by its path' 100 --key request.method
+run 1 replay -p "$once" --key status && has err "stdin:3: has no field 'status'" '1 of 3'
+verdict 'a row without its key is bad' $?
+seq 1 300 | awk '{ printf "{\"time\":%d,\"client\":\"a,%d\",\"tokens\":%d}\n", 1794290400 + $1, $1 % 30, $1 }' >in
+run 0 replay --json -p "$once" --time-unit s && has out '"requests":300' '"distinct_keys":30,' &&
+    has out '"time_us":1794290401000000'
+verdict 'JSON is never taken for CSV' $?
+run 0 replay --json -p "$once" && has said 'the key is client, the time is time in seconds' && has out '"time_us":1794290401000000'
+verdict 'the unit of times is found by their size' $?
+run 0 replay --json -p "$once" --time-unit s --cost tokens && has out '"permits_asked":45150,'
+verdict 'a field of JSON can be the cost' $?
+run 1 replay -p "$once" --format csv && has err '0 fit' && [ ! -s out ]
+verdict 'JSON does not fit CSV' $?
 # Keys and costs of limits
 {
     echo time,user,ip,tokens
@@ -212,8 +206,10 @@ done >runtime.log
 run 0 replay -p 'fixed_window limit=2 period=1h' runtime.log && has said 'common behind container runtime; 6 of 6 rows fit' &&
     grep -qE '^distinct keys +2 ' out && grep -qE '^denied +2 ' out
 verdict 'a log of a container runtime is detected' $?
-for i in 1 2 3; do echo "1762754400.$i 5 192.0.2.1 TCP_MISS/200 7 GET http://example.org/ -"; done >unknown.log
-run 1 replay -p 'fixed_window limit=2 period=1h' unknown.log && has err 'unknown.log: no format that weir knows fits'
+for i in 1 2 3; do echo "at 2026-11-10 06:00:0$i, from <192.0.2.$i> came /"; done >unknown.log
+run 1 replay -p 'fixed_window limit=2 period=1h' unknown.log && has err 'unknown.log: no format that weir knows fits' \
+    'the first line: at 2026-11-10 06:00:01, from' 'looks like a client: 192.0.2.1' 'looks like a time: 2026-11-10 06:00:01' \
+    "weir replay --log-format '\$word \$time_local, \$word <\$remote_addr>' unknown.log"
 verdict 'a log of an unknown format is refused with a remedy' $?
 
 # Limits side by side

@@ -57,7 +57,7 @@ run 0 replay -f limits.conf --decisions && mv out from-file &&
 verdict 'a policy file and -p give the same decisions' $?
 run 2 replay -f limits.conf -f limits.conf && has err 'limits.conf:2:' "'fast'"
 verdict 'a limit of the same name in a second file is an error' $?
-printf 'time,cost\n0,3\n1,8\n' >in
+printf 'time_us,cost\n0,3\n1,8\n' >in
 run 0 replay -p 'token_bucket limit=5 period=1h' && grep -q '^permits asked  *11$' out &&
     grep -q '^permits admitted  *3  *27.3 %$' out
 verdict 'the report counts permits if requests cost more than one' $?
@@ -89,8 +89,8 @@ if command -v gnuplot >gnuplot.path; then
     verdict 'the plot is drawn as png, beside decisions too' $?
     # dated NAME LABEL STEP: test that a plot of rows from 2023, STEP seconds apart, has that label.
     dated() {
-        seq -f '%.0f' 1700000000 "$3" $((1700000000 + 40 * $3)) | sed 's/$/000000,a,1/' >in
-        run 0 replay -p "$once" -p 'token_bucket limit=1 period=1s' --plot dated.svg &&
+        seq -f '%.0f' 1700000000 "$3" $((1700000000 + 40 * $3)) | awk '{ print $0 "000000,k" NR % 2 ",1" }' >in
+        run 0 replay -p "$once" -p 'token_bucket limit=1 period=1m' --plot dated.svg &&
             has dated.svg '<svg' 'UTC, from 2023-11-' "$2" 'period=1h; token_bucket limit=1' && [ ! -s err ]
         verdict "$1" $?
     }

@@ -1,46 +1,151 @@
-/* formats.c - the log formats that have a name, and reading a line of one. */
+/* formats.c - the log formats that have a name, and finding out which one an input has. */
 #include "cli/replay/input/formats.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <weir/weir.h>
-
-#include "cli/replay/input/format_table.h"
-
 #define FIRST_YEAR 2000 /* of stamps without a year: a leap year, so that 29 February exists */
 
-bool format_compile(struct format *format, const struct table_prefix *prefix, struct fault *fault)
+/* ---- The table: one row a format ----
+ *
+ * $client, $ident, $user, $time, $request, $status and the like are weir's names for fields; $word and $number are
+ * fields that only have to fit. */
+
+#define COMBINED "$client $ident $user [$time] \"$request\" $status $body_bytes_sent \"$referer\" \"$agent\""
+#define COMMON "$client $ident $user [$time] \"$request\" $status $body_bytes_sent"
+#define HAPROXY "$client_port [$time] $frontend $server $timers "
+
+static const struct table_format {
+    const char *name;
+    const char *texts[FORMATS_MAX_TEXTS + 1];
+    const char *other;     /* lines that are not requests; $anything counts only behind a prefix of syslog */
+    bool is_behind_syslog; /* always */
+} TABLE[] = {
+    { "combined", { COMBINED }, NULL, false },
+    { "common", { COMMON }, NULL, false },
+    { "clf", { COMMON }, NULL, false }, /* another name of common */
+    { "vhost_combined",
+      { "$vhost " COMBINED,
+        "$vhost - $client_port [$time] \"$request\" $status $body_bytes_sent \"$referer\" \"$agent\"" },
+      NULL,
+      false },
+    { "vhost_common",
+      { "$vhost " COMMON, "$vhost - $client_port [$time] \"$request\" $status $body_bytes_sent" },
+      NULL,
+      false },
+    { "haproxy",
+      { HAPROXY "$status $bytes $word $word $termination $connections $queues \"$request\"",
+        HAPROXY "$status $bytes $word $word $termination $connections $queues $captured \"$request\"",
+        HAPROXY "$bytes_read $termination $connections $queues" },
+      "$anything",
+      false },
+    { "alb",
+      { "$word $iso app/$word $client_port $target $word $word $word $status $target_status $number $number "
+        "\"$request\" \"$agent\"" },
+      NULL,
+      false },
+    { "nlb",
+      { "tls $version $iso net/$word $listener $client_port $target $number $number $number $number" },
+      NULL,
+      false },
+    { "elb",
+      { "$iso $word $client_port $target $word $word $word $status $target_status $number $number \"$request\"",
+        "$iso $word $client_port $target $word $word $word - - $number $number \"$request\"" },
+      NULL,
+      false },
+    { "s3",
+      { "$owner $bucket [$time] $client $requester $request_id $operation $key \"$request\" $status $error "
+        "$body_bytes_sent" },
+      NULL,
+      false },
+    { "istio", /* before envoy, which is lenient enough to fit its lines */
+      { "[$time] \"$request\" $status $flags $details $termination \"$failure\" $number $number $number $upstream_time "
+        "\"$forwarded\" \"$agent\" \"$id\" \"$authority\" \"$upstream\" $cluster $local $word $client_port $sni $route" },
+      NULL,
+      false },
+    { "envoy",
+      { "[$time] \"$request\" $status $flags $number $number $number $upstream_time \"$clients\" \"$agent\" \"$id\" "
+        "\"$authority\" \"$upstream\"" },
+      NULL,
+      false },
+    { "squid",
+      { "$msec $number $client $code/$status $body_bytes_sent $request_method $request_uri $user $word $word",
+        "$msec $number $client $number $code/$status $body_bytes_sent $word $word $word $word $word "
+        "$request_method $request_uri" },
+      NULL,
+      false },
+    { "nginx_error",
+      { "$time [$level] $word *$number limiting $what, excess: $excess by zone \"$zone\", client: $client, server: ",
+        "$time [$level] $word *$number limiting $what by zone \"$zone\", client: $client, server: ",
+        "$time [$level] $word *$number delaying request, excess: $excess, by zone \"$zone\", client: $client, "
+        "server: " },
+      "$time [$level] $anything",
+      false },
+    { "rails", { "Started $request_method \"$request_uri\" for $client at $time" }, "$anything", false },
+    { "sshd",
+      { "Failed $method for invalid user $user from $client port $port",
+        "Failed $method for $user from $client port $port", "Accepted $method for $user from $client port $port",
+        "message repeated $repeat times: [ Failed $method for $user from $client port $port" },
+      "$anything",
+      true },
+    { NULL, { NULL }, NULL, false },
+};
+
+const char FORMAT_NAMES[] = "combined, common, vhost_combined, vhost_common, haproxy, alb, nlb, elb, s3, envoy, istio, "
+                            "squid, nginx_error, rails, sshd, w3c, logfmt";
+
+static const struct table_prefix {
+    const char *name, *text;
+    bool is_syslog;
+} PREFIXES[] = {
+    { "", "", false },
+    { "syslog", "$stamp $word $tag: ", true },
+    { "syslog with a priority", "<$priority>$stamp $word $tag: ", true },
+    { "syslog of RFC 5424", "<$priority>1 $iso $word $word $word $word $data ", true },
+    { "syslog with a full date", "$iso $word $tag: ", true },
+    { "syslog without a host", "$iso $tag: ", true },
+    { "a tag of Ruby's logger", "$word, [$iso $word $level -- : ", true },
+    { "container", "$word | ", false },
+    { "container runtime", "$iso stdout $word ", false },
+    { "container runtime", "$iso stderr $word ", false },
+    { NULL, NULL, false },
+};
+
+static bool format_compile(struct format *format, const struct table_prefix *prefix, struct fault *fault)
 {
     struct span before = span_of(prefix->text);
     format->layout_count = 0;
     format->last_time_len = 0;
     format->prefix = prefix->name;
-    for (size_t i = 0; i < FORMATS_MAX_TEXTS && format->texts[i]; i++, format->layout_count++)
+    format->has_others = format->other && (prefix->is_syslog || strcmp(format->other, "$anything") != 0);
+    for (size_t i = 0; i < FORMATS_MAX_TEXTS && format->texts[i]; i++, format->layout_count++) {
         if (!layout_compile(&format->layouts[i], before, span_of(format->texts[i]), fault))
             return false;
-    return !format->has_others || layout_compile(&format->others, before, span_of("$anything"), fault);
+        format->layouts[i].time_format = format->time_format;
+    }
+    return !format->has_others || layout_compile(&format->others, before, span_of(format->other), fault);
 }
 
 bool format_named(struct format *format, const char *name)
 {
     struct fault fault;
-    for (const struct table_format *row = FORMAT_TABLE; row->name; row++)
+    for (const struct table_format *row = TABLE; row->name; row++)
         if (strcmp(row->name, name) == 0) {
             *format = (struct format){ .name = row->name, .texts = row->texts, .year = FIRST_YEAR };
-            format->has_others = row->has_others;
-            format->is_w3c = strcmp(name, "w3c") == 0;
-            return format_compile(format, &FORMAT_PREFIXES[row->has_others], &fault);
+            format->other = row->other;
+            format->needs_syslog = row->is_behind_syslog;
+            return format_compile(format, &PREFIXES[row->is_behind_syslog], &fault);
         }
     return false;
 }
 
-bool format_text(struct format *format, const char *text, struct fault *fault)
+bool format_text(struct format *format, const char *text, const char *time_format, struct fault *fault)
 {
     *format = (struct format){ .name = "--log-format", .own_texts = { text, NULL }, .year = FIRST_YEAR };
     format->texts = format->own_texts;
-    return format_compile(format, &FORMAT_PREFIXES[0], fault);
+    format->time_format = time_format;
+    return format_compile(format, &PREFIXES[0], fault);
 }
 
 void format_free(struct format *format)
@@ -55,11 +160,13 @@ bool format_lacks_year(const struct format *format)
            format->layouts[0].fields[format->layouts[0].time].kind == LAYOUT_STAMP;
 }
 
-/* Remove the quotation marks around a line. False if there are none, or memory is out. */
+/* ---- Reading a line ---- */
+
+/* Remove the quotation marks around a line, if there are any. False: out of memory. */
 static bool line_unquote(struct format *format, struct span *line)
 {
-    if (line->len < 2 || line->data[0] != '"' || line->data[line->len - 1] != '"')
-        return false;
+    if (format->quotes == QUOTES_NONE || line->len < 2 || line->data[0] != '"' || line->data[line->len - 1] != '"')
+        return true;
     *line = span_slice(*line, 1, line->len - 1);
     if (format->quotes == QUOTES_BARE)
         return true;
@@ -101,9 +208,10 @@ static bool stamp_date(struct format *format, struct span stamp, char *text, siz
     return true;
 }
 
-static bool format_time(struct format *format, const struct layout_field *field, struct span text, int64_t *out_us,
+static bool format_time(struct format *format, const struct layout *layout, struct span text, int64_t *out_us,
                         struct fault *fault)
 {
+    const struct layout_field *field = &layout->fields[layout->time];
     const char *wrong = "is not a time";
     char date[40];
     if (text.len == format->last_time_len && text.len && memcmp(text.data, format->last_time, text.len) == 0) {
@@ -114,7 +222,8 @@ static bool format_time(struct format *format, const struct layout_field *field,
     bool is_stamp = field->kind == LAYOUT_STAMP;
     if (is_stamp && stamp_date(format, text, date, sizeof date))
         read = span_of(date);
-    if (!time_read(read, field->unit, out_us, &wrong))
+    if (!(is_stamp ? time_read(read, field->unit, out_us, &wrong)
+                   : layout_time(layout, read, field->unit, out_us, &wrong)))
         return fault && fault_set(fault, "time", text, wrong);
     if (text.len <= sizeof format->last_time) {
         memcpy(format->last_time, text.data, text.len);
@@ -124,98 +233,23 @@ static bool format_time(struct format *format, const struct layout_field *field,
     return true;
 }
 
-/* Take the names of the fields from a line such as "#Fields: date time c-ip". */
-static void w3c_fields(struct format *format, struct span line)
-{
-    static const struct {
-        const char *w3c, *text;
-    } names[] = { { "c-ip", "$client" },
-                  { "cs-username", "$user" },
-                  { "cs-uri-stem", "$request_uri" },
-                  { "cs-method", "$request_method" },
-                  { "sc-status", "$status" },
-                  { "date", "$date" },
-                  { "time", "$clock" } };
-    char text[LAYOUT_MAX_TEXT];
-    size_t len = 0;
-    struct fault fault;
-    line = span_trim(span_slice(line, strlen("#Fields:"), line.len));
-    while (line.len && len + 80 < sizeof text) {
-        size_t end = 0;
-        const char *known = NULL;
-        char name[60];
-        while (end < line.len && line.data[end] != ' ' && line.data[end] != '\t')
-            end++;
-        snprintf(name, sizeof name, "%.*s", (int)(end < 50 ? end : 50), line.data);
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-            if (strcmp(name, names[i].w3c) == 0)
-                known = names[i].text;
-        for (char *at = name; *at; at++) /* cs(User-Agent) has the name cs_user_agent_ */
-            *at = (char)(*at >= 'A' && *at <= 'Z'                                   ? *at | 0x20
-                         : (*at >= 'a' && *at <= 'z') || (*at >= '0' && *at <= '9') ? *at
-                                                                                    : '_');
-        len += (size_t)snprintf(text + len, sizeof text - len, known ? "%s%s" : "%s$%s", len ? " " : "",
-                                known ? known : name);
-        line = span_trim(span_slice(line, end, line.len));
-    }
-    format->layout_count = len && layout_compile(&format->layouts[0], span_of(""), span_of(text), &fault) ? 1 : 0;
-}
-
-/* Read a line of W3C's extended format. CloudFront separates fields by tabs, other servers by spaces. */
-static enum format_line w3c_read(struct format *format, struct span line, struct format_row *out, struct fault *fault)
-{
-    enum layout_part part;
-    size_t date, clock;
-    char text[48];
-    const char *wrong = "is not a time";
-    if (line.len && line.data[0] == '#') {
-        if (line.len > 8 && memcmp(line.data, "#Fields:", 8) == 0)
-            w3c_fields(format, line);
-        return FORMAT_OTHER;
-    }
-    if (format->layout_count == 0 || !layout_find(&format->layouts[0], "date", &date, &part) ||
-        !layout_find(&format->layouts[0], "clock", &clock, &part)) {
-        if (fault)
-            fault_say(fault, "no line #Fields with date and time stands before it");
-        return FORMAT_BAD;
-    }
-    if (format->unquoted_size < line.len) {
-        char *grown = realloc(format->unquoted, line.len);
-        if (!grown)
-            return FORMAT_BAD;
-        format->unquoted = grown;
-        format->unquoted_size = line.len;
-    }
-    for (size_t i = 0; i < line.len; i++)
-        format->unquoted[i] = (char)(line.data[i] == '\t' ? ' ' : line.data[i]);
-    out->layout = &format->layouts[0];
-    if (!layout_split(out->layout, (struct span){ format->unquoted, line.len }, out->values, fault))
-        return FORMAT_BAD;
-    int date_len = out->values[date].len < 16 ? (int)out->values[date].len : 16;
-    int clock_len = out->values[clock].len < 16 ? (int)out->values[clock].len : 16;
-    snprintf(text, sizeof text, "%.*sT%.*sZ", date_len, out->values[date].data, clock_len, out->values[clock].data);
-    if (time_read(span_of(text), TIME_MICROSECONDS, &out->time_us, &wrong))
-        return FORMAT_ROW;
-    if (fault)
-        fault_set(fault, "time", span_of(text), wrong);
-    return FORMAT_BAD;
-}
-
 enum format_line format_read(struct format *format, struct span line, struct format_row *out, struct fault *fault)
 {
     out->repeat = 1;
-    if (format->is_w3c)
-        return w3c_read(format, line, out, fault);
-    if (format->quotes != QUOTES_NONE && !line_unquote(format, &line)) {
+    if (!line_unquote(format, &line)) {
         if (fault)
-            fault_say(fault, "does not stand in quotation marks, as other lines do");
+            fault_say(fault, "out of memory");
         return FORMAT_BAD;
     }
     size_t i = 0;
-    while (i < format->layout_count && !layout_split(&format->layouts[i], line, out->values, fault))
+    struct fault first; /* the fault by the first text, which is the usual one */
+    while (i < format->layout_count && !layout_split(&format->layouts[i], line, out->values,
+                                                     fault && i == 0 ? fault
+                                                     : fault         ? &first
+                                                                     : NULL))
         i++;
     if (i == format->layout_count) {
-        bool is_other = format->has_others && layout_split(&format->others, line, out->values, fault);
+        bool is_other = format->has_others && layout_split(&format->others, line, out->values, NULL);
         return is_other ? FORMAT_OTHER : FORMAT_BAD;
     }
     const struct layout *layout = out->layout = &format->layouts[i];
@@ -229,19 +263,96 @@ enum format_line format_read(struct format *format, struct span line, struct for
             fault_say(fault, "its format has no time");
         return FORMAT_BAD;
     }
-    return format_time(format, &layout->fields[layout->time], out->values[layout->time], &out->time_us, fault)
-               ? FORMAT_ROW
-               : FORMAT_BAD;
+    return format_time(format, layout, out->values[layout->time], &out->time_us, fault) ? FORMAT_ROW : FORMAT_BAD;
 }
 
-bool format_is_likely(struct span line)
+/* ---- Detection ---- */
+
+/* Return how well the format fits: the lines that fit or are not requests, if any is a request, and then requests. */
+static uint64_t score_of(struct format *format, const struct span *lines, size_t count)
 {
-    for (size_t i = 0; i + 13 < line.len; i++) {
-        const char *at = line.data + i;
-        if (memcmp(at, " HTTP/1.", 8) == 0 || memcmp(at, " HTTP/2.", 8) == 0)
-            return true;
-        if (at[0] == '[' && at[3] == '/' && at[7] == '/' && at[12] == ':') /* [01/Jul/1995: */
-            return true;
+    struct format_row row;
+    uint64_t rows = 0, others = 0;
+    int year = format->year;
+    for (size_t i = 0; i < count; i++) {
+        enum format_line kind = format_read(format, lines[i], &row, NULL);
+        rows += kind == FORMAT_ROW;
+        others += kind == FORMAT_OTHER;
     }
-    return false;
+    format->last_month = 0;
+    format->year = year;
+    return rows ? (rows + others) << 32 | rows : 0;
+}
+
+static bool is_quoted(struct span line)
+{
+    return line.len > 2 && line.data[0] == '"' && line.data[line.len - 1] == '"';
+}
+
+/* Try a format behind each prefix, in each style of quotation marks. Return its best score; if that is more than
+ * `least`, `best` becomes it. */
+static uint64_t try_prefixes(struct format *trial, const struct span *lines, size_t count, struct format *best,
+                             uint64_t least)
+{
+    const uint64_t all = (uint64_t)count << 32 | count;
+    uint64_t most = 0;
+    size_t quoted = 0;
+    for (size_t i = 0; i < count; i++)
+        quoted += is_quoted(lines[i]);
+    const int styles = quoted * 2 > count ? QUOTES_ESCAPED : QUOTES_NONE;
+    for (int style = QUOTES_NONE; style <= styles; style++)
+        for (const struct table_prefix *prefix = PREFIXES; prefix->name && most < all; prefix++) {
+            struct fault fault;
+            trial->quotes = (enum line_quotes)style;
+            if ((trial->needs_syslog && !prefix->is_syslog) || !format_compile(trial, prefix, &fault))
+                continue;
+            const uint64_t score = score_of(trial, lines, count);
+            most = score > most ? score : most;
+            if (score <= least)
+                continue;
+            least = score;
+            format_free(best);
+            *best = *trial;
+            if (trial->texts == trial->own_texts)
+                best->texts = best->own_texts;
+            trial->unquoted = NULL;
+            trial->unquoted_size = 0;
+        }
+    return most;
+}
+
+bool format_detect(struct format *format, const struct span *lines, size_t count, struct format_guess *out)
+{
+    struct format *trial = calloc(1, sizeof *trial);
+    uint64_t best = 0, next = 0;
+    *out = (struct format_guess){ 0 };
+    if (!trial)
+        return false;
+    if (format->name) {
+        *trial = *format;
+        if (format->texts == format->own_texts)
+            trial->texts = trial->own_texts;
+        best = try_prefixes(trial, lines, count, format, 0);
+    } else {
+        for (const struct table_format *row = TABLE; row->name; row++) {
+            const char *before = format->name;
+            format_free(trial);
+            if (strcmp(row->name, "clf") == 0 || !format_named(trial, row->name))
+                continue;
+            const uint64_t score = try_prefixes(trial, lines, count, format, best);
+            if (score > best) {
+                out->next = best ? before : NULL;
+                next = best;
+                best = score;
+            } else if (score > next) {
+                out->next = row->name;
+                next = score;
+            }
+        }
+    }
+    out->fits = best >> 32;
+    out->next_fits = next >> 32;
+    format_free(trial);
+    free(trial);
+    return out->fits > 0;
 }

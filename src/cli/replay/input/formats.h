@@ -1,8 +1,8 @@
 /* formats.h - the log formats that have a name, and finding out which one an input has.
  *
  * A named format is one or more texts for layout.h. Several texts are several kinds of lines, as sshd writes them; its
- * other lines are not requests. A format may stand behind a prefix, as syslog and containers add it, and a line may
- * stand in quotation marks as a whole.
+ * other lines are not requests. A format may stand behind a prefix, as syslog and containers add it, and lines may stand
+ * in quotation marks as a whole.
  */
 #ifndef WEIR_CLI_FORMATS_H
 #define WEIR_CLI_FORMATS_H
@@ -19,12 +19,14 @@ struct format {
     const char *name, *prefix; /* to show to people; the prefix may be empty */
     const char *const *texts;  /* for layout.h, ended by NULL */
     const char *own_texts[2];
-    enum line_quotes quotes;
-    bool is_w3c;     /* the line #Fields names the fields */
-    bool has_others; /* lines that are not requests */
+    const char *other; /* the text of lines that are not requests; NULL: there are none */
+    bool needs_syslog; /* the format exists behind a prefix of syslog only */
+    const char *time_format;
+    enum line_quotes quotes; /* of lines that stand in quotation marks */
+    bool has_others;         /* behind this prefix */
     size_t layout_count;
     struct layout layouts[FORMATS_MAX_TEXTS];
-    struct layout others; /* lines of any program behind the prefix, if has_others */
+    struct layout others; /* if has_others */
     char *unquoted;       /* a line without its quotation marks */
     size_t unquoted_size;
     /* Times repeat from line to line, so the last one is kept. */
@@ -47,29 +49,27 @@ enum format_line { FORMAT_BAD, FORMAT_ROW, FORMAT_OTHER };
 bool format_named(struct format *format, const char *name);
 
 /* Set up the format of a text such as an nginx log_format, which must outlive it. On failure return false, and the
- * fault says why. */
-bool format_text(struct format *format, const char *text, struct fault *fault);
+ * fault says why. `time_format` is as in struct layout. */
+bool format_text(struct format *format, const char *text, const char *time_format, struct fault *fault);
 
 void format_free(struct format *format);
 
 /* Read a line. The fault, unless it is NULL, says why a line is bad. Spans are valid until the next call. */
 enum format_line format_read(struct format *format, struct span line, struct format_row *out, struct fault *fault);
 
-/* A guess: how many of `line_count` lines the best format and prefix fit, and the next best format of another name. */
+/* A guess: how many of the lines the best format and prefix fit, and the next best format of another name. */
 struct format_guess {
     size_t fits, next_fits;
     const char *next; /* NULL: no other fits any line */
 };
 
-/* Find the named format, prefix and quotation marks that fit most of the lines; on a tie the first in the table. If
- * `format` has a name already, find its prefix and quotation marks. False: none fits any line, or memory is out. */
+/* Find the named format, prefix and quotation marks that fit most of the lines; on a tie the one with most requests, or
+ * else the first in the table. If `format` has a name already, find its prefix and quotation marks. False: none fits
+ * any line, or memory is out. */
 bool format_detect(struct format *format, const struct span *lines, size_t line_count, struct format_guess *out);
 
 /* True if the stamps of the lines lack the year. */
 bool format_lacks_year(const struct format *format);
-
-/* True if a line, even a damaged one, is more likely from an access log than from anything else. */
-bool format_is_likely(struct span line);
 
 /* The named formats, for a complaint: "combined, common, ...". */
 extern const char FORMAT_NAMES[];

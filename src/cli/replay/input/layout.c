@@ -34,6 +34,9 @@ static const struct known {
     { "path", "uri", NULL, LAYOUT_TEXT, 0 },
     { "args", "args", "q", LAYOUT_TEXT, 0 },
     { "host", "host", "v", LAYOUT_WORD, 0 },
+    { "host", "vhost", NULL, LAYOUT_HOST, 0 },
+    { "code", "code", NULL, LAYOUT_CODE, 0 },
+    { "data", "data", NULL, LAYOUT_DATA, 0 },
     { "host", "server_name", "V", LAYOUT_WORD, 0 },
     { "word", "word", NULL, LAYOUT_WORD, 0 },
     { "number", "number", NULL, LAYOUT_NUMBER, 0 },
@@ -84,7 +87,7 @@ static bool field_add(struct compiler *compiler, const struct known *known, stru
         return fault_set(compiler->fault, "field", name, "follows another one with nothing between them");
     struct layout_field *field = &layout->fields[layout->count];
     field->kind = known ? known->kind : LAYOUT_TEXT;
-    field->unit = known ? known->unit : TIME_MICROSECONDS;
+    field->unit = known ? known->unit : TIME_BY_SIZE;
     field->literal = compiler->literal;
     field->literal_len = literal_len;
     if (known)

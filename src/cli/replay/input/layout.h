@@ -24,9 +24,12 @@
 enum layout_kind {
     LAYOUT_TEXT,        /* any bytes */
     LAYOUT_WORD,        /* one or more bytes without a space */
-    LAYOUT_CLIENT,      /* a host name or an address */
-    LAYOUT_CLIENT_PORT, /* with a port */
+    LAYOUT_HOST,        /* a host name, perhaps with a port */
+    LAYOUT_CLIENT,      /* a host name or an address, also with a port, or several with commas between them */
+    LAYOUT_CLIENT_PORT, /* an address, perhaps with a port, and no name */
     LAYOUT_CLIENTS,     /* as in X-Forwarded-For: the last one, which the server itself added, is the client */
+    LAYOUT_CODE,        /* capital letters, digits and underscores, such as TCP_MISS */
+    LAYOUT_DATA,        /* the structured data of RFC 5424 */
     LAYOUT_IDENT,
     LAYOUT_USER,
     LAYOUT_STATUS, /* three digits, or "-" */
@@ -44,8 +47,9 @@ struct layout_field {
 
 struct layout {
     size_t count;
-    size_t tail, tail_len; /* the literal after the last field */
-    size_t time;           /* the field with the time; LAYOUT_MAX_FIELDS: none */
+    size_t tail, tail_len;   /* the literal after the last field */
+    size_t time;             /* the field with the time; LAYOUT_MAX_FIELDS: none */
+    const char *time_format; /* of strptime(3); NULL: the usual ones */
     size_t text_len;
     char text[LAYOUT_MAX_TEXT];
     struct layout_field fields[LAYOUT_MAX_FIELDS];
@@ -58,6 +62,10 @@ bool layout_compile(struct layout *layout, struct span prefix, struct span text,
 /* Split a line into the fields' values, of which there are layout->count. On failure return false; the fault, unless it
  * is NULL, says why. */
 bool layout_split(const struct layout *layout, struct span line, struct span *values, struct fault *fault);
+
+/* Read the time of a field, as time_read(). */
+bool layout_time(const struct layout *layout, struct span text, enum time_unit unit, int64_t *out_us,
+                 const char **wrong);
 
 /* Where a value comes from: a field, or a part of the request in it. */
 enum layout_part {

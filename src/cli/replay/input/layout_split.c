@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "cli/replay/input/client.h"
+#include "cli/replay/input/keys.h"
 
 #define STAMP_LEN 15 /* Nov 10 06:00:00 */
 
@@ -40,13 +40,36 @@ static bool is_digits(struct span word, size_t least, size_t most)
     return true;
 }
 
+bool layout_time(const struct layout *layout, struct span text, enum time_unit unit, int64_t *out_us,
+                 const char **wrong)
+{
+    return layout->time_format ? time_read_by(text, layout->time_format, out_us, wrong)
+                               : time_read(text, unit, out_us, wrong);
+}
+
+static bool is_code(struct span word)
+{
+    for (size_t i = 0; i < word.len; i++)
+        if (word.data[i] != '_' && (word.data[i] < 'A' || word.data[i] > 'Z') &&
+            (word.data[i] < '0' || word.data[i] > '9'))
+            return false;
+    return word.len > 0;
+}
+
+/* True for the name or the address of a server, perhaps with a port. */
+static bool is_host(struct span word)
+{
+    const size_t colon = span_find(word, ':');
+    return key_is_client(span_slice(word, 0, colon)) || key_is_address(word);
+}
+
 /* True if these are an ident and a user, rather than the end of a prefix, a client, an ident and a user. A user may
  * have several words, but then none of them is "-", and the ident is "-". */
 static bool are_ident_and_user(struct span ident, struct span user)
 {
     size_t end = span_find(user, ' ');
     if (end == user.len)
-        return user.len > 0 && (is_dash(ident) || !is_address(ident));
+        return user.len > 0 && (is_dash(ident) || !key_is_address(ident));
     for (; user.len; user = span_trim(span_slice(user, end, user.len)), end = span_find(user, ' '))
         if (span_is(span_slice(user, 0, end), "-"))
             return false;
@@ -62,15 +85,22 @@ static bool value_check(const struct layout *layout, size_t i, struct span *valu
     case LAYOUT_TIME: return true;
     case LAYOUT_WORD:
     case LAYOUT_IDENT: return value.len > 0 && span_find(value, ' ') == value.len;
-    case LAYOUT_CLIENT: return is_client(value);
-    case LAYOUT_CLIENT_PORT: values[i] = client_without_port(value); return is_client(values[i]);
+    case LAYOUT_HOST: return is_host(value);
+    case LAYOUT_CODE: return is_code(value);
+    case LAYOUT_DATA: return true;
+    case LAYOUT_CLIENT: return key_is_client(value);
+    case LAYOUT_CLIENT_PORT: return key_is_address(value) || (value.len > 5 && memcmp(value.data, "unix:", 5) == 0);
     case LAYOUT_CLIENTS: {
         size_t comma = span_find_last(value, ',');
         values[i] = span_trim(span_slice(value, comma < value.len ? comma + 1 : 0, value.len));
-        return is_client(values[i]);
+        return key_is_client(values[i]);
     }
     case LAYOUT_USER:
         values[i] = value = span_trim(value);
+        /* A name before an address is a virtual host and its client, not a client and its user. */
+        if (i > 1 && layout->fields[i - 2].kind == LAYOUT_CLIENT && key_is_address(value) &&
+            !key_is_address(values[i - 2]))
+            return false;
         return i > 0 && layout->fields[i - 1].kind == LAYOUT_IDENT ? are_ident_and_user(values[i - 1], value)
                                                                    : value.len > 0;
     case LAYOUT_STATUS: return is_dash(value) || is_digits(value, 3, 3);
@@ -120,6 +150,36 @@ static bool numbers_fit(const struct layout *layout, size_t i, struct span line,
     return true;
 }
 
+/* Return the end of the longest text of up to five words from `at` on that is a time, or else of the first word. */
+static size_t time_end(const struct layout *layout, const struct layout_field *field, struct span line, size_t at)
+{
+    size_t best = word_end(line, at), end = best;
+    for (int words = 1; words < 5 && end < line.len; words++) {
+        const char *wrong;
+        int64_t time_us;
+        end = word_end(line, end + 1);
+        if (layout_time(layout, span_slice(line, at, end), field->unit, &time_us, &wrong))
+            best = end;
+    }
+    return best;
+}
+
+/* Return the end of the structured data at `at`: "-", or elements in brackets. */
+static size_t data_end(struct span line, size_t at)
+{
+    if (at < line.len && line.data[at] == '-')
+        return at + 1;
+    while (at < line.len && line.data[at] == '[') {
+        bool is_quoted = false;
+        for (at++; at < line.len && (is_quoted || line.data[at] != ']'); at++) {
+            is_quoted ^= line.data[at] == '"';
+            at += line.data[at] == '\\';
+        }
+        at += at < line.len;
+    }
+    return at < line.len ? at : line.len;
+}
+
 /* Find where field `i` ends and what comes after the literal behind it. */
 static bool field_end(const struct layout *layout, size_t i, struct span line, size_t at, size_t *out_end,
                       size_t *out_next)
@@ -127,8 +187,16 @@ static bool field_end(const struct layout *layout, size_t i, struct span line, s
     bool is_last = i + 1 == layout->count, is_text = layout->fields[i].kind == LAYOUT_TEXT;
     size_t literal = is_last ? layout->tail : layout->fields[i + 1].literal;
     size_t len = is_last ? layout->tail_len : layout->fields[i + 1].literal_len;
-    if (layout->fields[i].kind == LAYOUT_STAMP && line.len - at >= STAMP_LEN)
-        return *out_end = at + STAMP_LEN, (*out_next = next_literal(layout, i + 1, line, *out_end)) != 0;
+    const enum layout_kind kind = layout->fields[i].kind;
+    const bool ends_at_space = len == 0 || layout->text[literal] == ' ';
+    if (kind == LAYOUT_DATA || (kind == LAYOUT_STAMP && line.len - at >= STAMP_LEN) ||
+        (kind == LAYOUT_TIME && ends_at_space)) {
+        *out_end = kind == LAYOUT_DATA   ? data_end(line, at)
+                   : kind == LAYOUT_TIME ? time_end(layout, &layout->fields[i], line, at)
+                                         : at + STAMP_LEN;
+        *out_next = next_literal(layout, i + 1, line, *out_end);
+        return *out_next != 0 || (is_last && *out_end == line.len);
+    }
     if (len == 0) {
         *out_end = *out_next = is_text ? line.len : word_end(line, at);
         return is_last;
@@ -138,6 +206,8 @@ static bool field_end(const struct layout *layout, size_t i, struct span line, s
         if (!found)
             return false;
         size_t end = (size_t)(found - line.data), next = next_literal(layout, i + 1, line, end);
+        if (kind == LAYOUT_CLIENT && end > at && line.data[end - 1] == ',') /* another client follows */
+            next = 0;
         if (next && numbers_fit(layout, i + 1, line, next))
             return *out_end = end, *out_next = next, true;
         at = end + 1;
