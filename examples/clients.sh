@@ -4,9 +4,10 @@ set -u
 [ $# -eq 1 ] || { echo "usage: clients.sh WEIR" >&2; exit 2; }
 weir=$1
 here=$(dirname "$0")
-scratch=$(mktemp -d) || exit 2
+# shellcheck source=tests/tools/scratch.sh
+. "$(dirname "$0")/../tests/tools/scratch.sh"
 served=
-trap '[ -z "$served" ] || kill "$served"; rm -rf "$scratch"' EXIT
+trap '[ -z "$served" ] || kill "$served"; scratch_remove' EXIT
 failed=0 tried=0
 printf 'login = sliding_window limit=2 period=1h\ntokens = fixed_window limit=1000 period=1h\n' >"$scratch/limits"
 
@@ -64,7 +65,7 @@ if NODE_PATH=/usr/share/nodejs node -e 'require("redis")' 2>"$scratch/found"; th
     client serve_client.js env NODE_PATH=/usr/share/nodejs node
 fi
 if [ $tried -lt 2 ]; then
-    echo "SKIPPED: a client is missing here (Debian's python3-redis and node-redis)" >&2
+    echo "SKIPPED: a client is missing here (Debian's python3-redis, nodejs and node-redis)" >&2
     [ $failed -ne 0 ] || exit 77
 fi
 exit $failed

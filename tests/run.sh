@@ -27,7 +27,7 @@ These commands have further options; COMMAND --help prints them:
 
   --faults     run only the tests of faults that other limiters have had, one after the other, and print a table
   --soak       run all modes at once for ten minutes or hours, with a fault every ten seconds
-  --mutants    make small mistakes in src/core, one at a time, and count those that the tests catch
+  --mutants    make small mistakes in src/core and src/backends, and count those that the tests catch
   --analyze    analyze the sources with gcc -fanalyzer, clang-tidy, cppcheck and shellcheck, and print the findings
   --valgrind   run the tests under valgrind's memcheck
   --abi        compare the shared library's interface with that of the last release, or of a tag
@@ -68,11 +68,11 @@ fi
 
 # shellcheck disable=SC2086 # lists of words
 need_packages $build_packages $redis_packages $consul_packages g++ check scdoc mandoc gnuplot-nox openssl zstd redis-tools \
-    libuv1-dev liblua5.1-0-dev libpcre2-dev curl haproxy python3-redis node-redis
+    libuv1-dev liblua5.1-0-dev libpcre2-dev curl haproxy python3-redis node-redis locales
+# Node.js may come from elsewhere, and its packages then conflict with Debian's. node-redis does not bring it.
+command -v node >/dev/null 2>&1 || need_packages nodejs
 if [ "$mode" = full ]; then
-    # Of tests/clients. Node.js may come from elsewhere, and its packages then conflict with Debian's.
-    command -v node >/dev/null 2>&1 || need_packages nodejs
-    need_packages php-cli php-redis php-nrk-predis ruby-redis libredis-perl
+    need_packages php-cli php-redis php-nrk-predis ruby-redis libredis-perl # of tests/clients
 fi
 if [ "$mode" = packages ]; then
     exit 0
@@ -80,15 +80,10 @@ fi
 if [ -n "$script" ]; then
     exec sh "$script" "$@"
 fi
-if [ "${CI-}" = true ]; then
-    skips_fail=ON
-else
-    skips_fail=OFF
-fi
 
 if [ "$mode" = coverage ]; then
     need_packages gcovr
-    build_preset coverage -DWEIR_SKIPS_FAIL=$skips_fail
+    build_preset coverage
     sh tests/tools/coverage.sh build/coverage || exit 1
     exit 0
 fi
@@ -114,7 +109,7 @@ run_on() { # NAME [COMMAND]
 }
 
 if [ "$mode" = servers ]; then
-    build_preset release -DWEIR_SKIPS_FAIL=$skips_fail
+    build_preset release
     servers_status=0
     mkdir -p build/servers
     printf '%-12s %-10s %7s %7s %8s\n' server version passed failed skipped >build/servers/table
@@ -146,15 +141,14 @@ run_tests() { # 'PRESET...' [CTEST OPTION...]
 }
 
 nginx=$(sh tests/tools/nginx.sh)
-build_preset release -DWEIR_WERROR=ON -DWEIR_SKIPS_FAIL=$skips_fail \
-    ${nginx:+-DWEIR_NGINX=ON "-DWEIR_NGINX_SOURCE=$nginx/usr/share/nginx/src"}
+build_preset release ${nginx:+-DWEIR_NGINX=ON "-DWEIR_NGINX_SOURCE=$nginx/usr/share/nginx/src"}
 status=0
 if [ "$mode" != rest ]; then
     run_tests release --label-exclude '^long$' || status=1
 fi
 if [ "$mode" != short ]; then
     for preset in asan tsan; do
-        build_preset "$preset" -DWEIR_WERROR=ON -DWEIR_SKIPS_FAIL=$skips_fail
+        build_preset "$preset"
     done
     if command -v clang >/dev/null 2>&1; then
         # For its warnings: gcc's builds run the tests, so that nothing is linked.

@@ -23,6 +23,7 @@
 #define POLL_US 100000
 #define HOLD_DOWN_US 250000
 #define RUNS_MOST 3
+#define ID_MAX 16 /* room for "i" and any int */
 
 enum change { KILL, ARRIVAL, CHANGES };
 
@@ -57,7 +58,7 @@ static const struct scale scales[] = {
 /* weir_peers.list: the living processes. Their ids sort in the order of their numbers. */
 static int64_t list_living(void *user, struct weir_peer *peers, size_t room)
 {
-    static _Thread_local char ids[TRAFFIC_MAX_INSTANCES][8]; /* each limiter calls it on its own thread */
+    static _Thread_local char ids[TRAFFIC_MAX_INSTANCES][ID_MAX]; /* each limiter calls it on its own thread */
     const struct instances *all = user;
     const struct changes *changes = all->user;
     const int64_t now_us = instances_now_us();
@@ -74,7 +75,7 @@ static int64_t list_living(void *user, struct weir_peer *peers, size_t room)
 
 static void follow_living(const struct instances *all, int number, struct weir_options *options)
 {
-    static char id[8];
+    static char id[ID_MAX];
     static struct weir_peers peers;
     options->instances = options->mode == WEIR_DISTRIBUTED ? all->n : 0;
     options->rank = 0;

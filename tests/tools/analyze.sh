@@ -98,7 +98,7 @@ awk -v OFS="$tab" '
 if $own && [ "$tools" != ' shell' ]; then
     need_packages clang-tidy cppcheck
     say "configuring $build"
-    cmake --preset debug -B "$build" -DWEIR_BENCH=ON -DWEIR_WERROR=OFF >/dev/null
+    cmake --preset debug -B "$build" -DWEIR_BENCH=ON >/dev/null
     cmake --build "$build" --target src/redis_scripts.c >/dev/null
 fi
 

@@ -9,7 +9,7 @@ usage() {
 usage: sh tests/tools/debian13.sh [--fresh | --remove]
 
 Installs Debian 13 (trixie) into build/debian13/root, copies this checkout into it, and runs sh tests/run.sh there, with
-gcc 14, hiredis 1.2 and Debian 13's other packages; warnings are errors. Needs to be root, and the packages wget, gpgv,
+gcc 14, hiredis 1.2 and Debian 13's other packages. Needs to be root, and the packages wget, gpgv,
 iproute2 and util-linux. The script downloads debootstrap from the mirror that apt uses. It does not change the system:
 mounts and processes live in private namespaces, which end with this script, however it ends. Only the installation of
 packages has a network; the tests have a loopback device.

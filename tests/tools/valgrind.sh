@@ -68,7 +68,7 @@ memcheck="$(command -v valgrind) -q --leak-check=full --show-leak-kinds=definite
 if [ -z "$build" ]; then
     build=build/valgrind
     say "building $build"
-    cmake --preset debug -B $build -DWEIR_BENCH=OFF -DWEIR_WERROR=OFF '-DCMAKE_C_FLAGS_DEBUG=-O1 -g -DUNDER_MEMCHECK' \
+    cmake --preset debug -B $build -DWEIR_BENCH=OFF '-DCMAKE_C_FLAGS_DEBUG=-O1 -g -DUNDER_MEMCHECK' \
         "-DCMAKE_CROSSCOMPILING_EMULATOR=$(echo "$memcheck" | tr ' ' ';')" >/dev/null
     cmake --build $build --parallel "$jobs"
 fi
