@@ -1,5 +1,5 @@
-# Removes what `cmake --install` put in place, by the list it left behind, and then its own folders if they are empty.
-# Run as: cmake -DMANIFEST=<build>/install_manifest.txt -P uninstall.cmake
+# Removes what `cmake --install` put in place, by the list it left behind, and the folders that it made if they are empty.
+# Run as: cmake -DMANIFEST=<build>/install_manifest.txt -DFOLDERS=<build>/install_folders.txt -P uninstall.cmake
 if(NOT EXISTS "${MANIFEST}")
   message(FATAL_ERROR "nothing to uninstall: there is no ${MANIFEST}")
 endif()
@@ -10,10 +10,10 @@ foreach(path IN LISTS installed)
     message(STATUS "Removing ${path}")
     file(REMOVE "${path}")
   endif()
-  cmake_path(GET path PARENT_PATH folder)
-  cmake_path(GET folder FILENAME folder_name)
-  file(GLOB left "${folder}/*")
-  if(folder_name STREQUAL "weir" AND NOT left)
-    file(REMOVE_RECURSE "${folder}")
-  endif()
 endforeach()
+file(STRINGS "${FOLDERS}" folders)
+list(SORT folders ORDER DESCENDING) # a folder follows those in it
+foreach(folder IN LISTS folders)
+  execute_process(COMMAND rmdir "$ENV{DESTDIR}${folder}" ERROR_QUIET) # refuses if something else is in it
+endforeach()
+file(REMOVE "${FOLDERS}")

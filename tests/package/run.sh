@@ -16,6 +16,18 @@ fail() {
     exit 1
 }
 
+is_on() { # OPTION
+    grep -q "^$1:BOOL=ON" "$build/CMakeCache.txt"
+}
+
+# The packages that this build links.
+dependencies=
+if is_on WEIR_REDIS; then
+    dependencies='hiredis libmd'
+    ! is_on WEIR_TLS || dependencies="$dependencies openssl"
+fi
+! is_on WEIR_CONSUL || dependencies="$dependencies libcurl jansson"
+
 # expect WHAT COMMAND... - check that the consumer prints the library's version, one admission and one denial.
 expect() {
     what=$1
@@ -46,14 +58,25 @@ use_prefix() {
     # shellcheck disable=SC2046 # the flags are words
     "$compiler" "$consumer/consumer.c" -o "$scratch/shared" $(pkg-config --cflags --libs weir)
     expect "pkg-config, shared" env LD_LIBRARY_PATH="$libdir" "$scratch/shared"
-    # Debian lacks archives of some of libcurl's libraries: with Consul only weir is linked statically.
-    if grep -q -e '-lcurl' "$libdir/pkgconfig/weir.pc"; then
-        static_flags=$(pkg-config --static --cflags --libs weir | sed 's/-lweir/-l:libweir.a/')
-    else
-        static_flags="-static $(pkg-config --static --cflags --libs weir)"
-    fi
+    [ "$(pkg-config --cflags weir | wc -w)" -eq 1 ] ||
+        fail "pkg-config --cflags names more than weir's folder: $(pkg-config --cflags weir)"
+    cflags=$(pkg-config --cflags weir)
+    static_libs=$(pkg-config --static --libs weir)
     # shellcheck disable=SC2086
-    "$compiler" "$consumer/consumer.c" -o "$scratch/static" $static_flags
+    for library in $(pkg-config --static --libs-only-l $dependencies); do
+        case " $static_libs " in
+        *" $library "*) ;;
+        *) fail "pkg-config --static --libs lacks $library: $static_libs" ;;
+        esac
+    done
+    # Debian lacks archives of some of libcurl's libraries: with Consul only weir is linked statically.
+    # shellcheck disable=SC2086
+    case $static_libs in
+    *' -lcurl '*) static_libs="-L$libdir -l:libweir.a $(pkg-config --libs $dependencies)" ;;
+    *) static_libs="-static $static_libs" ;;
+    esac
+    # shellcheck disable=SC2086
+    "$compiler" "$consumer/consumer.c" -o "$scratch/static" $cflags $static_libs
     expect "pkg-config, static" "$scratch/static"
 
     if [ -x "$1/bin/weir" ]; then
@@ -91,8 +114,7 @@ use_prefix "$scratch/elsewhere"
 mv "$scratch/elsewhere" "$prefix"
 
 DESTDIR='' cmake --build "$build" --target uninstall >"$scratch/log" || fail "uninstalling"
-find "$prefix" ! -type d | grep . && fail "uninstall left these files"
-find "$prefix" -type d -name weir | grep . && fail "uninstall left these folders"
-echo "ok: uninstall removed all $(wc -l <"$scratch/files") files"
+[ ! -e "$prefix" ] || { find "$prefix" >&2 && fail "uninstall left these"; }
+echo "ok: uninstall removed all $(wc -l <"$scratch/files") files and their folders"
 
 use_cmake -DWEIR_SOURCE="$source"

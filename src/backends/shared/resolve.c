@@ -173,7 +173,7 @@ enum resolved resolver_ask(struct resolver *resolver, struct resolve_address *li
         question_let_go(question);
     }
     snprintf(reason, reason_size, "the host's name is not resolved: %s%s", question ? "no thread: " : "",
-             strerrordesc_np(error));
+             strerror(error));
     return NOT_RESOLVED;
 }
 

@@ -86,9 +86,8 @@ void redis_link_hang_up(struct redis_link *link)
 
 static void link_close_error(struct redis_link *link, const char *what, int error)
 {
-    const char *text = strerrordesc_np(error);
     char reason[96];
-    snprintf(reason, sizeof reason, "%s: %s", what, text ? text : "unknown error");
+    snprintf(reason, sizeof reason, "%s: %s", what, strerror(error));
     redis_link_close(link, reason);
 }
 

@@ -27,7 +27,7 @@ struct redis_tls {
 static int tls_refuse_file(struct message message, const char *option, const char *path)
 {
     if (access(path, R_OK) != 0) {
-        message_write(message, "%s \"%s\" cannot be read: %s", option, path, strerrordesc_np(errno));
+        message_write(message, "%s \"%s\" cannot be read: %s", option, path, strerror(errno));
         return WEIR_EIO;
     }
     return message_refuse(message, "%s \"%s\" cannot be used: %s", option, path,
