@@ -1,5 +1,5 @@
 #!/bin/sh
-# reach.sh BUILD [PROGRAM...] - finds which tests reach which lines of src/core, and how long they take.
+# reach.sh BUILD [PROGRAM...] - finds which tests reach which lines of src/core and src/backends, and how long they take.
 #
 # tests/tools/mutants.sh uses it. BUILD/plain and BUILD/lines hold the same tests, the latter with line counting. A test
 # here is a quick Check program, or one case of a slow one, so that a mutant need not wait for the other cases.
@@ -21,8 +21,8 @@ quick=0.5   # seconds
 slow=2      # seconds; a case as slow as that, counting as well, is taken to reach what its program's others do
 mkdir -p "$build/reach"
 build=$(cd "$build" && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. tests/tools/scratch.sh
+work=$scratch
 trap 'exit 2' INT TERM
 
 # gcov needs its notes beside the counts, which are written below a separate folder.
@@ -76,10 +76,11 @@ lines_of() {
         $2 + 0 == 0 && $3 == "Source" {
             path = $4
             sub(/.*\/src\/(layer\/)?core\//, "src/core/", path)
-            is_core = index(path, "src/core/") == 1
+            sub(/.*\/src\/(layer\/)?backends\//, "src/backends/", path)
+            is_mutated = path ~ /^src\/(core|backends)\//
             next
         }
-        !is_core { next }
+        !is_mutated { next }
         { count = $1; gsub(/[ *]/, "", count); at = path ":" $2 + 0 }
         count == "-" || at in told && (told[at] || count !~ /^[0-9]/) { next }
         { told[at] = count ~ /^[0-9]/ }
@@ -160,6 +161,7 @@ look_at_program() { # NAME
     mv "$out.tests.new" "$out.tests"
 }
 
+ctest --test-dir "$build/plain" -N -L '^redis$' | sed -n 's/^ *Test *#[0-9]*: //p' >"$work/with_servers"
 cd "$build/lines/tests"
 [ $# -gt 0 ] || set -- test_* sim fuzz/fuzz_*
 for program in "$@"; do
@@ -167,6 +169,7 @@ for program in "$@"; do
     *.*) continue ;;
     test_lab*) continue ;; # the servers' own
     esac
+    ! grep -qxF "$program" "$work/with_servers" || continue
     [ -f "$program" ] || continue
     out=$build/reach/$(basename "$program")
     if [ ! -e "$out.tests" ] || [ -n "$(find "$program" -newer "$out.tests")" ]; then

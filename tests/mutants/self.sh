@@ -70,4 +70,13 @@ check_refuses() { # LINE...
 check_refuses 'src/core/ground/arith.h min_of' '    return a < b ? b : a;' '    => return a <= b ? b : a;' '    why it is not there'
 check_refuses 'src/core/ground/arith.h min_of' '    return a < b ? a : b;' '    => return a <= b ? a : b;'
 check_refuses 'src/core/ground/arith.h min_of' '    => return a <= b ? a : b;' '    why it was nothing before'
+# A build that fails is reported and ends the run.
+mkdir -p "$work/programs"
+printf '#!/bin/sh\n' >"$work/programs/cmake"
+printf '#!/bin/sh\necho "FAILED: a file"\nexit 1\n' >"$work/programs/ninja"
+chmod +x "$work/programs/cmake" "$work/programs/ninja"
+status=0
+PATH=$work/programs:$PATH MUTANTS_BUILD=$work/dead sh tests/tools/mutants.sh --sample 1 >"$work/out" 2>&1 || status=$?
+[ $status -eq 2 ] || die "a build that fails gives the status $status instead of 2"
+[ "$(grep -c -e 'FAILED: a file' -e 'plain cannot be built' "$work/out")" -eq 2 ] || die "a build that fails is not reported"
 echo "$(wc -l <"$work/found") mutants of the sample found, all as expected"

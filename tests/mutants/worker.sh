@@ -17,11 +17,11 @@ set -eu
 cd "$(dirname "$0")/../.."
 root=$PWD
 build=$1 list=$2 out=$3
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. tests/tools/scratch.sh
+work=$scratch
 trap 'exit 2' INT TERM
 ulimit -f 200000 # blocks: a test may print without end
-mkdir -p "$work/over/core" "$work/source" "$work/last"
+mkdir -p "$work/source" "$work/last"
 
 die() {
     echo "worker.sh: $*" >&2
@@ -172,7 +172,8 @@ try_sanitized() {
 
 objects_of() {
     case $file in
-    *.c) echo "src/CMakeFiles/weir_core.dir/${file#src/}.o" ;;
+    src/core/*.c) echo "src/CMakeFiles/weir_core.dir/${file#src/}.o" ;;
+    *.c) echo "src/CMakeFiles/weir_backends.dir/${file#src/}.o" ;;
     *) awk -F '\t' -v name="${function% =}" '$2 == name { print $1 }' "$build/uses" ;;
     esac
 }
@@ -187,7 +188,7 @@ locks_are_held() {
 
 one() {
     what=survived by=-
-    rm -rf "${work:?}"/over/core/*
+    rm -rf "${work:?}/over"
     case $file in
     *.c) place=$work/source/$(basename "$file") ;;
     *) place=$work/over/${file#src/} ;;

@@ -1,5 +1,5 @@
 #!/bin/sh
-# mutants.sh - makes small mistakes in src/core, one at a time, and counts those that the tests catch. See --help.
+# mutants.sh - makes small mistakes in src/core and src/backends, one at a time, and counts those that the tests catch. See --help.
 set -eu
 cd "$(dirname "$0")/../.."
 . tests/tools/setup.sh
@@ -8,13 +8,14 @@ usage() {
     cat <<'TEXT'
 usage: sh tests/run.sh --mutants [--file FILE]... [--sample N] [--seed S] [--shard I/N] [--workers N] [--list] [--check]
 
-Makes small mistakes in src/core, one at a time: another bound, operator or constant, a condition turned round, a
+Makes small mistakes in src/core and src/backends, one at a time: another bound, operator or constant, a condition turned round, a
 statement left out. Then it runs the tests that reach the place until one fails, and prints a table: how many mutants of
 each file the tests caught, and below it those that they did not. It uses the tests that need no server, with fewer random
 steps than they take by themselves; what survives them is tried once more under AddressSanitizer and
-UndefinedBehaviorSanitizer, and has its locks checked by clang if that is there. All 6,500 mutants take some hours.
+UndefinedBehaviorSanitizer, and has its locks checked by clang if that is there. All of them take many hours.
 
-  --file FILE     of this file only (src/core/ground/x.c); may be given more than once
+  --file FILE     of this file only (src/core/ground/x.c), or of the files of this folder (src/backends); may be given
+                  more than once
   --sample N      N mutants by chance, rather than all
   --seed S        another sample of that size; the default is 1
   --shard I/N     every N-th mutant from the I-th on: to share the work
@@ -24,7 +25,7 @@ UndefinedBehaviorSanitizer, and has its locks checked by clang if that is there.
 
 Not counted: what does not compile, what compiles to the same code, and what tests/tools/mutants.conf says a caller cannot
 see, and why: those are told as argued. The results stay in build/mutants/results.
-Exit status: 0 at least 95 % are caught, 1 fewer are, 2 wrong arguments, or a mistake in the list.
+Exit status: 0 at least 95 % are caught, 1 fewer are, 2 wrong arguments, a mistake in the list, or a build that fails.
 TEXT
 }
 
@@ -39,6 +40,10 @@ number() { # OPTION WORD
     esac
 }
 
+sources_in() { # FILE or FOLDER...
+    find "$@" -name '*.[ch]' | sort | tr '\n' ' '
+}
+
 files='' sample='' seed=1 shard=1 shards=1 workers=$((4 * jobs)) only=''
 conf=${MUTANTS_CONF:-tests/tools/mutants.conf} build=${MUTANTS_BUILD:-build/mutants} goal=95
 while [ $# -gt 0 ]; do
@@ -48,10 +53,10 @@ while [ $# -gt 0 ]; do
         case $1 in
         --file)
             case $2 in
-            src/core/*/*.[ch]) [ -r "$2" ] || die "$2 cannot be read" ;;
-            *) die "--file must be followed by src/core/<folder>/<name>, not \"$2\"" ;;
+            src/core | src/core/* | src/backends | src/backends/*) [ -r "$2" ] || die "$2 cannot be read" ;;
+            *) die "--file must be followed by a file or folder of src/core or src/backends, not \"$2\"" ;;
             esac
-            files="$files $2"
+            files="$files $(sources_in "$2")"
             ;;
         --sample) number "$1" "$2" && sample=$2 ;;
         --seed) number "$1" "$2" && seed=$2 ;;
@@ -80,7 +85,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ "$workers" -gt 0 ] || die "--workers must be at least 1"
-[ -n "$files" ] || files=$(echo src/core/*/*.[ch])
+[ -n "$files" ] || files=$(sources_in src/core src/backends)
 
 # ---- The mutants ----
 
@@ -107,7 +112,7 @@ argued() {
             name = $0
             sub(/^[^ \t]+[ \t]+/, "", name)
             before = ""
-            if (file !~ /^src\/core\//) bad("\"" file "\" is no file of src/core")
+            if (file !~ /^src\/(core|backends)\//) bad("\"" file "\" is no file of src/core or src/backends")
             next
         }
         {
@@ -126,7 +131,7 @@ argued >"$build/argued" || exit 2
 
 # Of each that is argued there must be a mutant.
 # shellcheck disable=SC2046
-"$build/mutator" list $(echo src/core/*/*.[ch]) | awk -F '\t' -v conf="$conf" '
+"$build/mutator" list $(sources_in src/core src/backends) | awk -F '\t' -v conf="$conf" '
     FNR == NR { there[$1, $4, $6, $7] = 1; next }
     !(($1, $2, $3, $4) in there) { print conf ": there is no such mutant: " $1 " " $2 ": " $3 " => " $4; failed = 1 }
     END { exit failed }' - "$build/argued" >&2 || exit 2
@@ -141,9 +146,14 @@ build_tests() { # FOLDER [CMAKE ARGUMENTS...]
     folder=$build/$1
     shift
     say "building $folder"
-    cmake -S . -B "$folder" -G Ninja -DBUILD_TESTING=ON -DWEIR_REDIS=OFF -DWEIR_CONSUL=OFF -DWEIR_CLI=OFF \
-        -DWEIR_SHARED=OFF -DWEIR_INSTALL=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_EXPORT_COMPILE_COMMANDS=ON "$@" >/dev/null
-    ninja -C "$folder" -j "$jobs" | tail -n 1
+    {
+        cmake -S . -B "$folder" -G Ninja -DBUILD_TESTING=ON -DWEIR_CLI=OFF -DWEIR_SHARED=OFF -DWEIR_INSTALL=OFF \
+            -DCMAKE_BUILD_TYPE=Debug -DCMAKE_EXPORT_COMPILE_COMMANDS=ON "$@" &&
+            ninja -C "$folder" -j "$jobs"
+    } >"$folder.log" 2>&1 || {
+        tail -n 20 "$folder.log" >&2
+        die "$folder cannot be built, see $folder.log"
+    }
 }
 build_tests plain -DCMAKE_C_FLAGS_DEBUG=-O1
 build_tests lines -DCMAKE_C_FLAGS_DEBUG=-O0 -DWEIR_COVERAGE=ON
@@ -191,6 +201,7 @@ awk -v OFS='\t' '{
     sub(/\.tests$/, "", name)
     print $1, int(10 * $1 + 5), $2, $3, $4 == "" ? "" : substr($0, index($0, $4)), name ":" FNR
 }' FS='\t' "$build"/reach/*.tests | sort -n | cut -f 2- | awk '{ print NR "\t" $0 }' >"$build/tests"
+[ -s "$build/tests" ] || die "there is no test"
 awk -F '\t' -v OFS='\t' '
     FILENAME == ARGV[1] { rank[$6] = $1; next }
     FNR == 1 { name = FILENAME; sub(/.*\//, "", name); sub(/\.lines$/, "", name) }
@@ -241,11 +252,11 @@ awk -F '\t' -v goal=$goal '
         if (what == "survived") survivors[++survived] = $3 ":" $5 ": " $6 ": " $7 "\n    " $8 "\n    => " $9 "\n"
     }
     function row(name, caught, survived, argued, same, impossible) {
-        return sprintf("%-28s %7d %7d %9s %7d %6d %11d\n", name, caught, survived,
+        return sprintf("%-44s %7d %7d %9s %7d %6d %11d\n", name, caught, survived,
             caught + survived ? sprintf("%.1f %%", 100 * caught / (caught + survived)) : "-", argued, same, impossible)
     }
     END {
-        printf "%-28s %7s %7s %9s %7s %6s %11s\n", "file", "caught", "missed", "score", "argued", "same", "impossible"
+        printf "%-44s %7s %7s %9s %7s %6s %11s\n", "file", "caught", "missed", "score", "argued", "same", "impossible"
         for (i = 1; i <= count; i++) {
             file = files[i]
             printf "%s", row(file, n[file, "caught"], n[file, "survived"], n[file, "argued"], n[file, "same"],
