@@ -40,9 +40,9 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-scratch=$(mktemp -d)
+. tests/tools/scratch.sh
 server=
-trap '[ -z "$server" ] || kill "$server"; rm -rf "$scratch"' EXIT
+trap '[ -z "$server" ] || kill "$server"; scratch_remove' EXIT
 : >"$scratch/rows"
 : >"$scratch/reasons"
 

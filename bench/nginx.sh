@@ -30,7 +30,7 @@ nginx=$files/usr/sbin/nginx
 configure_preset release -DWEIR_NGINX=ON "-DWEIR_NGINX_SOURCE=$files/usr/share/nginx/src"
 cmake --build build/release --parallel "$jobs" --target weir_nginx
 module=$PWD/build/release/src/nginx/ngx_http_weir_module.so
-scratch=$(mktemp -d)
+. tests/tools/scratch.sh
 here=tests/cli
 # shellcheck source=tests/cli/server.sh
 . tests/cli/server.sh
@@ -40,7 +40,7 @@ stop_nginx() {
     [ -z "$nginx_pid" ] || wait "$nginx_pid" || true
     nginx_pid=
 }
-trap 'stop_nginx; stop_server; rm -rf "$scratch"' EXIT
+trap 'stop_nginx; stop_server; scratch_remove' EXIT
 # shellcheck disable=SC2119
 start_server
 

@@ -25,12 +25,12 @@ need_packages $build_packages $redis_packages $consul_packages redis-tools
 configure_preset release
 cmake --build build/release --parallel "$jobs" --target weir_program
 weir=$PWD/build/release/src/weir
-scratch=$(mktemp -d)
+. tests/tools/scratch.sh
 here=tests/cli
 # shellcheck source=tests/cli/server.sh
 . tests/cli/server.sh
 serve_pid=
-trap '[ -z "$serve_pid" ] || kill "$serve_pid"; stop_server; rm -rf "$scratch"' EXIT
+trap '[ -z "$serve_pid" ] || kill "$serve_pid"; stop_server; scratch_remove' EXIT
 # shellcheck disable=SC2119
 start_server
 taskset -pc 0 "$server_pid" >"$scratch/out"

@@ -7,10 +7,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 for program in haproxy curl; do
     command -v $program >/dev/null || { echo "SKIPPED: there is no $program here" >&2; exit 77; }
 done
-scratch=$(mktemp -d) || exit 2
+# shellcheck source=tests/tools/scratch.sh
+. "$(dirname "$0")/../tests/tools/scratch.sh"
 served=
 proxy=
-trap '[ -z "$served" ] || kill "$served"; [ -z "$proxy" ] || kill "$proxy"; rm -rf "$scratch"' EXIT
+trap '[ -z "$served" ] || kill "$served"; [ -z "$proxy" ] || kill "$proxy"; scratch_remove' EXIT
 cd "$scratch" || exit 2
 failed=0
 

@@ -4,8 +4,8 @@
 set -u
 [ $# -ge 1 ] || { echo "usage: prints.sh PROGRAM..." >&2; exit 2; }
 here=$(dirname "$0")
-scratch=$(mktemp -d) || exit 2
-trap 'rm -rf "$scratch"' EXIT
+# shellcheck source=tests/tools/scratch.sh
+. "$(dirname "$0")/../tests/tools/scratch.sh"
 failed=0
 for program in "$@"; do
     name=$(basename "$program")

@@ -3,7 +3,8 @@
 # the limit, and that each of them reports a Redis that is gone.
 set -u
 [ $# -ge 1 ] || { echo "usage: run.sh EXAMPLE..." >&2; exit 2; }
-scratch=$(mktemp -d) || exit 2
+# shellcheck source=tests/tools/scratch.sh
+. "$(dirname "$0")/../tests/tools/scratch.sh"
 here=$(dirname "$0")/../tests/cli
 # shellcheck source=tests/cli/server.sh
 . "$here/server.sh"

@@ -6,9 +6,10 @@ here=$(cd "$(dirname "$0")" && pwd)
 for program in python3 curl; do
     command -v $program >/dev/null || { echo "SKIPPED: there is no $program here" >&2; exit 77; }
 done
-scratch=$(mktemp -d) || exit 2
+# shellcheck source=tests/tools/scratch.sh
+. "$(dirname "$0")/../tests/tools/scratch.sh"
 check=
-trap '[ -z "$check" ] || kill "$check"; rm -rf "$scratch"' EXIT
+trap '[ -z "$check" ] || kill "$check"; scratch_remove' EXIT
 cd "$scratch" || exit 2
 failed=0
 

@@ -4,8 +4,8 @@
 set -u
 [ $# -eq 1 ] || { echo "usage: trace.sh LLM_GATEWAY" >&2; exit 2; }
 limit=150000
-scratch=$(mktemp -d) || exit 2
-trap 'rm -rf "$scratch"' EXIT
+# shellcheck source=tests/tools/scratch.sh
+. "$(dirname "$0")/../tests/tools/scratch.sh"
 awk 'function draw(most) { seed = (seed * 16807) % 2147483647; return seed % most }
     BEGIN {
         seed = 23

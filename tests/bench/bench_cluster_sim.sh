@@ -3,8 +3,8 @@
 # that one limit would admit is admitted; and the page has the charts. Time is virtual, so nothing depends on speed.
 set -eu
 bench=$1
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+# shellcheck source=tests/tools/scratch.sh
+. "$(dirname "$0")/../tools/scratch.sh"
 
 fail() {
     printf '%s\n' "$1" >&2

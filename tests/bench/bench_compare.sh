@@ -3,8 +3,8 @@
 # no others, and the exit status tells of them. The runs are small files made here.
 set -eu
 bench=$1
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+# shellcheck source=tests/tools/scratch.sh
+. "$(dirname "$0")/../tools/scratch.sh"
 
 fail() {
     printf '%s\n' "$1" >&2

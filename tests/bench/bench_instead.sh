@@ -4,8 +4,8 @@
 set -eu
 source=$1
 bench=$2
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+# shellcheck source=tests/tools/scratch.sh
+. "$(dirname "$0")/../tools/scratch.sh"
 mkdir "$scratch/bin"
 
 fail() {

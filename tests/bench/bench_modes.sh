@@ -3,8 +3,8 @@
 # without some tools. No check depends on how fast anything was. bench_redis.sh tests --redis.
 set -eu
 bench=$1
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+# shellcheck source=tests/tools/scratch.sh
+. "$(dirname "$0")/../tools/scratch.sh"
 mkdir "$scratch/empty"
 
 fail() {

@@ -3,8 +3,8 @@
 # JSON. No check depends on how fast anything was.
 set -eu
 bench=$1
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+# shellcheck source=tests/tools/scratch.sh
+. "$(dirname "$0")/../tools/scratch.sh"
 
 "$bench" --quick --repeat 1 --seconds 0.01 --only processes --json "$scratch/json" >"$scratch/table" 2>"$scratch/log" || {
     cat "$scratch/log" >&2

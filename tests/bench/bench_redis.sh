@@ -5,10 +5,11 @@ set -eu
 bench=$1
 password=b7secret5
 server=
-scratch=$(mktemp -d)
+# shellcheck source=tests/tools/scratch.sh
+. "$(dirname "$0")/../tools/scratch.sh"
 end() {
     [ -z "$server" ] || kill "$server" 2>/dev/null || true
-    rm -rf "$scratch"
+    scratch_remove
 }
 trap end EXIT
 

@@ -5,8 +5,8 @@
 weir=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 [ -x "$weir" ] || { echo "$weir: not a program" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
-scratch=$(mktemp -d) || exit 2
-trap 'rm -rf "$scratch"' EXIT
+# shellcheck source=tests/tools/scratch.sh
+. "$(dirname "$0")/../tools/scratch.sh"
 cd "$scratch" || exit 2
 touch in out err said
 passed=0

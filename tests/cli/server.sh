@@ -24,7 +24,7 @@ stop_server() {
     [ -z "$server_pid" ] || kill "$server_pid" 2>/dev/null
     server_pid=
 }
-trap 'stop_server; rm -rf "$scratch"' EXIT
+trap 'stop_server; scratch_remove' EXIT
 trap 'exit 2' HUP INT TERM
 
 skip() {

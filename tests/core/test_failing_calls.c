@@ -4,6 +4,7 @@
 
 #include "core/ground/clock.h"
 #include "core/ground/fence.h"
+#include "lab/scratch.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -171,8 +172,7 @@ static char folder[128];
 
 static void folder_make(void)
 {
-    const char *parent = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/weir-calls-XXXXXX", parent && *parent ? parent : "/tmp");
+    snprintf(folder, sizeof folder, "%s/weir-calls-XXXXXX", scratch_parent());
     ck_assert_ptr_nonnull(mkdtemp(folder));
 }
 

@@ -8,8 +8,8 @@ source=$1
 build=$2
 compiler=$3
 library=$4
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+# shellcheck source=tests/tools/scratch.sh
+. ../tools/scratch.sh
 for name in "$source"/*; do
     ln -s "$name" "$scratch/"
 done

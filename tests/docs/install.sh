@@ -8,8 +8,8 @@ cd "$(dirname "$0")" # no relative arguments
 source=$1
 compiler=$(command -v "$2")
 generator=$3
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+# shellcheck source=tests/tools/scratch.sh
+. ../tools/scratch.sh
 here=$PWD
 # shellcheck source=tests/docs/rules.sh
 . "$here/rules.sh"
@@ -134,5 +134,5 @@ prints "what '$cc_line' makes" env LD_LIBRARY_PATH="$libdir" ./a.out
 
 cd "$scratch/sources"
 run "$(grep -e '--target uninstall' "$scratch/whole")"
-find "$DESTDIR" ! -type d | grep . && fail "uninstall left these files"
+find "$DESTDIR" -mindepth 1 | grep . && fail "uninstall left these"
 echo "the lines of docs/build.md install what they say, and remove it"

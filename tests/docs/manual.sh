@@ -7,8 +7,8 @@ source=$1
 build=$2
 weir=$build/src/weir
 pages=$source/src/cli
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+# shellcheck source=tests/tools/scratch.sh
+. "$(dirname "$0")/../tools/scratch.sh"
 failed=0
 
 wrong() {

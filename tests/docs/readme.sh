@@ -11,8 +11,8 @@ library=$3
 PATH=$4:$PATH
 every_page=
 page=
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+# shellcheck source=tests/tools/scratch.sh
+. ../tools/scratch.sh
 here=$PWD
 # shellcheck source=tests/docs/rules.sh
 . "$here/rules.sh"

@@ -9,8 +9,8 @@ if ! command -v doxygen >/dev/null || ! [ -f "$doxyfile" ]; then
     echo 'SKIPPED: there is no doxygen here, or was none when weir was configured' >&2
     exit 77
 fi
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+# shellcheck source=tests/tools/scratch.sh
+. "$(dirname "$0")/../tools/scratch.sh"
 {
     cat "$doxyfile"
     printf 'OUTPUT_DIRECTORY = "%s"\nWARN_LOGFILE = "%s"\n' "$scratch" "$scratch/warnings"

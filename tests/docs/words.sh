@@ -5,8 +5,8 @@ set -eu
 cd "$(dirname "$0")" # no relative arguments
 source=$1
 build=$2
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+# shellcheck source=tests/tools/scratch.sh
+. ../tools/scratch.sh
 here=$PWD
 # shellcheck source=tests/docs/rules.sh
 . "$here/rules.sh"

@@ -1,5 +1,6 @@
 /* daemon.c - a private server's process for a test or a benchmark: see daemon.h. */
 #include "daemon.h"
+#include "scratch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -150,13 +151,8 @@ static void folder_watch(struct daemon *daemon)
 
 int daemon_folder_make(struct daemon *daemon, const char *name)
 {
-    const char *parent = getenv("TMPDIR");
-    if (parent == NULL || *parent == '\0')
-        parent = "/tmp";
-    if (snprintf(daemon->dir, sizeof daemon->dir, "%s/weir-%s-XXXXXX", parent, name) >= (int)sizeof daemon->dir) {
-        daemon->dir[0] = '\0';
-        return daemon_fail(daemon, "TMPDIR is too long for a socket's path: %s", parent);
-    }
+    const char *parent = scratch_parent();
+    snprintf(daemon->dir, sizeof daemon->dir, "%s/weir-%s-XXXXXX", parent, name);
     if (mkdtemp(daemon->dir) == NULL) {
         daemon->dir[0] = '\0';
         return daemon_fail(daemon, "no folder in %s: %s", parent, strerror(errno));

@@ -27,7 +27,7 @@ int daemon_port_closed(void);
 struct daemon {
     pid_t pid;       /* 0: not running */
     int watch_fd;    /* open as long as the folder is needed; 0: none */
-    char dir[80];    /* in $TMPDIR or /tmp; empty: none */
+    char dir[80];    /* in scratch_parent(); empty: none */
     char error[512]; /* the reason after a -1 */
 };
 

@@ -1,5 +1,6 @@
 /* fake_consul.c - a stand-in for Consul's agent with scripted answers: see fake_consul.h. */
 #include "fake_consul_page.h"
+#include "scratch.h"
 
 #include <arpa/inet.h>
 #include <linux/filter.h>
@@ -223,9 +224,8 @@ static void *loop(void *argument)
 
 static bool open_unix(struct fake_consul *fake)
 {
-    const char *parent = getenv("TMPDIR");
     struct sockaddr_un name = { .sun_family = AF_UNIX };
-    snprintf(fake->dir, sizeof fake->dir, "%s/weir-fake-XXXXXX", parent != NULL && *parent != '\0' ? parent : "/tmp");
+    snprintf(fake->dir, sizeof fake->dir, "%s/weir-fake-XXXXXX", scratch_parent());
     if (mkdtemp(fake->dir) == NULL)
         return false;
     snprintf(fake->socket_path, sizeof fake->socket_path, "%s/consul.sock", fake->dir);

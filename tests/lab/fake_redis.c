@@ -1,6 +1,7 @@
 /* fake_redis.c - a stand-in that speaks Redis's protocol, with scripted answers: see fake_redis.h. */
 #include "fake_redis.h"
 
+#include "scratch.h"
 #include "wire.h"
 
 #include <netinet/in.h>
@@ -219,8 +220,7 @@ static void *loop(void *argument)
 
 static bool door_open(struct fake_redis *fake)
 {
-    const char *parent = getenv("TMPDIR");
-    snprintf(fake->dir, sizeof fake->dir, "%s/weir-fake-XXXXXX", parent != NULL && *parent != '\0' ? parent : "/tmp");
+    snprintf(fake->dir, sizeof fake->dir, "%s/weir-fake-XXXXXX", scratch_parent());
     if (mkdtemp(fake->dir) == NULL)
         return false;
     fake->address.sun_family = AF_UNIX;

@@ -62,7 +62,7 @@ write_conf "$limits" "$locations" 2
 "$nginx" -p "$scratch" -c "$scratch/nginx.conf" -e "$scratch/error.log" 2>>error.log && until_ok is_started
 first=$(nginx_of nginx.pid)
 trap 'for file in nginx.pid nginx.pid.oldbin; do [ ! -s "$scratch/$file" ] || kill "$(cat "$scratch/$file")"; done
-    stop_server; rm -rf "$scratch"' EXIT
+    stop_server; scratch_remove' EXIT
 (gets 60 '/?k=d' -D head1 -o body1 >statuses1) &
 client=$!
 kill -USR2 "$first"
@@ -87,7 +87,7 @@ admitted 10 "$(cat statuses1)" && is "$(tr ' ' '\n' <statuses1 | grep -cE '200|4
 verdict 'a binary upgrade under load loses no request and no permit' $?
 kill -QUIT "$second"
 until_ok is_gone "$second"
-trap 'stop_nginx TERM; stop_server; rm -rf "$scratch"' EXIT
+trap 'stop_nginx TERM; stop_server; scratch_remove' EXIT
 daemon=off
 grep -E '\[(crit|emerg)\]' error.log >out
 [ ! -s out ]

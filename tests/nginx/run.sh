@@ -10,12 +10,13 @@ module=$1
 nginx=$2
 part=$3
 here=$(cd "$(dirname "$0")" && pwd)
-scratch=$(mktemp -d) || exit 2
+# shellcheck source=tests/tools/scratch.sh
+. "$(dirname "$0")/../tools/scratch.sh"
 chmod 755 "$scratch" # workers may run as another user
 # shellcheck source=tests/cli/server.sh
 . "$here/../cli/server.sh"
 nginx_pid=
-trap 'stop_nginx TERM; stop_server; rm -rf "$scratch"' EXIT
+trap 'stop_nginx TERM; stop_server; scratch_remove' EXIT
 cd "$scratch" || exit 2
 "$nginx" -v 2>/dev/null || skip "$nginx does not start"
 command -v curl >found || skip 'there is no curl here'

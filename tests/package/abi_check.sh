@@ -7,8 +7,8 @@ command -v abidiff >/dev/null 2>&1 || {
     echo 'no abidiff: Debian has it in abigail-tools'
     exit 77
 }
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+# shellcheck source=tests/tools/scratch.sh
+. "$(dirname "$0")/../tools/scratch.sh"
 cd "$scratch"
 failed=0
 

@@ -8,8 +8,8 @@ library=$2
 archive=$3
 program=${4-}
 export LC_ALL=C
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+# shellcheck source=tests/tools/scratch.sh
+. "$(dirname "$0")/../tools/scratch.sh"
 failed=0
 
 # has FILE WHAT PATTERN: check that the current dump has a matching line.

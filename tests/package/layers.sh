@@ -2,8 +2,9 @@
 # layers.sh SOURCE - src/layers.cmake accepts the sources as they are, and refuses each of a few planted includes.
 set -eu
 source=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/tools/scratch.sh
+. "$(dirname "$0")/../tools/scratch.sh"
+work=$scratch
 cp -R "$source/src" "$work/src"
 
 check() {

@@ -7,8 +7,8 @@ archive=$2
 headers=$3
 manifest=${4-$(dirname "$0")/symbols.txt}
 export LC_ALL=C
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+# shellcheck source=tests/tools/scratch.sh
+. "$(dirname "$0")/../tools/scratch.sh"
 
 # same EXPECTED ACTUAL MINUS PLUS: succeed if the lists are the same; otherwise print the difference, explaining - and +.
 same() {

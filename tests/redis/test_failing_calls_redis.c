@@ -2,6 +2,7 @@
 #include "cluster.h"
 #include "failing_play.h"
 #include "redis_place.h"
+#include "scratch.h"
 #include "sentinels.h"
 
 #ifdef WEIR_TLS
@@ -239,10 +240,9 @@ static void folder_remove(void)
 
 int main(void)
 {
-    const char *parent = getenv("TMPDIR");
     if (redis_server_missing())
         return 77;
-    snprintf(folder, sizeof folder, "%s/weir-calls-XXXXXX", parent && *parent ? parent : "/tmp");
+    snprintf(folder, sizeof folder, "%s/weir-calls-XXXXXX", scratch_parent());
     if (!mkdtemp(folder))
         return 1;
     const int status = suite_run(tests());

@@ -16,8 +16,8 @@ TEXT
     exit 2
 fi
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. tests/tools/scratch.sh
+work=$scratch
 mkdir "$work/src" "$work/tests" "$work/objects"
 cp -R src/core src/backends "$work/src"
 cp -R tests/sim tests/support "$work/tests"

@@ -5,8 +5,8 @@
 set -eu
 soak=$1
 build=$2
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+# shellcheck source=tests/tools/scratch.sh
+. "$(dirname "$0")/../tools/scratch.sh"
 mkdir "$scratch/tmp"
 export TMPDIR="$scratch/tmp" # where the servers have their folders
 

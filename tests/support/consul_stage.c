@@ -2,6 +2,7 @@
 #include "consul_stage.h"
 
 #include "backends/consul/consul.h"
+#include "lab/scratch.h"
 
 #include <curl/curl.h>
 #include <stdarg.h>
@@ -142,9 +143,7 @@ void stage_assert_gap(struct consul_stage *stage, const char *target, int from, 
 
 void folder_make(struct folder *folder)
 {
-    const char *parent = getenv("TMPDIR");
-    snprintf(folder->dir, sizeof folder->dir, "%s/weir-consul-XXXXXX",
-             parent != NULL && *parent != '\0' ? parent : "/tmp");
+    snprintf(folder->dir, sizeof folder->dir, "%s/weir-consul-XXXXXX", scratch_parent());
     ck_assert_ptr_nonnull(mkdtemp(folder->dir));
 }
 

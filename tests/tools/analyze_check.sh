@@ -7,8 +7,7 @@ command -v gcc >/dev/null 2>&1 || {
     echo 'no gcc'
     exit 77
 }
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+. tests/tools/scratch.sh
 failed=0
 
 cat >"$scratch/faults.c" <<'C'

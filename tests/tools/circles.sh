@@ -15,8 +15,9 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${1:-$root/build/release}
 list=${2:-$root/tests/tools/circles.list}
 most=5
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/tools/scratch.sh
+. "$(dirname "$0")/scratch.sh"
+work=$scratch
 
 objects=$build/src/CMakeFiles
 [ -d "$objects/weir_core.dir" ] || { echo "circles.sh: no objects of weir in $build: build it first" >&2; exit 1; }

@@ -62,8 +62,8 @@ done
 
 tab=$(printf '\t')
 if $check; then
-    out=$(mktemp -d)
-    trap 'rm -rf "$out"' EXIT
+    . tests/tools/scratch.sh
+    out=$scratch
 fi
 mkdir -p "$out"
 

@@ -4,8 +4,7 @@
 set -eu
 build=$(cd "$1" && pwd)
 cd "$(dirname "$0")/../.."
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+. tests/tools/scratch.sh
 failed=0
 
 verdict() { # NAME STATUS

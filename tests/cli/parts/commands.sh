@@ -208,6 +208,14 @@ if command -v bash >/dev/null; then
         [ "$(completed peek --redis-pa)" = --redis-password-file ] && [ -z "$(completed nothing --x)" ] &&
         [ -z "$(completed check lim)" ]
     verdict 'bash completes commands and options' $?
+    if localedef -i tr_TR -f UTF-8 "$scratch/tr_TR.UTF-8" 2>err; then # there, [a-z] lacks some letters
+        [ "$(LOCPATH=$scratch LC_ALL=tr_TR.UTF-8 completed re)" = 'replay reset reload' ] &&
+            [ "$(LOCPATH=$scratch LC_ALL=tr_TR.UTF-8 completed help ve)" = version ] &&
+            [ "$(LOCPATH=$scratch LC_ALL=tr_TR.UTF-8 completed keys --de)" = --denied ]
+        verdict 'bash completes them in a Turkish locale' $?
+    else
+        echo "skip completion in a Turkish locale: Debian's package locales is missing"
+    fi
 else
     echo 'skip completion: there is no bash here'
 fi
