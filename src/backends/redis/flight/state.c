@@ -313,10 +313,12 @@ static size_t level_state(const struct weir_plan *plan, const unsigned char *byt
                           int64_t *state)
 {
     const int64_t halves = has_room ? 2 : 1;
-    const size_t state_len = pair_state(bytes, len, 7, halves * state_top(plan), EXACT_MAX / plan->tick_us, state);
-    if (state_len == 0 || state[0] % halves != 0)
+    int64_t pair[2];
+    const size_t state_len = pair_state(bytes, len, 7, halves * state_top(plan), EXACT_MAX / plan->tick_us, pair);
+    if (state_len == 0 || pair[0] % halves != 0)
         return 0;
-    state[0] /= halves;
+    state[0] = pair[0] / halves;
+    state[1] = pair[1];
     return state_len;
 }
 
@@ -327,17 +329,18 @@ static size_t sliding_state(const struct weir_plan *plan, const unsigned char *b
     int64_t newest = get_number(&bytes, 7), n = get_number(&bytes, 2);
     if (newest > EXACT_MAX / plan->period_us || n < 1 || n > plan->blocks + 1 || len < 9 + 4 * (size_t)n)
         return 0;
-    uint32_t count = 0;
-    int64_t sum = 0;
+    const unsigned char *at = bytes;
+    int64_t last = 0, sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += last = get_number(&at, 4);
+    if (last == 0 || sum > state_top(plan))
+        return 0;
     memset(state, 0, state_words(plan) * sizeof *state);
     state[0] = newest;
     for (int64_t i = 0; i < n; i++) {
-        count = (uint32_t)get_number(&bytes, 4);
+        const uint32_t count = (uint32_t)get_number(&bytes, 4);
         memcpy((char *)(state + 1) + (size_t)i * sizeof count, &count, sizeof count);
-        sum += count;
     }
-    if (count == 0 || sum > state_top(plan))
-        return 0;
     return 9 + 4 * (size_t)n;
 }
 
