@@ -16,18 +16,22 @@ static void cells_count(struct cells *cells, size_t shard, uint32_t count)
     atomic_store_explicit(&cells->counts[shard], count, memory_order_release);
 }
 
-/* Count a shard's groups from `from` to `end` as in use, or no longer; `by` is 1 or -1. Memory that is mostly in
- * use may become huge pages. The group that a shard begins with is counted together with the next one: until a key is
- * in it, nothing has touched its memory, and the first touch would have to wait for a whole huge page. */
+/* Count a shard's groups from `from` to `end` as in use, or no longer; `by` is 1 or -1. Memory may be a huge page while
+ * all of it is in use: the rest of a huge page would be resident beyond the budget. The group that a shard begins with is
+ * counted together with the next one: until a key is in it, nothing has touched its memory, and the first touch would
+ * have to wait for a whole huge page. If two shards fill and leave a page at the same moment, the kernel may get the
+ * advices in the wrong order; then this page stays small, or at most 2 MiB are resident beyond the budget. */
 static void cells_use(const struct cells *cells, size_t shard, uint32_t from, uint32_t end, int by)
 {
     for (uint32_t i = from; i < end; i++) {
         const size_t page = cells_index(cells, shard, i) / GROUPS_PER_PAGE;
-        if (page < cells->pages &&
-            atomic_fetch_add_explicit(&cells->in_pages[page], (uint32_t)by, memory_order_relaxed) + 1 ==
-                GROUPS_PER_PAGE / 2 &&
-            by > 0)
+        if (page >= cells->pages)
+            continue;
+        const uint32_t before = atomic_fetch_add_explicit(&cells->in_pages[page], (uint32_t)by, memory_order_relaxed);
+        if (by > 0 && before == GROUPS_PER_PAGE - 1)
             huge_advise(&cells->groups[page * GROUPS_PER_PAGE]);
+        else if (by < 0 && before == GROUPS_PER_PAGE)
+            huge_refuse(&cells->groups[page * GROUPS_PER_PAGE]);
     }
 }
 

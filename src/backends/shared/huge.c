@@ -45,6 +45,11 @@ void huge_advise(void *memory)
     madvise(memory, HUGE_BYTES, MADV_HUGEPAGE);
 }
 
+void huge_refuse(void *memory)
+{
+    madvise(memory, HUGE_BYTES, MADV_NOHUGEPAGE);
+}
+
 void huge_drop(void *memory, size_t bytes)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
