@@ -6,14 +6,14 @@
 # not here is skipped, by a line; 77 if none is here.
 set -u
 [ $# -eq 2 ] || { echo "usage: run.sh WEIR FOLDER" >&2; exit 2; }
-export LC_ALL=C
+# shellcheck source=tests/tools/scratch.sh
+. "$(dirname "$0")/../tools/scratch.sh"
 weir=$1
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$2" && cd "$2" || exit 2
 folder=$PWD
-scratch=$(mktemp -d) || exit 2
 served=
-trap '[ -z "$served" ] || kill "$served"; rm -rf "$scratch"' EXIT
+trap '[ -z "$served" ] || kill "$served"; scratch_remove' EXIT
 printf 'login = sliding_window limit=2 period=1h\ntokens = fixed_window limit=100 period=1h\n' >"$scratch/limits"
 "$weir" serve -f "$scratch/limits" --listen 127.0.0.1:0 >"$scratch/out" 2>"$scratch/err" &
 served=$!
