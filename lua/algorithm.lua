@@ -23,18 +23,18 @@ local function ALGORITHM(stamp, state, now, cost, moved, all, into, since)
   end
   local added, changed = 0, nil
   if since then
-    cost = math.min(-cost, size)
+    cost = min(-cost, size)
     --@paste ALGORITHM back
     cost = -cost
   end
-  local permits, held = math.ceil(used / unit), math.max(now, anchor * grain)
+  local permits, held = math.ceil(used / unit), max(now, anchor * grain)
   local allowed = cost <= 0 or used + cost * unit <= most
   if allowed then
     used, added = used + cost * unit, cost
-    if cost < 0 then used, added = math.max(0, used), 0 end
+    if cost < 0 then used, added = max(0, used), 0 end
   elseif all then
-    used = math.max(used, most)
-    added = math.min(cost, used)
+    used = max(used, most)
+    added = min(cost, used)
   end
   --@paste ALGORITHM fill
   local alike, bytes, left = true

@@ -4,4 +4,4 @@
 --@include algorithm.lua fixed
 --@include algorithm.lua sliding
 local algorithms = { T = level, L = level, I = interval, F = fixed, S = sliding }
-local stamp_len = { T = 22, L = 22, I = 17, F = 13, S = 14 }
+local stamp_len = { T = 26, L = 26, I = 21, F = 15, S = 16 }

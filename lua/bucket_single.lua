@@ -3,7 +3,7 @@
 --
 -- KEYS     one key.
 -- ARGV     one string:
---          '<c22ddddc4' the stamp of the state with room (level.lua); the half units that drain every microsecond,
+--          '<c26ddddc4' the stamp of the state with room (level.lua); the half units that drain every microsecond,
 --              which is the tick; the half units of a full bucket; the room less 4, in microseconds; the half units of
 --              the permits; the echo, as in each.lua. If a take's cost exceeds the size, its half units are one more
 --              than a full bucket's.
@@ -27,7 +27,7 @@
 -- that becomes a string 10. So takes and returns have separate branches, and text is joined only from text.
 local redis, struct, args, key = redis, struct, ARGV[1], KEYS[1]
 local call, parse, len = redis.call, struct.unpack, args and #args
-local form = len == 58 and '<c22ddddc4' or len == 74 and '<c22ddddc4dd' or len == 66 and '<c22ddddc4d'
+local form = len == 62 and '<c26ddddc4' or len == 78 and '<c26ddddc4dd' or len == 70 and '<c26ddddc4d'
 if not form then
   return redis.error_reply('WEIR bad arguments')
 end
@@ -36,8 +36,8 @@ local double, drain, full, near, units, echo, unit, since, returns = parse(form,
 local now, state
 if returns then
   state = redis.pcall('GET', key)
-  if state and #state == 36 then
-    local own, used, anchor = parse('<c22I7I7', state)
+  if state and #state == 40 then
+    local own, used, anchor = parse('<c26I7I7', state)
     if own == double and used > 0 and used <= full and used % 2 == 0 then
       if anchor > since then units = units - (anchor - since) * drain end
       if units >= used then
@@ -48,7 +48,7 @@ if returns then
         return struct.pack('<I7I7', used, anchor) .. echo
       end
       local bytes = struct.pack('<I7I7', used - units, anchor)
-      call('SETRANGE', key, '22', bytes)
+      call('SETRANGE', key, '26', bytes)
       return bytes .. echo
     end
   end
@@ -57,8 +57,8 @@ if returns then
 else
   local clock = call('TIME')
   now, state = clock[1] * 1000000 + clock[2], redis.pcall('GET', key)
-  if state and #state == 36 then
-    local own, used, anchor = parse('<c22I7I7', state)
+  if state and #state == 40 then
+    local own, used, anchor = parse('<c26I7I7', state)
     if own == double and anchor <= now then
       local level, bytes = used - (now - anchor) * drain
       if level < 0 then level = 0 end
@@ -73,7 +73,7 @@ else
         local ends = idle % (near + 4) + units / drain
         if idle < now then ends = ends + now - idle end
         if ends < near then
-          call('SETRANGE', key, '22', bytes)
+          call('SETRANGE', key, '26', bytes)
           return bytes .. echo
         end
         local tick, room, grace = 1, near + 4, 2000
@@ -88,5 +88,5 @@ end
 if since then
   return returns and decide(8, units / unit, since) or decide(4, units / unit, 1)
 end
-local _, _, q, _, size = parse('<BI7I7I3I4', double)
+local _, _, q, _, size = parse('<BI7I7I5I6', double)
 return decide(0, units <= full and units / q or size + 1, 1)

@@ -94,7 +94,7 @@ for turn = 1, slows + keys - settled do
         end
         if moved and changed ~= true then changed = moved end
       elseif verb == CHARGE then
-        local fits = math.min(times * cost, math.floor((top - used) / unit))
+        local fits = min(times * cost, math.floor((top - used) / unit))
         used, charged, changed = used + fits * unit, charged + fits, true
       elseif verb == LEASE or verb == LEASE_IF_TAKEN then
         local granted = math.floor(math.floor((most - used) / unit) / times)
@@ -115,8 +115,8 @@ for turn = 1, slows + keys - settled do
           if cost > size then cost = size end -- more were never charged to a state of this plan
           --@paste ALGORITHM back
         end
-        local remains = verb == RESET and 0 or math.max(0, used - times * cost * unit)
-        if verb == RENEW and (permits > size or remains + permits * unit > math.max(most, held)) then
+        local remains = verb == RESET and 0 or max(0, used - times * cost * unit)
+        if verb == RENEW and (permits > size or remains + permits * unit > max(most, held)) then
           --@paste ALGORITHM undo
           used, changed = held, was_changed -- denied, like a take
           if moved and changed ~= true then changed = moved end
@@ -124,7 +124,7 @@ for turn = 1, slows + keys - settled do
           if verb == RESET then
             beside = nil
           elseif beside then
-            beside(math.max(now, anchor * grain), charged - before, permits, since)
+            beside(max(now, anchor * grain), charged - before, permits, since)
           end
           used = remains
           if used == 0 then anchor = fresh end
@@ -148,7 +148,7 @@ for turn = 1, slows + keys - settled do
       if used > 0 then
         --@paste ALGORITHM store
       end
-      if beside then bytes, left = beside(math.max(now, anchor * grain), added, 0, nil, bytes, left) end
+      if beside then bytes, left = beside(max(now, anchor * grain), added, 0, nil, bytes, left) end
       if offset then
         call('SETRANGE', key, offset, bytes)
       elseif bytes then

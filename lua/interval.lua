@@ -1,12 +1,12 @@
 -- interval.lua - token bucket with interval refill, the twin of src/core/algorithm/interval_bucket.c: `limit` permits
 -- come back every period. level.lua explains the parts.
 --
---     stamp: tag 'I', align I1, limit I4, period I7 in us, size I4       state: stamp, used I4, last refill I7 in us
+--     stamp: tag 'I', align I1, limit I6, period I7 in us, size I6       state: stamp, used I7, last refill I7 in us
 --@part plan
-local tag, align, limit, period, size = parse('<BBI4I7I4', #stamp == 17 and stamp or string.rep('\0', 17))
+local tag, align, limit, period, size = parse('<BBI6I7I6', #stamp == 21 and stamp or string.rep('\0', 21))
 local most, unit, grain, fresh = size, 1, 1, align == 1 and now - now % period or now
 local top = (FILL_MAX - FILL_MAX % period) / period * limit
-if top > COUNT_MAX then top = COUNT_MAX end
+if top > EXACT_MAX then top = EXACT_MAX end
 --@part room
 --@part swift
 --@part quick
@@ -19,8 +19,8 @@ local sane = tag == 73 and align <= 1 and limit > 0 and period > 0 and size > 0
 anchor = fresh
 local ours = state ~= nil
 if state then
-  ours = #state == 28
-  if ours then used, anchor = parse('<I4I7', state, 18) end
+  ours = #state == 35
+  if ours then used, anchor = parse('<I7I7', state, 22) end
   spare = used / limit -- when the state becomes fresh
   spare = (spare + -spare % 1) * period + align * (-anchor % period) + anchor
   ours = ours and most > 0 and used > 0 and used <= top and anchor <= EXACT_MAX
@@ -29,7 +29,7 @@ if state then
   elseif now - anchor >= period + align * (-anchor % period) then
     local first = anchor + period + align * (-anchor % period) -- off the grid: its first point after a period
     local later = math.floor((now - first) / period)
-    used, anchor = math.max(0, used - (later + 1) * limit), first + later * period
+    used, anchor = max(0, used - (later + 1) * limit), first + later * period
     if used == 0 then anchor = fresh end
   end
 end
@@ -39,22 +39,22 @@ if since < anchor then cost = 0 end
 --@part undo
 --@part kept
 --@part fill
-local fill = math.ceil(math.max(size, permits) / limit) * period
+local fill = math.ceil(max(size, permits) / limit) * period
 --@part carry
-alike = sub(stamp, 1, 2) == sub(into, 1, 2) and sub(stamp, 7, 13) == sub(into, 7, 13)
+alike = sub(stamp, 1, 2) == sub(into, 1, 2) and sub(stamp, 9, 15) == sub(into, 9, 15)
 if alike then
-  stamp, limit = into, parse('<I4', into, 3)
-  used = math.min(used, (parse('<I4', into, 14)))
+  stamp, limit = into, parse('<I6', into, 3)
+  used = min(used, (parse('<I6', into, 16)))
 end
 --@part write
-bytes = pack('<c17I4I7', stamp, used, anchor)
+bytes = pack('<c21I7I7', stamp, used, anchor)
 left = used / limit
 left = (left + -left % 1) * period + align * (-anchor % period) + (anchor - now)
 --@part store
 local ends = used / limit
 ends = (ends + -ends % 1) * period + align * (-anchor % period) + anchor
 if known and not time and not moved and ends == spare then
-  offset, bytes = '17', pack('<I4I7', used, anchor)
+  offset, bytes = '21', pack('<I7I7', used, anchor)
 else
   --@paste interval write
 end

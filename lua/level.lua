@@ -1,6 +1,6 @@
 -- level.lua - greedy token bucket and leaky bucket, the twin of src/core/algorithm/level.h: p units drain every tick.
 --
---     stamp: tag 'T' or 'L', p I7, q I7, tick I3 in us, size I4          state: stamp, used units I7, tick I7
+--     stamp: tag 'T' or 'L', p I7, q I7, tick I5 in us, size I6          state: stamp, used units I7, tick I7
 --
 -- Each take moves the time at which the bucket is idle again. So that few writes need a new time to live, the script
 -- cuts time into blocks of `room` ticks, a quarter of a full bucket's time and a second, and lets the key live to the
@@ -50,7 +50,7 @@
 --     store    the same as `write` for a key alone. Out, if the time to live can stay: offset, where `bytes` go. Never
 --              by a caller's time, because then nothing relates it to the time to live.
 --@part plan
-local tag, p, q, tick, size = parse('<BI7I7I3I4', #stamp == 22 and stamp or string.rep('\0', 22))
+local tag, p, q, tick, size = parse('<BI7I7I5I6', #stamp == 26 and stamp or string.rep('\0', 26))
 local most, unit, grain, fresh = size * q, q, tick, tick == 1 and now or (now - now % tick) / tick
 local top = (FILL_MAX - FILL_MAX % tick) / tick * p
 if top > EXACT_MAX then top = EXACT_MAX end
@@ -60,7 +60,7 @@ local double, roomy, room = nil, not time and 2 * most <= EXACT_MAX and 2 * p <=
 local double, drain, full = nil, 2 * p, 2 * most -- what `quick` counts is in half units
 local taken = verb == TAKE and times == 1 and cost <= size and 2 * cost * unit -- by each of the first keys
 if got and roomy and settled > 0 and (same == 0 or taken) then
-  double, room = pack('<BI7I7I3I4', tag, 2 * p, 2 * q, tick, size), full / drain / 4 + 1000000 / tick
+  double, room = pack('<BI7I7I5I6', tag, 2 * p, 2 * q, tick, size), full / drain / 4 + 1000000 / tick
   room = room - room % 1 + 1
   slow, slows = {}, 0
   local near, step, halves = room - 4, same > 0 and taken / drain, 2 * unit
@@ -72,8 +72,8 @@ if got and roomy and settled > 0 and (same == 0 or taken) then
   end
   for i = 1, same do
     local state = got[i]
-    if state and #state == 36 then
-      local own, used, anchor = parse('<c22I7I7', state)
+    if state and #state == 40 then
+      local own, used, anchor = parse('<c26I7I7', state)
       if own == double and anchor <= fresh and used > 0 and used <= full and used % 2 == 0 then
         local idle, level = anchor + used / drain, used - (fresh - anchor) * drain
         local ends = idle % room + step
@@ -84,7 +84,7 @@ if got and roomy and settled > 0 and (same == 0 or taken) then
         if level <= full then
           charged = charged + cost
           if ends < near then
-            call('SETRANGE', names[i], '22', pack('<I7I7', level, fresh))
+            call('SETRANGE', names[i], '26', pack('<I7I7', level, fresh))
           else
             anew(names[i], fresh + level / drain, pack('<I7I7', level, fresh))
           end
@@ -99,16 +99,16 @@ if got and roomy and settled > 0 and (same == 0 or taken) then
   local k = 1
   for i = same + 1, settled do
     local state = got[i]
-    if state and #state == 36 then
-      local own, used, anchor = parse('<c22I7I7', state)
+    if state and #state == 40 then
+      local own, used, anchor = parse('<c26I7I7', state)
       if own == double and used > 0 and used <= full and used % 2 == 0 then
         local back, since = returns[k] * halves, returns[k + 1]
         if back > full then back = full end
-        back = back - math.max(0, anchor - (since - since % tick) / tick) * drain
+        back = back - max(0, anchor - (since - since % tick) / tick) * drain
         if back >= used then
           call('DEL', names[i])
         elseif back > 0 then
-          call('SETRANGE', names[i], '22', pack('<I7', used - back))
+          call('SETRANGE', names[i], '26', pack('<I7', used - back))
         end
       else
         leave(i)
@@ -125,7 +125,7 @@ local function anew(key, idle, bytes)
   call('PSETEX', key, string.format('%d', (left + -left % 1000) / 1000 + grace), double .. bytes)
 end
 --@part quick
-if state and roomy and #state == 36 then
+if state and roomy and #state == 40 then
   local units = taken
   if i <= same then
     -- this key has that item, too
@@ -135,17 +135,17 @@ if state and roomy and #state == 36 then
     units = (verb == RETURN or verb == TAKE and times == 1) and 2 * cost * unit
   end
   if units then
-    local own, used, anchor = parse('<c22I7I7', state)
-    double = double or pack('<BI7I7I3I4', tag, 2 * p, 2 * q, tick, size)
+    local own, used, anchor = parse('<c26I7I7', state)
+    double = double or pack('<BI7I7I5I6', tag, 2 * p, 2 * q, tick, size)
     if own ~= double then
       -- another plan's state
     elseif verb == RETURN then
       if used > 0 and used <= full and used % 2 == 0 then
-        units = units - math.max(0, anchor - (times - times % tick) / tick) * drain
+        units = units - max(0, anchor - (times - times % tick) / tick) * drain
         if units >= used then
           call('DEL', key)
         elseif units > 0 then
-          call('SETRANGE', key, '22', pack('<I7', used - units))
+          call('SETRANGE', key, '26', pack('<I7', used - units))
         end
         met = state
       end
@@ -164,7 +164,7 @@ if state and roomy and #state == 36 then
         ends = ends - ends % room
         local ended = anchor + used / drain - ends
         if ended >= 0 and ended < room then
-          call('SETRANGE', key, '22', bytes)
+          call('SETRANGE', key, '26', bytes)
         else
           --@paste level anew
           anew(key, ends, bytes)
@@ -176,12 +176,12 @@ if state and roomy and #state == 36 then
   end
 end
 --@part know
-if #state == 36 then
+if #state == 40 then
   local own
-  own, used, anchor = parse('<c22I7I7', state)
+  own, used, anchor = parse('<c26I7I7', state)
   known = own == stamp
   if not known and roomy then
-    double = double or pack('<BI7I7I3I4', tag, 2 * p, 2 * q, tick, size)
+    double = double or pack('<BI7I7I5I6', tag, 2 * p, 2 * q, tick, size)
     if own == double and used % 2 == 0 then
       known, used, spare = true, used / 2, anchor
       spent = used
@@ -198,8 +198,8 @@ local ours, was, whence = state ~= nil, 0, fresh
 if not state then
   used, anchor = 0, fresh
 else
-  ours = #state == 36
-  if not ours then anchor = fresh elseif not known then used, anchor = parse('<I7I7', state, 23) end
+  ours = #state == 40
+  if not ours then anchor = fresh elseif not known then used, anchor = parse('<I7I7', state, 27) end
   was, whence, moved = used, anchor, moved and 1
   local start = anchor * tick
   ours = ours and most > 0 and used > 0 and used <= top and start <= EXACT_MAX
@@ -213,8 +213,8 @@ end
 --@part back
 if changed == true then was, whence = used, anchor end
 changed = changed or 1
-was = math.max(0, was - math.max(0, cost * unit - math.max(0, whence - (since - since % tick) / tick) * p))
-cost, used = 0, math.max(0, was - math.max(0, anchor - whence) * p)
+was = max(0, was - max(0, cost * unit - max(0, whence - (since - since % tick) / tick) * p))
+cost, used = 0, max(0, was - max(0, anchor - whence) * p)
 --@part keep
 local kept = was
 --@part undo
@@ -222,20 +222,20 @@ if was_changed ~= true then was = kept end
 --@part kept
 if changed == 1 then used, anchor = was, whence end
 --@part fill
-local fill = math.ceil(math.min(math.max(size, permits) * q, top) / p) * tick
+local fill = math.ceil(min(max(size, permits) * q, top) / p) * tick
 --@part carry
-local tag2, p2, q2, tick2, size2 = parse('<BI7I7I3I4', #into == 22 and into or string.rep('\0', 22))
+local tag2, p2, q2, tick2, size2 = parse('<BI7I7I5I6', #into == 26 and into or string.rep('\0', 26))
 local divisor, rest = q, q2
 while rest > 0 do divisor, rest = rest, divisor % rest end
 alike = (tag2 == 84 or tag2 == 76) and tick2 == tick and q / divisor * q2 <= EXACT_MAX
 if alike then
-  used = math.min(size2 * q2, math.floor(used / q) * q2 + math.ceil(used % q * (q2 / divisor) / (q / divisor)))
+  used = min(size2 * q2, math.floor(used / q) * q2 + math.ceil(used % q * (q2 / divisor) / (q / divisor)))
   stamp, p = into, p2
 end
 --@part write
-bytes = pack('<c22I7I7', stamp, used, anchor)
+bytes = pack('<c26I7I7', stamp, used, anchor)
 left = used / p
-left = math.max(0, (left + -left % 1) * tick + (anchor * tick - now))
+left = max(0, (left + -left % 1) * tick + (anchor * tick - now))
 --@part store
 if roomy and not moved and not beside and 2 * used <= EXACT_MAX then
   if not room then
@@ -245,10 +245,10 @@ if roomy and not moved and not beside and 2 * used <= EXACT_MAX then
   local ends, ended = anchor + used / p, spare and spare + spent / p
   ends = ends - ends % room
   if ended and ended - ended % room == ends then
-    offset, bytes = '22', pack('<I7I7', 2 * used, anchor)
+    offset, bytes = '26', pack('<I7I7', 2 * used, anchor)
   else
-    bytes = pack('<BI7I7I3I4I7I7', tag, 2 * p, 2 * q, tick, size, 2 * used, anchor)
-    left = math.max(0, (ends + room + 1) * tick - now)
+    bytes = pack('<BI7I7I5I6I7I7', tag, 2 * p, 2 * q, tick, size, 2 * used, anchor)
+    left = max(0, (ends + room + 1) * tick - now)
   end
 else
   --@paste level write

@@ -45,7 +45,7 @@ if moved then
   if not permits then
     return nil
   end
-  local own, used, met = sub(state, 1, stamp_len[sub(state, 1, 1)]), math.max(permits, before)
+  local own, used, met = sub(state, 1, stamp_len[sub(state, 1, 1)]), max(permits, before)
   if former and sub(former, 1, #stamp) == stamp then
     state, former, drop = before > 0 and former or stamp, permits > 0 and state or own, now + fill
   elseif used == 0 then
@@ -53,13 +53,13 @@ if moved then
   else
     _, _, _, _, met = look(before > permits and former or state, pair, stamp)
     if not met then
-      used = math.min(used, (parse('<I4', stamp, #stamp - 3)))
-      _, _, _, _, met = algorithms[sub(stamp, 1, 1)](stamp, false, math.max(held, since), used)
+      used = min(used, (parse('<I6', stamp, #stamp - 5)))
+      _, _, _, _, met = algorithms[sub(stamp, 1, 1)](stamp, false, max(held, since), used)
     end
     if permits > 0 then former, drop = state, now + fill end
     state = met
   end
-  drop = math.min(drop, EXACT_MAX)
+  drop = min(drop, EXACT_MAX)
 end
 if pair and state == stamp then
   state = false
@@ -79,5 +79,5 @@ return state, moved, function(at, added, given, since, bytes, left)
   if added > told then change(added - told, at) end
   if given > 0 then change(-given, now, since) end
   told, bytes = added, bytes or stamp
-  return pack('<c1I7I2c0c0', '+', drop, #bytes, bytes, former), math.max(left or 0, drop - now)
+  return pack('<c1I7I2c0c0', '+', drop, #bytes, bytes, former), max(left or 0, drop - now)
 end

@@ -30,35 +30,35 @@ if decide then _, _, _, _, _, _, fill = decide(stamp, false, now, 0) end
 if not fill then
   return redis.error_reply('WEIR bad stamp')
 end
-size = parse('<I4', stamp, #stamp - 3)
+size = parse('<I6', stamp, #stamp - 5)
 --@include find.lua
-local note, since, from, idle, ended = redis.pcall('GET', KEYS[2]), math.max(0, now - ago), now, 0, 0
+local note, since, from, idle, ended = redis.pcall('GET', KEYS[2]), max(0, now - ago), now, 0, 0
 local own, beside = state and plain(state), nil
 own = own and sub(own, 1, #stamp) == stamp and own
 if stored == false then
   from = since + fill
 elseif own then
-  -- Behind the stamp come the used units I7 and the tick; or the newest block; or the used permits I4 and the anchor.
-  local at = #stamp + (tag == 'S' and 1 or (tag == 'T' or tag == 'L') and 8 or 5)
+  -- Behind the stamp come the newest block; or what is used I7, in units or permits, and the tick or the anchor.
+  local at = #stamp + (tag == 'S' and 1 or 8)
   local anchor = #own >= at + 6 and parse('<I7', own, at) or now + 1
   if tag == 'S' then
     anchor = anchor * (parse('<I7', stamp, 4))
-  elseif at == #stamp + 8 then
-    anchor = anchor * (parse('<I3', stamp, 16))
+  elseif tag == 'T' or tag == 'L' then
+    anchor = anchor * (parse('<I5', stamp, 16))
   end
   if anchor <= now then
     _, _, _, _, after, left = decide(stamp, own, anchor, 0)
     if after then from = anchor + left end
   end
 end
-if from < now then idle = now - math.max(from, since) end
+if from < now then idle = now - max(from, since) end
 if note and #note == 14 then
   local first, last = parse('<I7I7', note)
-  local noted = last - math.max(first, since)
+  local noted = last - max(first, since)
   if last <= now and noted > idle then idle, ended = noted, now - last end
 end
 if idle > 0 and ended == 0 then
-  local lives = math.min(ago, 3600000000) / 1000 + 10000
+  local lives = min(ago, 3600000000) / 1000 + 10000
   call('PSETEX', KEYS[2], string.format('%d', lives - lives % 1), pack('<I7I7', from, now))
 end
 
@@ -72,7 +72,7 @@ if state ~= nil then
   permits, held, must, _, after, left = decide(stamp, state, now, 0, moved)
 end
 if permits then
-  charged = math.max(0, math.min(cost, size - permits))
+  charged = max(0, min(cost, size - permits))
   if charged > 0 then
     _, _, _, _, after, left = decide(stamp, state, now, charged, moved)
   end

@@ -69,13 +69,13 @@ if all_ours then
     if all_allowed or must[i] then -- denials leave the key untouched
       local bytes, left = after[i], lives[i]
       if bytes and rooms[i] and not time then -- as the part `store` of level.lua
-        local tag, p, q, tick, size, used, anchor = parse('<BI7I7I3I4I7I7', bytes)
+        local tag, p, q, tick, size, used, anchor = parse('<BI7I7I5I6I7I7', bytes)
         local most, room = size * q, size * q / p / 4 + 1000000 / tick
         if 2 * most <= EXACT_MAX and 2 * p <= EXACT_MAX and 2 * used <= EXACT_MAX then
           room = room - room % 1 + 1
           left = anchor + used / p
           left = (left - left % room + room + 1) * tick - now
-          bytes = pack('<BI7I7I3I4I7I7', tag, 2 * p, 2 * q, tick, size, 2 * used, anchor)
+          bytes = pack('<BI7I7I5I6I7I7', tag, 2 * p, 2 * q, tick, size, 2 * used, anchor)
         end
       end
       if besides[i] then bytes, left = besides[i](helds[i], all_allowed and costs[i] or 0, 0, nil, bytes, left) end

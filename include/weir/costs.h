@@ -88,13 +88,14 @@ static inline int weir_release(weir_limit *limit, struct weir_key key, const str
 WEIR_API int weir_renew(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out,
                         struct weir_reservation *reservation);
 
-/* Charge `cost` permits, 1 or more, that have been used already, such as the bytes of an answer. It is never denied, and
- * never refused because the cost is large: it charges as many as a key can hold, at least the whole limit. If the limit
+/* Charge `cost` permits, 1 or more, that have been used already, such as the bytes of an answer. It is never denied,
+ * nor refused because the cost is large: it charges as many as a key can hold, at least the whole limit. If the limit
  * has no room for them, the key is overdrawn: remaining is 0, and it admits nothing until the excess has come back as
  * well. A window forgets the excess when it ends. Other plans of the key, see weir_limit_define(), are full at most.
  *
- * A key holds at most 2^32 - 1 permits in use, a bucket less if their refill would take longer than WEIR_MAX_FILL_US or
- * exceed 2^53 of its units. Permits beyond that, and those of a new key that finds no room in memory, are not charged;
+ * A key holds at most 2^53 - 1 permits in use, or 2^32 - 1 if a sliding window or a limit on requests in flight has no
+ * more. A bucket holds less if their refill would take longer than WEIR_MAX_FILL_US or exceed 2^53 of its units. Permits
+ * beyond that, and those of a new key that finds no room in memory, are not charged;
  * weir_stats.unsettled counts them.
  *
  * During an outage the fallback of WEIR_FAIL_LOCAL charges them, and Redis is charged afterwards. The other choices

@@ -29,7 +29,8 @@ struct weir_policy {
     enum weir_algorithm algorithm; /* default WEIR_TOKEN_BUCKET */
     enum weir_refill refill;       /* token bucket; default WEIR_GREEDY */
     enum weir_align align;         /* fixed window, interval refill; default WEIR_ALIGN_FIRST */
-    int32_t blocks;                /* sliding window, concurrency: 1 to WEIR_MAX_BLOCKS; 0 means 10 */
+    int32_t blocks;                /* sliding window, concurrency: 1 to WEIR_MAX_BLOCKS or, if limit is 2^32 or more,
+                                    * to WEIR_MAX_WIDE_BLOCKS; 0 means 10 */
     int64_t limit;                 /* required: permits a period, 1 to WEIR_MAX_PERMITS */
     int64_t period_us;             /* required: 1 to WEIR_MAX_PERIOD_US; concurrency: the hold, see weir_release() */
     int64_t burst;                 /* token bucket: its size; 0 means `limit` */
@@ -55,8 +56,8 @@ WEIR_API int weir_policy_check(const struct weir_policy *policy, char *message, 
  * Each may also have the word shadow, or percent=N with N from 1 to 100.
  *
  * N is a whole number, perhaps with a unit: k, M, G, T, or kB, MB, GB, TB (powers of 1000), or KiB, MiB, GiB, TiB
- * (powers of 1024). A fraction, of at most 18 digits, must make a whole number: 1.5k. TIME is a whole number and a unit:
- * us, ms, s, m, h, d. A token bucket takes align only with refill=interval. The result also passes weir_policy_check().
+ * (powers of 1024). A fraction, of at most 18 digits, must make a whole number: 1.5k. TIME is a whole number and a
+ * unit: us, ms, s, m, h, d. A token bucket takes align only with refill=interval. The result also passes weir_policy_check().
  * WEIR_OK, or WEIR_EINVAL with a sentence in `message` (as above) that gives the word, the column of its first byte
  * (from 1) and the allowed values. */
 WEIR_API int weir_policy_parse(const char *text, struct weir_policy *out, char *message, size_t message_size);

@@ -52,9 +52,10 @@ extern "C" {
 #define WEIR_NEVER INT64_C(-1) /* retry_after_us of a cost that can never be admitted */
 
 /* Ranges. A value outside its range gives WEIR_EINVAL. */
-#define WEIR_MAX_PERMITS INT64_C(1000000000)       /* limit, burst, capacity, cost: 1 to this; debt: 0 to this */
+#define WEIR_MAX_PERMITS INT64_C(8796093022208)    /* 2^43: limit, burst, capacity, cost: 1 to this; debt: 0 to this */
 #define WEIR_MAX_PERIOD_US (366 * WEIR_DAY)        /* period: 1 us to this */
-#define WEIR_MAX_BLOCKS 1024                       /* blocks of a sliding window: 1 to this */
+#define WEIR_MAX_BLOCKS 1024                       /* blocks of a sliding window: 1 to this ... */
+#define WEIR_MAX_WIDE_BLOCKS 512                   /* ... or, if its limit is 2^32 or more, to this */
 #define WEIR_MAX_FILL_US INT64_C(4481179200000000) /* 142 years: the longest time in which a limit may refill */
 #define WEIR_MAX_TIME_US INT64_C(9007199254740991) /* times: 0 to this, the year 2255 */
 #define WEIR_MAX_KEY_LEN 65536                     /* key length in bytes: 1 to this */

@@ -123,7 +123,7 @@ static int try_read_option(struct attempt *attempt, int code, const char *value)
         break;
     case COST:
         if (!span_number(span_of(value), &attempt->cost) || attempt->cost < 1 || attempt->cost > WEIR_MAX_PERMITS)
-            return usage_error("try", "--cost '%s' is not a whole number from 1 to 1000000000", value);
+            return usage_error("try", "--cost '%s' is not a whole number from 1 to 8796093022208", value);
         break;
     default: return store_read_option(&attempt->store, "try", code, value);
     }

@@ -40,7 +40,7 @@ static bool read_request_cost(ngx_http_request_t *request, const struct nginx_us
         return true;
     ngx_log_error(NGX_LOG_ERR, request->connection->log, 0,
                   "weir: the cost \"%V\" of limit \"%s\" is not a whole number%s", &text, use->name,
-                  is_charge ? "" : " from 1 to 1000000000");
+                  is_charge ? "" : " from 1 to 8796093022208");
     return false;
 }
 

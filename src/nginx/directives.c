@@ -138,7 +138,7 @@ static char *read_cost(ngx_conf_t *cf, struct nginx_use *use, ngx_str_t text)
     use->fixed_cost = cost;
     if (use->is_charge)
         return cost < 1 ? "has a cost that is not a whole number from 1 on" : NULL;
-    return cost < 1 || cost > WEIR_MAX_PERMITS ? "has a cost that is not a whole number from 1 to 1000000000" : NULL;
+    return cost < 1 || cost > WEIR_MAX_PERMITS ? "has a cost that is not a whole number from 1 to 8796093022208" : NULL;
 }
 
 /* delay=N, or nodelay. */

@@ -70,7 +70,7 @@ TEST(weir_commands_answer_as_the_api_does, 10)
     assert_answers(&session, "WEIR.PEEK login a 3\r\n", "*8\r\n:1\r\n:3\r\n:3\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n");
     assert_answers(&session, "weir.try seen a 2\r\n", "*8\r\n:1\r\n:1\r\n:1\r\n:0\r\n:0\r\n:0\r\n:1\r\n:0\r\n");
     assert_answers(&session, "WEIR.TRY none a\r\n", "-ERR there is no limit 'none'\r\n");
-    assert_answers(&session, "WEIR.TRY login a 0\r\n", "-ERR the cost must be 1 to 1000000000, not 0\r\n");
+    assert_answers(&session, "WEIR.TRY login a 0\r\n", "-ERR the cost must be 1 to 8796093022208, not 0\r\n");
     assert_answers(&session, "WEIR.TRY login a x\r\n", "-ERR Couldn't parse as integer: x\r\n");
     assert_answers(&session, "*3\r\n$8\r\nWEIR.TRY\r\n$5\r\nlogin\r\n$0\r\n\r\n",
                    "-ERR the key must have 1 to 65536 bytes, not 0\r\n");
@@ -213,14 +213,16 @@ TEST(commands_about_the_connection_answer_as_in_redis, 10)
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
         char command[64], answer[128];
         snprintf(command, sizeof command, "CLIENT %s\r\n", unknown[i]);
-        snprintf(answer, sizeof answer, "-ERR unknown subcommand or wrong number of arguments for '%s'\r\n", unknown[i]);
+        snprintf(answer, sizeof answer, "-ERR unknown subcommand or wrong number of arguments for '%s'\r\n",
+                 unknown[i]);
         assert_answers(&session, command, answer);
     }
     assert_answers(&session, "COMMAND COUNT\r\n", ":25\r\n");
     assert_answers(&session, "COMMAND INFO ping none\r\n",
                    "*2\r\n*6\r\n$4\r\nping\r\n:-1\r\n*0\r\n:0\r\n:0\r\n:0\r\n$-1\r\n");
     assert_answers(&session, "COMMAND DOCS\r\n", "*0\r\n");
-    assert_answers(&session, "COMMAND NOSUCH\r\n", "-ERR unknown subcommand or wrong number of arguments for 'NOSUCH'\r\n");
+    assert_answers(&session, "COMMAND NOSUCH\r\n",
+                   "-ERR unknown subcommand or wrong number of arguments for 'NOSUCH'\r\n");
     session_say(&session, "COMMAND\r\n", 9);
     ck_assert_int_eq(strncmp(session_heard(&session), "*25\r\n*6\r\n$11\r\ncl.throttle\r\n:-5\r\n", 32), 0);
     assert_answers(&session, "INFO replication\r\n",
@@ -315,10 +317,11 @@ TEST(cl_throttle_refuses_as_redis_cell_does, 10)
     assert_answers(&session, "CL.THROTTLE user123 1 0 1\r\n", CELL "Zero rates are not supported\r\n");
     assert_answers(&session, "CL.THROTTLE user123 1 1 0\r\n", CELL "Zero rates are not supported\r\n");
     /* the rest it takes, or panics */
-    assert_answers(&session, "CL.THROTTLE user123 -1 1 1\r\n", "-ERR max_burst must be 0 to 999999999, not -1\r\n");
-    assert_answers(&session, "CL.THROTTLE user123 1 -1 1\r\n", "-ERR count must be 1 to 1000000000, not -1\r\n");
+    assert_answers(&session, "CL.THROTTLE user123 -1 1 1\r\n", "-ERR max_burst must be 0 to 8796093022207, not -1\r\n");
+    assert_answers(&session, "CL.THROTTLE user123 1 -1 1\r\n", "-ERR count must be 1 to 8796093022208, not -1\r\n");
     assert_answers(&session, "CL.THROTTLE user123 1 1 -1\r\n", "-ERR period must be 1 to 31622400, not -1\r\n");
-    assert_answers(&session, "CL.THROTTLE user123 1 1 1 -1\r\n", "-ERR the quantity must be 1 to 1000000000, not -1\r\n");
+    assert_answers(&session, "CL.THROTTLE user123 1 1 1 -1\r\n",
+                   "-ERR the quantity must be 1 to 8796093022208, not -1\r\n");
     assert_answers(&session, "CL.THROTTLE user123 999999999 1 31622400\r\n",
                    "-ERR burst takes over 142 years to fill at this rate\r\n");
 }

@@ -203,6 +203,33 @@ TEST(windows_and_interval_refill_have_arrears_too, 30)
     }
 }
 
+TEST(arrears_of_terabytes_are_noted_in_coarser_units, 30)
+{
+    static const char *const policy = "token_bucket limit=1T period=1s burst=2T";
+    const int64_t cost = 1000000000000 - 1;
+    PLACE(place, LAZY_TELLING, NULL, policy);
+    OTHER(other);
+    place_join(&other, &place->remote, OPTIONS(.rank = 0), policy);
+    must(try_in(&other, "a", 2 * cost).allowed, "it is in use");
+    must(try_in(place, "c", 1).source == WEIR_BY_BACKEND, "no outage yet");
+    cable_set(&place->cable, CABLE_CUT);
+    must(!try_in(place, "a", 1).allowed, "it begins cold");
+    now_us += WEIR_SECOND;
+    must(try_in(place, "a", cost).allowed, "a second's permits");
+    ck_assert_int_ge(noted(place, "a"), cost);
+    ck_assert_int_lt(noted(place, "a"), cost + cost / (1 << 20));
+    cable_set(&place->cable, CABLE_WELL);
+    for (int i = 0; i < 5; i++) {
+        now_us += WEIR_SECOND;
+        try_in(&other, "a", cost);
+        try_in(place, "b", 1);
+    }
+    ck_assert_int_ge(noted(place, "a"), cost);
+    place->remote.idle_us = 30 * WEIR_SECOND;
+    try_in(place, "a", 1);
+    ck_assert_int_eq(noted(place, "a"), 0);
+}
+
 TEST(requests_in_flight_have_no_arrears, 30)
 {
     PLACE(place, LAZY_TELLING, NULL, "concurrency limit=2 hold=2s");

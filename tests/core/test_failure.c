@@ -730,3 +730,21 @@ TEST(answers_in_another_order_do_not_raise_what_is_known_to_be_left, 30)
         stage_end(&stage);
     }
 }
+
+TEST(what_is_left_of_a_limit_of_terabytes_is_known_in_an_outage, 30)
+{
+    struct stage stage;
+    struct weir_op op;
+    fake_init(&stage.fake);
+    stage.fake.ops.shared = true;
+    fake_open(&stage.fake, &stage.scene, NULL);
+    stage.limit = scene_define_text(&stage.scene, "limit", "token_bucket limit=8796093022208 period=30d");
+    atomic_store(&stage.fake.later, true);
+    submit_one(&stage, &op);
+    answer_left(&stage.fake, 0, 5000000000000);
+    atomic_store(&stage.fake.answer, WEIR_EIO);
+    ck_assert(!taken(stage.limit, "a", 5000000000001).allowed);
+    ck_assert(taken(stage.limit, "a", 4999999000000).allowed); /* known to 25 bits, rounded down */
+    ck_assert(!taken(stage.limit, "a", 1000001).allowed);
+    stage_end(&stage);
+}

@@ -195,8 +195,8 @@ TEST(the_error_of_a_bad_entry_names_its_source_and_fault, 10)
         { "", NULL, 1, "here: name must not be empty" },
         { "api", "", 1, "here: pattern must not be empty" },
         { "api", "x y", 1, "here: pattern: byte 2 must be written %20" },
-        { "api", NULL, 0, "here: limit must be 1 to 1000000000, not 0" },
-        { "api", "x", WEIR_MAX_PERMITS + 1, "here: limit must be 1 to 1000000000, not 1000000001" },
+        { "api", NULL, 0, "here: limit must be 1 to 8796093022208, not 0" },
+        { "api", "x", WEIR_MAX_PERMITS + 1, "here: limit must be 1 to 8796093022208, not 8796093022209" },
     };
     OPEN_SCENE(scene, NULL);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

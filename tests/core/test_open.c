@@ -130,8 +130,8 @@ TEST(options_of_leases_have_ranges_and_defaults, 30)
         { 999, 0, 0, 0, "option lease_life_us must be 1000 to 31622400000000, not 999" },
         { -1, 0, 0, 0, "option lease_life_us must be 1000 to 31622400000000, not -1" },
         { 31622400000001, 0, 0, 0, "option lease_life_us must be 1000 to 31622400000000, not 31622400000001" },
-        { 0, -1, 0, 0, "option lease_max must be 1 to 1000000000, not -1" },
-        { 0, 1000000001, 0, 0, "option lease_max must be 1 to 1000000000, not 1000000001" },
+        { 0, -1, 0, 0, "option lease_max must be 1 to 8796093022208, not -1" },
+        { 0, 8796093022209, 0, 0, "option lease_max must be 1 to 8796093022208, not 8796093022209" },
         { 0, 0, 101, 0, "option lease_excess must be 1 to 100, not 101" },
         { 0, 0, 0, 999, "option denial_life_us must be 1000 to 31622400000000, not 999" },
         { 1000, 1, 1, 1000, NULL },
@@ -1013,7 +1013,7 @@ TEST(weir_last_message_gives_the_error_of_the_calling_thread, 30)
     options.max_keys = 10;
     must_succeed(weir_open(&options, &limiter));
     ck_assert_int_eq(weir_limit_define(limiter, "api", &none, NULL), WEIR_EINVAL);
-    ck_assert_msg(strstr(weir_last_message(), "limit api: ") && strstr(weir_last_message(), "1 to 1000000000"), "%s",
+    ck_assert_msg(strstr(weir_last_message(), "limit api: ") && strstr(weir_last_message(), "1 to 8796093022208"), "%s",
                   weir_last_message());
     ck_assert_int_eq(weir_limit_define(limiter, "a b", &good, NULL), WEIR_EINVAL);
     ck_assert_msg(strstr(weir_last_message(), "limit a: ") != NULL, "%s", weir_last_message());

@@ -2,6 +2,7 @@
 #include "model.h"
 #include "support.h"
 
+#include "core/ground/arith.h"
 #include "core/ground/log.h"
 #include "core/policy/plan.h"
 #include "core/policy/share.h"
@@ -15,11 +16,10 @@ static const int64_t corners[] = { 0,
                                    1,
                                    2,
                                    999999999,
-                                   1000000000,
-                                   1000000001,
-                                   INT64_C(2147483647),
-                                   INT64_C(2147483648),
-                                   INT64_C(2147483649),
+                                   WEIR_MAX_PERMITS - 1,
+                                   WEIR_MAX_PERMITS,
+                                   WEIR_MAX_PERMITS + 1,
+                                   UINT32_MAX,
                                    INT64_C(4294967296),
                                    366 * WEIR_DAY - 1,
                                    366 * WEIR_DAY,
@@ -155,6 +155,66 @@ TEST(costs_and_times_at_corners_are_decided_in_range_and_refused_outside, 10)
     }
 }
 
+TEST(limits_up_to_2_to_the_43rd_work_with_periods_that_people_name, 10)
+{
+    static const int64_t periods_us[] = { WEIR_SECOND,  WEIR_MINUTE,   WEIR_HOUR,     WEIR_DAY,
+                                          7 * WEIR_DAY, 30 * WEIR_DAY, 365 * WEIR_DAY };
+    static const int64_t limits[] = { 50000000,     UINT32_MAX,           INT64_C(1) << 32, 99999999977,
+                                      100000000000, WEIR_MAX_PERMITS - 1, WEIR_MAX_PERMITS };
+    const enum weir_algorithm last = WEIR_CONCURRENCY;
+    for (size_t i = 0; i < sizeof periods_us / sizeof periods_us[0]; i++)
+        for (size_t k = 0; k < sizeof limits / sizeof limits[0]; k++)
+            for (int algorithm = 0; algorithm <= (int)last; algorithm++) {
+                struct weir_policy policy = { .algorithm = (enum weir_algorithm)algorithm,
+                                              .limit = limits[k],
+                                              .period_us = periods_us[i] };
+                must_succeed(weir_policy_check(&policy, NULL, 0));
+                policy.refill = algorithm == WEIR_TOKEN_BUCKET ? WEIR_INTERVAL : WEIR_GREEDY;
+                must_succeed(weir_policy_check(&policy, NULL, 0));
+            }
+}
+
+static struct weir_plan plan_of_text(const char *text)
+{
+    struct weir_policy policy;
+    struct weir_plan plan;
+    must_succeed(weir_policy_parse(text, &policy, NULL, 0));
+    must_succeed(plan_make(&policy, &share_whole, &plan, (struct message){ NULL, 0 }));
+    return plan;
+}
+
+TEST(the_tick_is_the_finest_that_keeps_a_full_bucket_below_2_to_the_53rd, 10)
+{
+    static const struct {
+        const char *policy;
+        int64_t tick_us;
+    } table[] = {
+        { "token_bucket limit=100GB period=30d", 1 },
+        { "token_bucket limit=100GiB period=30d", 1000 },
+        { "token_bucket limit=50MB period=1h", 1 },
+        { "token_bucket limit=99999999977 period=30d", WEIR_MINUTE },
+        { "token_bucket limit=8796093022207 period=1s", 1000 },
+        { "leaky_bucket limit=8796093022207 period=1m", 100000 },
+        { "token_bucket limit=8796093022207 period=1h", 10 * WEIR_SECOND },
+        { "leaky_bucket limit=8796093022207 period=1d", 10 * WEIR_MINUTE },
+        { "token_bucket limit=8796093022207 period=30d", WEIR_HOUR },
+        { "token_bucket limit=8796093022207 period=365d", WEIR_DAY },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        const struct weir_plan plan = plan_of_text(table[i].policy);
+        ck_assert_msg(plan.tick_us == table[i].tick_us && plan.size <= EXACT_MAX / plan.q, "%s: %" PRId64,
+                      table[i].policy, plan.tick_us);
+    }
+    /* A prime period has no coarser tick: a permit is 1048573 units, and (2^53 - 1) / 1048573 of them fit. */
+    struct weir_policy policy = { .limit = 3, .period_us = 1048573, .burst = EXACT_MAX / 1048573 };
+    char sentence[256] = "";
+    must_succeed(weir_policy_check(&policy, NULL, 0));
+    policy.burst++;
+    ck_assert_int_eq(weir_policy_check(&policy, sentence, sizeof sentence), WEIR_EINVAL);
+    ck_assert_str_eq(sentence, "burst 8589959169 has no exact arithmetic with limit 3 and period 1048573us: "
+                               "take a smaller one, or a rounder limit or period");
+}
+
 /* Numbers with which published limiters overflowed and admitted everything. */
 TEST(numbers_that_overflow_other_limiters_are_refused_or_exact, 10)
 {
@@ -193,6 +253,8 @@ TEST(periods_that_people_name_work_with_every_rate_that_fills_within_142_years, 
                                       .period_us = periods_us[i % 6],
                                       .burst = permits_by_chance(&chance),
                                       .debt = permits_by_chance(&chance) };
+        policy.burst = policy.burst < WEIR_MAX_PERMITS - policy.debt ? policy.burst : WEIR_MAX_PERMITS / 2;
+        policy.debt = policy.debt < WEIR_MAX_PERMITS - policy.burst ? policy.debt : WEIR_MAX_PERMITS / 2;
         bool fills = (wide)(policy.burst + policy.debt) * policy.period_us <= (wide)WEIR_MAX_FILL_US * policy.limit;
         must(weir_policy_check(&policy, NULL, 0) == (fills ? WEIR_OK : WEIR_EINVAL), "a period that people name");
         policy.burst = policy.debt = 0;
@@ -208,13 +270,13 @@ TEST(a_refusal_names_the_field_and_what_is_wrong_with_it, 10)
         struct weir_policy policy;
         const char *field, *range;
     } table[] = {
-        { { .period_us = 1 }, "limit", "1 to 1000000000" },
-        { { .limit = 1000000001, .period_us = 1 }, "limit", "1 to 1000000000" },
-        { { .limit = -1, .period_us = 1 }, "limit", "1 to 1000000000" },
+        { { .period_us = 1 }, "limit", "1 to 8796093022208" },
+        { { .limit = 8796093022209, .period_us = 1 }, "limit", "1 to 8796093022208" },
+        { { .limit = -1, .period_us = 1 }, "limit", "1 to 8796093022208" },
         { { .limit = 1 }, "period", "1 to 31622400000000" },
         { { .limit = 1, .period_us = WEIR_MAX_PERIOD_US + 1 }, "period", "1 to 31622400000000" },
-        { { .limit = 1, .period_us = 1, .burst = -1 }, "burst", "1 to 1000000000" },
-        { { .limit = 1, .period_us = 1, .debt = 1000000001 }, "debt", "0 to 1000000000" },
+        { { .limit = 1, .period_us = 1, .burst = -1 }, "burst", "1 to 8796093022208" },
+        { { .limit = 1, .period_us = 1, .debt = 8796093022209 }, "debt", "0 to 8796093022208" },
         { { .limit = 1, .period_us = 1, .capacity = 1 }, "capacity", "token_bucket" },
         { { .limit = 1, .period_us = 1, .blocks = 1 }, "blocks", "token_bucket" },
         { { .limit = 1, .period_us = 1, .align = WEIR_ALIGN_EPOCH }, "align", "refill=interval" },
@@ -223,9 +285,12 @@ TEST(a_refusal_names_the_field_and_what_is_wrong_with_it, 10)
         { { .limit = 1, .period_us = 1, .algorithm = (enum weir_algorithm)5 }, "algorithm", "0 to 4" },
         { { .limit = 1, .period_us = 1, .algorithm = WEIR_FIXED_WINDOW, .burst = 1 }, "burst", "fixed_window" },
         { { .limit = 1, .period_us = 1, .algorithm = WEIR_SLIDING_WINDOW, .blocks = 1025 }, "blocks", "1 to 1024" },
+        { { .limit = INT64_C(1) << 32, .period_us = 1, .algorithm = WEIR_SLIDING_WINDOW, .blocks = 513 },
+          "blocks",
+          "1 to 512 with a limit of 2^32 or more" },
         { { .limit = 1, .period_us = 1, .algorithm = WEIR_LEAKY_BUCKET, .capacity = -5 },
           "capacity",
-          "1 to 1000000000" },
+          "1 to 8796093022208" },
         { { .limit = 1, .algorithm = WEIR_CONCURRENCY }, "hold", "1 to 31622400000000" },
         { { .limit = 1, .period_us = 1, .algorithm = WEIR_CONCURRENCY, .align = WEIR_ALIGN_EPOCH },
           "align",

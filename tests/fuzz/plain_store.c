@@ -37,21 +37,21 @@ static bool is_short(double a, double b, double c)
 bool plain_stamp_read(const unsigned char *bytes, size_t size, struct weir_plan *plan, size_t *len)
 {
     static const char tags[] = "TLIFS";
-    static const size_t lens[] = { 22, 22, 17, 13, 14 };
+    static const size_t lens[] = { 26, 26, 21, 15, 16 };
     const char *tag = size > 0 && bytes[0] ? strchr(tags, bytes[0]) : NULL;
     if (!tag || size < lens[tag - tags])
         return false;
     *plan = (struct weir_plan){ .algorithm = WEIR_TOKEN_BUCKET };
     *len = lens[tag - tags];
-    plan->size = plain_number(bytes + *len - 4, 4);
+    plan->size = plain_number(bytes + *len - 6, 6);
     if (plan->size == 0)
         return false;
     switch (*tag) {
     case 'I':
         plan->refill = WEIR_INTERVAL;
         plan->align = bytes[1];
-        plan->limit = plain_number(bytes + 2, 4);
-        plan->period_us = plain_number(bytes + 6, 7);
+        plan->limit = plain_number(bytes + 2, 6);
+        plan->period_us = plain_number(bytes + 8, 7);
         return plan->align <= 1 && plan->limit > 0 && plan->period_us > 0 &&
                is_short((double)plan->size, (double)plan->limit, (double)plan->period_us);
     case 'F':
@@ -65,13 +65,13 @@ bool plain_stamp_read(const unsigned char *bytes, size_t size, struct weir_plan 
         plan->blocks = (int32_t)plain_number(bytes + 1, 2);
         plan->limit = plan->size;
         plan->period_us = plain_number(bytes + 3, 7);
-        return plan->blocks > 0 && plan->blocks <= WEIR_MAX_BLOCKS && plan->period_us > 0 &&
+        return plan->blocks > 0 && plan->blocks <= (plan->size > UINT32_MAX ? 512 : 1024) && plan->period_us > 0 &&
                (double)(plan->blocks + 1) * (double)plan->period_us <= (double)WEIR_MAX_FILL_US;
     default:
         plan->algorithm = *tag == 'L' ? WEIR_LEAKY_BUCKET : WEIR_TOKEN_BUCKET;
         plan->p = plain_number(bytes + 1, 7);
         plan->q = plain_number(bytes + 8, 7);
-        plan->tick_us = plain_number(bytes + 15, 3);
+        plan->tick_us = plain_number(bytes + 15, 5);
         return plan->p > 0 && plan->p <= EXACT_MAX && plan->tick_us > 0 && plan->q > 0 &&
                plan->size <= EXACT_MAX / plan->q &&
                is_short((double)(plan->size * plan->q), (double)plan->p, (double)plan->tick_us);
@@ -83,7 +83,7 @@ static bool under_plan_read(const unsigned char *bytes, size_t size, bool may_be
 {
     size_t stamp_len;
     enum redis_found found;
-    unsigned char without_room[36];
+    unsigned char without_room[40];
     if (size <= sizeof without_room) {
         memcpy(without_room, bytes, size);
         mirror_leave_room(without_room, size);

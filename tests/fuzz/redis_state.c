@@ -82,7 +82,7 @@ static void check_bytes(const struct weir_plan *plan, const unsigned char *bytes
     if (found != REDIS_STATE) {
         const bool is_said = used == 1 && bytes[0] == (found == REDIS_FOREIGN);
         const bool is_bucket = bytes[0] == 'T' || bytes[0] == 'L';
-        fuzz_must(is_said || (is_bucket && used == 36 && found == REDIS_FOREIGN),
+        fuzz_must(is_said || (is_bucket && used == 40 && found == REDIS_FOREIGN),
                   "a byte 0 or 1 says that there is no state, or a bucket's is impossible");
         return;
     }

@@ -25,7 +25,7 @@ for key in '$remote_addr/24' '$remote_addr/33/64' '$remote_addr/24/129' '$binary
     refuses "a network with a mistake is refused: $key" '"weir" directive has a' \
         'weir_limit a fixed_window limit=1 period=1s;' "weir a key=$key;"
 done
-refuses 'a fixed cost out of range is refused' 'has a cost that is not a whole number from 1 to 1000000000' \
+refuses 'a fixed cost out of range is refused' 'has a cost that is not a whole number from 1 to 8796093022208' \
     'weir_limit a fixed_window limit=1 period=1s;' 'weir a key=$uri cost=0;'
 refuses 'an unknown parameter is refused' '"weir" directive has the invalid parameter "burst=3": use key=... [cost=...] [nodelay or delay=...]' \
     'weir_limit a fixed_window limit=1 period=1s;' 'weir a key=$uri burst=3;'

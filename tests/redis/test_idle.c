@@ -97,9 +97,9 @@ static int64_t window_put(struct scripts *scripts, const struct weir_plan *plan,
         bytes_put(bytes + len + 9, 4, used);
         value_put(scripts, key, bytes, len + 13);
     } else {
-        bytes_put(bytes + len, 4, used);
-        bytes_put(bytes + len + 4, 7, start_us);
-        value_put(scripts, key, bytes, len + 11);
+        bytes_put(bytes + len, 7, used);
+        bytes_put(bytes + len + 7, 7, start_us);
+        value_put(scripts, key, bytes, len + 14);
     }
     return start_us;
 }

@@ -58,10 +58,10 @@ TEST(no_script_converts_a_number_to_text_or_reads_the_time_twice, 10)
         ck_assert_int_eq(times_in(text, "concat("), !asks);
         ck_assert_int_eq(times_in(text, group ? "concat(found)" : "concat(got)"), !asks);
         ck_assert_int_eq(times_in(text, "call('SETRANGE', key, offset, bytes)"), !group && !asks);
-        ck_assert_int_eq(times_in(text, "call('SETRANGE', key, '22', bytes)"), (anew > 0) + 2 * single);
-        ck_assert_int_eq(times_in(text, "call('SETRANGE', names[i], '22', pack('<I7I7', level, fresh))"), anew > 0);
-        ck_assert_int_eq(times_in(text, "call('SETRANGE', names[i], '22', pack('<I7', used - back))"), anew > 0);
-        ck_assert_int_eq(times_in(text, "call('SETRANGE', key, '22', pack('<I7', used - units))"), anew > 0);
+        ck_assert_int_eq(times_in(text, "call('SETRANGE', key, '26', bytes)"), (anew > 0) + 2 * single);
+        ck_assert_int_eq(times_in(text, "call('SETRANGE', names[i], '26', pack('<I7I7', level, fresh))"), anew > 0);
+        ck_assert_int_eq(times_in(text, "call('SETRANGE', names[i], '26', pack('<I7', used - back))"), anew > 0);
+        ck_assert_int_eq(times_in(text, "call('SETRANGE', key, '26', pack('<I7', used - units))"), anew > 0);
         ck_assert_int_eq(times_in(text, "bytes = struct.pack('<I7I7', level, now)"), single);
         ck_assert_int_eq(times_in(text, "bytes = struct.pack('<I7I7', used - units, anchor)"), single);
         ck_assert_int_eq(times_in(text, "pcall('"), 2 * ways); /* MGET, GET; of settle.lua two GET */
@@ -669,9 +669,9 @@ static double sliding_us(struct scripts *scripts, int blocks, int keys)
 {
     struct weir_plan plan = { .algorithm = WEIR_SLIDING_WINDOW,
                               .blocks = blocks,
-                              .limit = WEIR_MAX_PERMITS,
+                              .limit = UINT32_MAX,
                               .period_us = WEIR_SECOND,
-                              .size = WEIR_MAX_PERMITS };
+                              .size = UINT32_MAX };
     int64_t now_us = INT64_C(1790000000123456);
     for (int i = 0; i < blocks + 10; i++, now_us += WEIR_SECOND)
         freeReplyObject(decide(scripts, &plan, "s", keys, WEIR_TAKE, 1, now_us));
@@ -693,7 +693,7 @@ static double former_us(struct scripts *scripts, int blocks)
     former->plan = (struct weir_plan){ .algorithm = WEIR_SLIDING_WINDOW,
                                        .blocks = blocks > 0 ? blocks : 1,
                                        .period_us = WEIR_SECOND,
-                                       .size = WEIR_MAX_PERMITS };
+                                       .size = UINT32_MAX };
     state_charge(&own->plan, own->state, now_us, 1);
     state_charge(&former->plan, former->state, now_us - (blocks - 1) * WEIR_SECOND, 1);
     put_key0(scripts, bytes, mirror_bytes(&mirror, bytes));

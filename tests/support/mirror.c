@@ -1,6 +1,7 @@
 /* mirror.c - the state that Redis must hold for a key: see mirror.h. */
 #include "mirror.h"
 
+#include "core/algorithm/sliding_window.h"
 #include "core/ground/arith.h"
 #include "support.h"
 
@@ -39,17 +40,15 @@ static size_t under_plan_bytes(const struct under_plan *under, unsigned char *ou
     if (state_fresh_at_us(plan, state) == 0)
         return at;
     if (plan->algorithm == WEIR_SLIDING_WINDOW) {
-        uint32_t counts[WEIR_MAX_BLOCKS + 2];
-        memcpy(counts, state + 1, (state_words(plan) - 1) * sizeof *state);
         int32_t n = plan->blocks + 1;
-        while (counts[n - 1] == 0)
+        while (sliding_count(plan, state, n - 1) == 0)
             n--;
         at = put(out, put(out, at, 7, state[0]), 2, n);
         for (int32_t i = 0; i < n; i++)
-            at = put(out, at, 4, counts[i]);
+            at = put(out, at, plan->size > UINT32_MAX ? 7 : 4, sliding_count(plan, state, i));
         return at;
     }
-    return put(out, put(out, at, plan->p > 0 ? 7 : 4, state[0]), 7, state[1]);
+    return put(out, put(out, at, 7, state[0]), 7, state[1]);
 }
 
 size_t mirror_bytes(const struct mirror *mirror, unsigned char out[MIRROR_BYTES_MAX])
@@ -73,14 +72,14 @@ static int64_t get(const unsigned char *bytes, int width)
 
 bool mirror_leave_room(unsigned char *bytes, size_t len)
 {
-    if ((len != 22 && len != 36) || (bytes[0] != 'T' && bytes[0] != 'L'))
+    if ((len != 26 && len != 40) || (bytes[0] != 'T' && bytes[0] != 'L'))
         return false;
-    const int64_t p = get(bytes + 1, 7), q = get(bytes + 8, 7), used = len == 36 ? get(bytes + 22, 7) : 0;
+    const int64_t p = get(bytes + 1, 7), q = get(bytes + 8, 7), used = len == 40 ? get(bytes + 26, 7) : 0;
     if (p % 2 != 0 || q % 2 != 0 || used % 2 != 0 || p > EXACT_MAX || q > EXACT_MAX)
         return false;
     put(bytes, put(bytes, 1, 7, p / 2), 7, q / 2);
-    if (len == 36)
-        put(bytes, 22, 7, used / 2);
+    if (len == 40)
+        put(bytes, 26, 7, used / 2);
     return true;
 }
 

@@ -73,17 +73,24 @@ static bool policy_is_in_range(const struct weir_policy *policy)
            within(policy->burst, 0, bucket ? WEIR_MAX_PERMITS : 0) &&
            within(policy->debt, 0, bucket ? WEIR_MAX_PERMITS : 0) &&
            within(policy->capacity, 0, leaky ? WEIR_MAX_PERMITS : 0) &&
-           within(policy->blocks, 0, sliding ? WEIR_MAX_BLOCKS : 0);
+           within(policy->blocks, 0,
+                  !sliding              ? 0
+                  : policy->limit >> 32 ? 512
+                                        : 1024);
 }
 
-/* Return the finest tick that divides the period and keeps a full bucket, in units that make a tick's drain whole,
- * below 2^53; 0 if there is none. */
+/* Return the finest tick that divides the period and keeps a full bucket and a tick's drain, in units that make the
+ * latter whole, below 2^53; 0 if there is none. */
 static int64_t finest_tick_us(const struct weir_policy *policy, const struct model_rule *rule)
 {
-    for (int64_t tick_us = 1; tick_us <= 10000000 && policy->period_us % tick_us == 0; tick_us *= 10) {
+    static const int64_t ticks_us[] = { 1,         10,      100,      1000,        10000,
+                                        100000,    1000000, 10000000, WEIR_MINUTE, 10 * WEIR_MINUTE,
+                                        WEIR_HOUR, WEIR_DAY };
+    for (size_t i = 0; i < sizeof ticks_us / sizeof ticks_us[0] && policy->period_us % ticks_us[i] == 0; i++) {
+        const int64_t tick_us = ticks_us[i];
         wide ticks = rule->period_us / tick_us;
-        wide units_of_a_permit = ticks / greatest_common_divisor(rule->permits, ticks);
-        if (rule->size * units_of_a_permit < exact_bound)
+        wide divisor = greatest_common_divisor(rule->permits, ticks);
+        if (rule->size * (ticks / divisor) < exact_bound && rule->permits / divisor < exact_bound)
             return tick_us;
     }
     return 0;
@@ -346,14 +353,15 @@ static wide coarse_unit(const struct model_rule *rule)
 /* Return the most that a use may be, in its own units: what the library and Redis can hold exactly. */
 static wide most_used(const struct model_rule *rule)
 {
-    const wide count_max = ((wide)1 << 32) - 1;
     if (is_greedy(rule)) {
         const wide unit = coarse_unit(rule), scale = rule->period_us / unit;
         const wide most = WEIR_MAX_FILL_US / rule->tick_us * (rule->permits * rule->tick_us / scale);
         return (most < exact_bound ? most : exact_bound - 1) * scale;
     }
+    if (rule->algorithm == WEIR_SLIDING_WINDOW && rule->size < (int64_t)1 << 32)
+        return ((wide)1 << 32) - 1;
     const wide most = WEIR_MAX_FILL_US / rule->period_us * rule->permits;
-    return rule->refill == WEIR_INTERVAL && most < count_max ? most : count_max;
+    return rule->refill == WEIR_INTERVAL && most < exact_bound ? most : exact_bound - 1;
 }
 
 /* A sliding window refunds its oldest counted block first. */
@@ -514,6 +522,8 @@ static bool convert(struct model_use *use, const struct model_rule *rule, int64_
                from->period_us != rule->period_us || from->blocks != rule->blocks) {
         return false;
     } else if (from->algorithm == WEIR_SLIDING_WINDOW) {
+        if ((from->size >> 32 > 0) != (rule->size >> 32 > 0))
+            return false;
         const int64_t time_us = held_at(use, now_us);
         const wide excess = used_at(use, time_us) - rule->size;
         drop_ended_blocks(use, (int64_t)(time_us / rule->period_us));

@@ -9,7 +9,7 @@
 
 #include <weir/weir.h>
 
-__extension__ typedef __int128 wide; /* holds every product in here: the largest are below 2^107 */
+__extension__ typedef __int128 wide; /* holds every product in here: the largest are below 2^117 */
 
 /* One instance's share of a limit. `weights` may be NULL: then they are known only if all weigh the same. */
 struct model_share {

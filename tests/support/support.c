@@ -220,9 +220,28 @@ enum kind kind_of(const struct weir_policy *policy)
 
 int64_t permits_by_chance(struct chance *chance)
 {
-    static const int64_t awkward[] = { 1,       2,        3,         7,         13,
-                                       97,      101,      997,       65521,     65536,
-                                       1000003, 16777213, 999999937, 999999999, WEIR_MAX_PERMITS };
+    static const int64_t awkward[] = { 1,
+                                       2,
+                                       3,
+                                       7,
+                                       13,
+                                       97,
+                                       101,
+                                       997,
+                                       65521,
+                                       65536,
+                                       1000003,
+                                       16777213,
+                                       999999937,
+                                       1000000000,
+                                       4294967295,
+                                       4294967296,
+                                       4294967297,
+                                       99999999977,
+                                       100000000000,
+                                       1099511627776,
+                                       WEIR_MAX_PERMITS - 1,
+                                       WEIR_MAX_PERMITS };
     static const int64_t usual[] = { 1, 2, 5, 10, 20, 50, 100, 250, 500, 1000, 5000, 10000, 100000, 1000000 };
     switch (chance_between(chance, 0, 3)) {
     case 0: return chance_between(chance, 1, 12);

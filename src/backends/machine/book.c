@@ -53,8 +53,11 @@ static void page_complete(struct page *page)
 {
     const struct machine_rule_text *text = &page->text;
     page->former = text->has_former ? &text->former : NULL;
-    page->is_window = text->plan.algorithm == WEIR_SLIDING_WINDOW;
-    page->rest_words = page->is_window ? ((size_t)text->plan.blocks + 1) / 2 : 0;
+    page->slides = text->plan.algorithm == WEIR_SLIDING_WINDOW;
+    page->has_summary = page->slides && !sliding_is_wide(&text->plan);
+    page->rest_words = page->has_summary ? ((size_t)text->plan.blocks + 1) / 2
+                       : page->slides    ? sliding_window_words(&text->plan) - PAIR_WORDS
+                                         : 0;
     page->words = PAIR_WORDS + page->rest_words;
     page->anchor_at = state_time_at(&text->plan);
     page->top = state_top(&text->plan);
@@ -90,8 +93,12 @@ bool state_is_sound(const struct weir_plan *plan, int64_t top, int64_t last_anch
     if (plan->algorithm != WEIR_SLIDING_WINDOW)
         return state_is_small(top, last_anchor, state);
     uint64_t sum = 0;
-    for (size_t i = 1; i < sliding_window_words(plan->blocks); i++)
-        sum += state_counts((uint64_t)state[i]);
+    for (size_t i = 1; i < sliding_window_words(plan); i++) {
+        const uint64_t counts = (uint64_t)state[i];
+        if (sliding_is_wide(plan) && counts > (uint64_t)top)
+            return false;
+        sum += sliding_is_wide(plan) ? counts : state_counts(counts);
+    }
     return state_is_large(top, last_anchor, state[0], sum);
 }
 

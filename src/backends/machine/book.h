@@ -31,7 +31,7 @@ struct page {
     const struct weir_plan *former;         /* of the text, or NULL */
     size_t rest_words, words;               /* of the state in the file behind the key; of both states, whole */
     size_t anchor_at;                       /* of the pair, see pair.h */
-    bool is_window;                         /* a sliding window */
+    bool slides, has_summary;               /* a sliding window; and its pair is a summary, see stored.h */
     int64_t top, last_anchor;               /* a sound state holds no more than these, state_is_sound() */
     int64_t former_top, former_last_anchor; /* the same of the former state */
     /* A token bucket with greedy refill and a tick of 1 us, whose size is a cost that the API allows, and no former

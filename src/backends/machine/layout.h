@@ -34,7 +34,7 @@
 
 #define MACHINE_MAGIC UINT64_C(0x0a6d656d72696577) /* "weirmem\n" in memory */
 #define MACHINE_BEGUN UINT64_C(0x0a77656e72696577) /* "weirnew\n": a process is making it, or died while it did */
-#define MACHINE_VERSION 11
+#define MACHINE_VERSION 12
 
 #define MACHINE_SLOTS 4096 /* processes that may use a file at the same time */
 #define MACHINE_MIN_RULES 512

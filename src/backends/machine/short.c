@@ -147,7 +147,9 @@ static inline enum end ask_once(struct ask *ask, struct weir_decision *out)
     if (!is_found || !ask_may_decide(ask, &sight))
         return END_OTHER;
     ask->is_away = sight.is_away && cells_for(ask->page->words, key.len) == 1;
-    return ask->page->is_window ? window_decide(ask, &sight, out) : small_decide(ask, &sight, out);
+    if (ask->page->slides && !ask->page->has_summary)
+        return END_OTHER;
+    return ask->page->slides ? window_decide(ask, &sight, out) : small_decide(ask, &sight, out);
 }
 
 static inline bool ask_inside(struct ask *ask, struct weir_decision *out)

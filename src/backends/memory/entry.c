@@ -21,7 +21,7 @@ void entry_open(const struct rule *rule, struct entry *entry)
     entry_read(entry, 0, first, SUMMARY_WORDS);
     const bool rest_counts = sliding_summary_open(summary, first);
     entry_write(entry, 0, first, SUMMARY_WORDS);
-    for (size_t i = SUMMARY_WORDS; !rest_counts && i < sliding_window_words(rule->plan.blocks); i++)
+    for (size_t i = SUMMARY_WORDS; !rest_counts && i < sliding_window_words(&rule->plan); i++)
         entry_write(entry, i, &(int64_t){ 0 }, 1);
 }
 

@@ -28,6 +28,7 @@
 #include "backends/shared/budget.h"
 #include "backends/shared/readers.h"
 #include "core/algorithm/level.h"
+#include "core/algorithm/sliding_window.h"
 #include "core/ground/lock.h"
 #include "core/ground/uthash_config.h"
 
@@ -184,7 +185,7 @@ void rule_drop(struct rules *rules, struct rule *rule);
  * any other rule, all of it is behind the entry. */
 static inline bool rule_has_summary(const struct rule *rule)
 {
-    return rule->plan.algorithm == WEIR_SLIDING_WINDOW && !rule_former(rule);
+    return rule->plan.algorithm == WEIR_SLIDING_WINDOW && !sliding_is_wide(&rule->plan) && !rule_former(rule);
 }
 
 static inline bool rule_is(const struct rule *rule, const struct weir_backend_request *request,

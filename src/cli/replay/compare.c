@@ -47,7 +47,7 @@ void compare_end(struct compare *compare)
 
 /* Add an admitted row to a meter. A clock that steps back affects a meter as it affects a limit, see
  * WEIR_CLOCK_SLACK_US. */
-static void meter_add(struct meter *meter, const struct weir_policy *policy, int64_t time_us, uint32_t cost)
+static void meter_add(struct meter *meter, const struct weir_policy *policy, int64_t time_us, int64_t cost)
 {
     int64_t passed_us = time_us - meter->at_us;
     if (passed_us < 0 && passed_us >= -WEIR_CLOCK_SLACK_US)
@@ -56,7 +56,7 @@ static void meter_add(struct meter *meter, const struct weir_policy *policy, int
         meter->at_us = time_us;
     if (passed_us > 0)
         meter->level -= (double)passed_us * (double)policy->limit / (double)policy->period_us;
-    meter->level = (meter->level < 0 ? 0 : meter->level) + cost;
+    meter->level = (meter->level < 0 ? 0 : meter->level) + (double)cost;
 }
 
 /* True if an override applies to the row's key. The bound that the library states for a limit does not cover such keys,
@@ -100,7 +100,7 @@ int compare_add(struct compare *compare, const struct row *row, const struct wei
     out->exact_admitted += exact.allowed;
     out->here_alone += decision->allowed && !exact.allowed;
     out->exact_alone += exact.allowed && !decision->allowed;
-    out->permits_beyond += audited.allowed ? 0 : row->cost;
+    out->permits_beyond += audited.allowed ? 0 : (uint64_t)row->cost;
     out->by_redis += decision->source == WEIR_BY_REDIS;
     out->by_lease += decision->source == WEIR_BY_LEASE;
     out->by_denial += decision->source == WEIR_BY_DENIAL;

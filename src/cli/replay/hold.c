@@ -183,11 +183,11 @@ static void count_request(struct hold *hold, const struct row *row)
 {
     struct tally *tally = &hold->tally;
     tally->keys += tally->requests_by_key[row->key]++ == 0;
-    tally->permits_asked += row->cost;
+    tally->permits_asked += (uint64_t)row->cost;
     for (size_t i = 0; i < tally->policy_count; i++) {
         const struct named_policy *policy = &hold->policies->all[i];
         tally->policies[i].requests_by_key[rows_key_of(hold->rows, row, policy->key_kind)]++;
-        tally->policies[i].permits_asked += rows_cost_of(hold->rows, row, policy->cost_kind);
+        tally->policies[i].permits_asked += (uint64_t)rows_cost_of(hold->rows, row, policy->cost_kind);
     }
 }
 
@@ -235,7 +235,7 @@ static int count(struct hold *hold, const struct instance *instance, const struc
     if (!decision->allowed)
         return blame(hold, instance, row);
     tally->admitted++;
-    tally->permits_admitted += row->cost;
+    tally->permits_admitted += (uint64_t)row->cost;
     tally->would_deny += decision->would_deny;
     if (decision->would_deny)
         return EXIT_OK;

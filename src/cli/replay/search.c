@@ -55,9 +55,9 @@ void search_period(struct search *search, int64_t period_us)
         uint64_t permits = 0;
         key->busiest = 0;
         for (size_t last = 0, first = 0; last < key->count; last++) {
-            permits += rows[order[last]].cost;
+            permits += (uint64_t)rows[order[last]].cost;
             for (; rows[order[last]].time_us - rows[order[first]].time_us > 2 * period_us; first++)
-                permits -= rows[order[first]].cost;
+                permits -= (uint64_t)rows[order[first]].cost;
             key->busiest = permits > key->busiest ? permits : key->busiest;
         }
     }

@@ -34,7 +34,7 @@ static const struct algorithm *algorithm_of(const struct weir_plan *plan)
 
 size_t state_words(const struct weir_plan *plan)
 {
-    return plan->algorithm == WEIR_SLIDING_WINDOW ? sliding_window_words(plan->blocks) : 2 + (size_t)plan->is_local;
+    return plan->algorithm == WEIR_SLIDING_WINDOW ? sliding_window_words(plan) : 2 + (size_t)plan->is_local;
 }
 
 void state_charge(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used)

@@ -18,6 +18,7 @@
 
 /* The largest state: a sliding window's anchor and the counts, 32 bits each, of WEIR_MAX_BLOCKS + 1 blocks. */
 #define STATE_MAX_WORDS (1 + (WEIR_MAX_BLOCKS + 2) / 2)
+_Static_assert(1 + WEIR_MAX_WIDE_BLOCKS + 1 <= STATE_MAX_WORDS, "counts of 64 bits take no more");
 
 /* Return how many int64_t a state under this plan takes. */
 size_t state_words(const struct weir_plan *plan);
@@ -53,7 +54,7 @@ int64_t state_drain_us(const struct weir_plan *plan, int64_t used);
 
 /* Write as `state` what `old`, in which something is used, is under the plan `to`: the anchor stays, levels keep their
  * fractions of a permit, and what `to` cannot hold is clipped. False: that is not exact, because the algorithms, the
- * periods or blocks, or the ticks differ; then *state means nothing. */
+ * periods or blocks, the widths of counts, or the ticks differ; then *state means nothing. */
 bool state_convert(const struct weir_plan *from, const int64_t *old, const struct weir_plan *to, int64_t now_us,
                    int64_t *state);
 

@@ -3,9 +3,9 @@
 
 #include "core/ground/arith.h"
 
-#define TURN_MAX_US WEIR_MINUTE /* a lease need not last longer: one call a minute is cheap */
-#define TURN_MAX_LEAKY_US 50000 /* slots pass: those ordered for a later time would be lost */
-#define COUNT_MAX (INT64_C(1) << 40)
+#define TURN_MAX_US WEIR_MINUTE      /* a lease need not last longer: one call a minute is cheap */
+#define TURN_MAX_LEAKY_US 50000      /* slots pass: those ordered for a later time would be lost */
+#define COUNT_MAX (INT64_C(1) << 46) /* above every cost, and its products with times are below 2^63 */
 
 int64_t load_turn_len_us(const struct weir_plan *plan, int64_t life_us)
 {

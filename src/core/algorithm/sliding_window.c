@@ -12,7 +12,8 @@
  * least as long as they must, so the promise holds. A return knows when its permits were charged. It takes from that
  * block and, if refunds have left too few there, from older ones.
  *
- * State: id of the newest block that was charged, then blocks+1 counts: counts[i] is that of block newest - i.
+ * State: id of the newest block that was charged, then blocks+1 counts: count i is that of block newest - i. If the limit
+ * has 32 bits, so have the counts, and two share a word. Otherwise each has a word.
  */
 #include "core/algorithm/sliding_window.h"
 
@@ -29,29 +30,36 @@ struct sliding {
     bool rebased;
 };
 
-/* Two counts share a word of the state. */
-typedef uint32_t __attribute__((may_alias)) count;
-
-static count *counts_in(int64_t *state)
+/* Return the sum of the counts from `first` to `last`. */
+static int64_t counts_sum(const struct weir_plan *plan, const int64_t *state, int64_t first, int64_t last)
 {
-    return (count *)(state + 1);
+    const sliding_half *counts = (const sliding_half *)(state + 1);
+    int64_t sum = 0;
+    if (sliding_is_wide(plan))
+        for (int64_t i = first; i <= last; i++)
+            sum += state[1 + i];
+    else
+        for (int64_t i = first; i <= last; i++)
+            sum += counts[i];
+    return sum;
 }
 
-static const count *counts_of(const int64_t *state)
+/* Make `n` counts those from `to` on that were those from `from` on. */
+static void counts_move(const struct weir_plan *plan, int64_t *state, size_t to, size_t from, size_t n)
 {
-    return (const count *)(state + 1);
+    const size_t width = sliding_is_wide(plan) ? sizeof *state : sizeof(sliding_half);
+    char *counts = (char *)(state + 1);
+    memmove(counts + to * width, counts + from * width, n * width);
 }
 
 static struct sliding sliding_read(const struct weir_plan *plan, const int64_t *state, int64_t now_us)
 {
-    const count *counts = counts_of(state);
     struct sliding window = { .current = div_down(now_us, plan->period_us) };
     int64_t anchor_us = state[0] * plan->period_us;
 
     if (now_us >= anchor_us)
         window.age = window.current - state[0];
-    for (int64_t i = 0; i <= plan->blocks - window.age; i++)
-        window.sum += counts[i];
+    window.sum = counts_sum(plan, state, 0, plan->blocks - window.age);
     if (now_us < anchor_us && window.sum > 0) {
         window.rebased = anchor_us - now_us > WEIR_CLOCK_SLACK_US;
         if (!window.rebased)
@@ -65,15 +73,14 @@ static struct sliding sliding_read(const struct weir_plan *plan, const int64_t *
  * current one, would come back within the period.) */
 static void sliding_rebase(const struct weir_plan *plan, int64_t *state, struct sliding *window)
 {
-    count *counts = counts_in(state);
-    counts[1] += counts[0];
-    memmove(counts, counts + 1, (size_t)plan->blocks * sizeof *counts);
-    counts[plan->blocks] = 0;
+    sliding_count_set(plan, state, 1, sliding_count(plan, state, 0) + sliding_count(plan, state, 1));
+    counts_move(plan, state, 0, 1, (size_t)plan->blocks);
+    sliding_count_set(plan, state, plan->blocks, 0);
     state[0] = window->current;
     window->rebased = false;
 }
 
-/* The id of the block that counts[i] is of, a rebase that is not written yet included. */
+/* The id of the block that count i is of, a rebase that is not written yet included. */
 static int64_t sliding_id(const struct sliding *window, int64_t i)
 {
     return window->current - window->age - i + (window->rebased && i > 0);
@@ -82,29 +89,28 @@ static int64_t sliding_id(const struct sliding *window, int64_t i)
 /* Move the state on to the current block: drop counts that are too old, insert empty blocks. */
 static void sliding_advance(const struct weir_plan *plan, int64_t *state, struct sliding *window)
 {
-    count *counts = counts_in(state);
     size_t kept = window->sum > 0 ? (size_t)(plan->blocks + 1 - window->age) : 0;
     size_t empty = (size_t)(plan->blocks + 1) - kept;
     if (empty > 0) {
-        memmove(counts + empty, counts, kept * sizeof *counts);
-        memset(counts, 0, empty * sizeof *counts);
+        counts_move(plan, state, empty, 0, kept);
+        memset(state + 1, 0, empty * (sliding_is_wide(plan) ? sizeof *state : sizeof(sliding_half)));
     }
     state[0] = window->current;
     window->age = 0;
 }
 
-static void sliding_take(int64_t *state, struct sliding *window, int64_t cost)
+static void sliding_take(const struct weir_plan *plan, int64_t *state, struct sliding *window, int64_t cost)
 {
-    counts_in(state)[0] += (uint32_t)cost;
+    sliding_count_set(plan, state, 0, sliding_count(plan, state, 0) + cost);
     window->sum += cost;
 }
 
-/* Take up to `cost` permits out of counts[i], and return how many are left to take. */
-static int64_t sliding_drop(int64_t *state, struct sliding *window, int64_t i, int64_t cost)
+/* Take up to `cost` permits out of count i, and return how many are left to take. */
+static int64_t sliding_drop(const struct weir_plan *plan, int64_t *state, struct sliding *window, int64_t i,
+                            int64_t cost)
 {
-    count *counts = counts_in(state);
-    const int64_t part = min_of(cost, counts[i]);
-    counts[i] -= (uint32_t)part;
+    const int64_t permits = sliding_count(plan, state, i), part = min_of(cost, permits);
+    sliding_count_set(plan, state, i, permits - part);
     window->sum -= part;
     return cost - part;
 }
@@ -113,7 +119,7 @@ static void sliding_refund(const struct weir_plan *plan, int64_t *state, struct 
 {
     int64_t left = min_of(cost, window->sum);
     for (int64_t i = plan->blocks - window->age; left > 0; i--)
-        left = sliding_drop(state, window, i, left);
+        left = sliding_drop(plan, state, window, i, left);
 }
 
 /* Without a block of `since_us` that counts, the permits have come back by themselves, by a reset, or the clock has
@@ -123,7 +129,7 @@ static void sliding_give_back(const struct weir_plan *plan, int64_t *state, stru
 {
     const int64_t first = state[0] - div_down(since_us, plan->period_us);
     for (int64_t i = first, left = cost; first >= 0 && i <= plan->blocks - window->age && left > 0; i++)
-        left = sliding_drop(state, window, i, left);
+        left = sliding_drop(plan, state, window, i, left);
 }
 
 /* Return when the `permits` oldest of those in use stop counting. A block stops once `blocks` newer ones precede the
@@ -131,9 +137,8 @@ static void sliding_give_back(const struct weir_plan *plan, int64_t *state, stru
 static int64_t freed_at_us(const struct weir_plan *plan, const int64_t *state, const struct sliding *window,
                            int64_t permits)
 {
-    const count *counts = counts_of(state);
     int64_t i = plan->blocks - window->age;
-    for (int64_t freed = counts[i]; freed < permits; freed += counts[i])
+    for (int64_t freed = sliding_count(plan, state, i); freed < permits; freed += sliding_count(plan, state, i))
         i--;
     return (sliding_id(window, i) + plan->blocks + 1) * plan->period_us;
 }
@@ -142,19 +147,18 @@ static int64_t freed_at_us(const struct weir_plan *plan, const int64_t *state, c
  * busy key it is the first block looked at, and freed_at_us() would find it last. */
 static int64_t empty_at_us(const struct weir_plan *plan, const int64_t *state, const struct sliding *window)
 {
-    const count *counts = counts_of(state);
     int64_t i = 0;
-    while (counts[i] == 0)
+    while (sliding_count(plan, state, i) == 0)
         i++;
     return (sliding_id(window, i) + plan->blocks + 1) * plan->period_us;
 }
 
 void sliding_summary_close(const struct weir_plan *plan, const int64_t *state, int64_t words[SLIDING_SUMMARY_WORDS])
 {
-    const count *counts = counts_of(state);
-    struct sliding_summary summary = { .id = state[0], .newest = counts[0] };
-    for (int64_t i = 1; i <= plan->blocks; i++)
-        summary.older += counts[i];
+    assert(!sliding_is_wide(plan));
+    const struct sliding_summary summary = { .id = state[0],
+                                             .newest = (uint32_t)sliding_count(plan, state, 0),
+                                             .older = (uint32_t)counts_sum(plan, state, 1, plan->blocks) };
     memcpy(words, &summary, sizeof summary);
 }
 
@@ -162,31 +166,33 @@ bool sliding_summary_open(const int64_t words[SLIDING_SUMMARY_WORDS], int64_t *s
 {
     struct sliding_summary summary;
     memcpy(&summary, words, sizeof summary);
+    sliding_half *counts = (sliding_half *)(state + 1);
     state[0] = summary.id;
-    counts_in(state)[0] = summary.newest;
+    counts[0] = summary.newest;
     if (summary.older == 0)
-        counts_in(state)[1] = 0;
+        counts[1] = 0;
     return summary.older != 0;
 }
 
 void sliding_window_charge(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used)
 {
-    memset(state, 0, sliding_window_words(plan->blocks) * sizeof *state);
+    memset(state, 0, sliding_window_words(plan) * sizeof *state);
     state[0] = div_down(now_us, plan->period_us);
-    counts_in(state)[0] = (uint32_t)min_of(used, plan->size);
+    sliding_count_set(plan, state, 0, min_of(used, plan->size));
 }
 
 bool sliding_window_convert(const struct weir_plan *from, const int64_t *old, const struct weir_plan *to,
                             int64_t now_us, int64_t *state)
 {
-    if (to->algorithm != WEIR_SLIDING_WINDOW || from->blocks != to->blocks || from->period_us != to->period_us)
+    if (to->algorithm != WEIR_SLIDING_WINDOW || from->blocks != to->blocks || from->period_us != to->period_us ||
+        sliding_is_wide(from) != sliding_is_wide(to))
         return false;
     struct sliding window = sliding_read(from, old, now_us);
-    memmove(state, old, sliding_window_words(from->blocks) * sizeof *state);
+    memmove(state, old, sliding_window_words(from) * sizeof *state);
     if (window.rebased)
         sliding_rebase(from, state, &window);
     for (int64_t i = max_of(0, from->blocks - window.age + 1); i <= from->blocks; i++)
-        counts_in(state)[i] = 0; /* a smaller plan may not be able to hold them */
+        sliding_count_set(from, state, i, 0); /* a smaller plan may not be able to hold them */
     sliding_refund(from, state, &window, max_of(0, window.sum - to->size));
     return true;
 }
@@ -199,7 +205,7 @@ void sliding_window_fill(const struct weir_plan *plan, int64_t *state, int64_t n
         sliding_rebase(plan, state, &window);
     sliding_advance(plan, state, &window);
     sliding_refund(plan, state, &window, max_of(0, window.sum + most - full));
-    sliding_take(state, &window, most);
+    sliding_take(plan, state, &window, most);
 }
 
 int64_t sliding_window_used(const struct weir_plan *plan, const int64_t *state, int64_t *now_us)
@@ -256,7 +262,7 @@ bool sliding_window_decide(const struct weir_plan *plan, int64_t *state, int64_t
     else if (!allowed)
         retry_after_us = freed_at_us(plan, state, &window, window.sum + cost - plan->size) - now_us;
     else if (takes)
-        sliding_take(state, &window, fits);
+        sliding_take(plan, state, &window, fits);
     else if (verb == WEIR_REFUND)
         sliding_refund(plan, state, &window, cost);
 

@@ -10,15 +10,38 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The newest block's id, then a 32-bit count for it and for each of the `blocks` before it. */
-static inline size_t sliding_window_words(int32_t blocks)
+/* True if the counts have 64 bits, because the limit does not fit into 32. */
+static inline bool sliding_is_wide(const struct weir_plan *plan)
 {
-    return 1 + ((size_t)blocks + 2) / 2;
+    return plan->size > UINT32_MAX;
 }
 
-/* The summary of a state: two words that decide most requests in place of the whole. A thread may change the summary
- * alone. The state is then old in the newest block's id and count, and in the other counts if their sum is 0, which are
- * then 0. */
+/* The newest block's id, then a count for it and for each of the `blocks` before it: a word, or half of one. */
+static inline size_t sliding_window_words(const struct weir_plan *plan)
+{
+    const size_t counts = (size_t)plan->blocks + 1;
+    return 1 + (sliding_is_wide(plan) ? counts : (counts + 1) / 2);
+}
+
+typedef uint32_t __attribute__((may_alias)) sliding_half;
+
+/* Return count `i` of a state, or set it. */
+static inline int64_t sliding_count(const struct weir_plan *plan, const int64_t *state, int64_t i)
+{
+    return sliding_is_wide(plan) ? state[1 + i] : (int64_t)((const sliding_half *)(state + 1))[i];
+}
+
+static inline void sliding_count_set(const struct weir_plan *plan, int64_t *state, int64_t i, int64_t permits)
+{
+    if (sliding_is_wide(plan))
+        state[1 + i] = permits;
+    else
+        ((sliding_half *)(state + 1))[i] = (uint32_t)permits;
+}
+
+/* The summary of a state whose counts have 32 bits: two words that decide most requests in place of the whole. A thread
+ * may change the summary alone. The state is then old in the newest block's id and count, and in the other counts if
+ * their sum is 0, which are then 0. */
 #define SLIDING_SUMMARY_WORDS 2
 
 struct sliding_summary {

@@ -13,7 +13,7 @@
 
 struct noted {
     uint32_t outage; /* outage->begun_answered, its lower bits */
-    int64_t permits;
+    int64_t permits; /* in units, see unit_shift() */
 };
 
 static _Atomic uint64_t *slot_of(const struct weir *limiter, uint64_t hash)
@@ -41,6 +41,15 @@ static struct noted noted_read(const struct weir *limiter, uint64_t hash)
     return noted_in(atomic_load_explicit(slot_of(limiter, hash), memory_order_relaxed), hash);
 }
 
+/* Return the logarithm of the permits in a unit. A size has 29 of its bits in units, so twice a size fits. */
+static unsigned unit_shift(const struct weir_backend_request *of)
+{
+    struct weir_plan plan;
+    plan_cell_read(&of->limit->plan, &plan);
+    const int64_t size = plan.size + plan.reserve;
+    return (unsigned)max_of(0, 64 - (PERMITS_BITS - 1) - (size > 0 ? __builtin_clzll((uint64_t)size) : 64));
+}
+
 static uint32_t outage_now(const struct weir *limiter)
 {
     return atomic_load_explicit(&limiter->outage->begun_answered, memory_order_relaxed) & ((1 << OUTAGE_BITS) - 1);
@@ -48,21 +57,28 @@ static uint32_t outage_now(const struct weir *limiter)
 
 int64_t arrears_of(const struct weir *limiter, const struct weir_backend_request *request)
 {
-    return limiter->outage->arrears ? noted_read(limiter, request->hash).permits : 0;
+    if (!limiter->outage->arrears)
+        return 0;
+    const int64_t units = noted_read(limiter, request->hash).permits;
+    return units > 0 ? units << unit_shift(request) : 0;
 }
 
 /* Change what is noted of a key. Permits that it already has keep their outage. */
-static void arrears_add(struct weir *limiter, uint64_t hash, int64_t permits)
+static void arrears_add(struct weir *limiter, const struct weir_backend_request *of, int64_t permits)
 {
+    const uint64_t hash = of->hash;
+    const unsigned shift = unit_shift(of);
+    const int64_t units = permits < 0 ? -(-permits >> shift)
+                                      : (permits >> shift) + ((permits >> shift) << shift < permits);
     _Atomic uint64_t *slot = slot_of(limiter, hash);
     uint64_t word = atomic_load_explicit(slot, memory_order_relaxed), changed;
     do {
         struct noted noted = noted_in(word, hash);
-        if (noted.permits == 0 && permits < 0)
+        if (noted.permits == 0 && units < 0)
             return;
         if (noted.permits == 0)
             noted.outage = outage_now(limiter);
-        noted.permits = max_of(0, min_of(noted.permits + permits, PERMITS_MOST));
+        noted.permits = max_of(0, min_of(noted.permits + units, PERMITS_MOST));
         changed = word_of(noted, hash);
     } while (!atomic_compare_exchange_weak_explicit(slot, &word, changed, memory_order_relaxed, memory_order_relaxed));
 }
@@ -73,7 +89,7 @@ void arrears_note(struct weir *limiter, const struct weir_backend_request *reque
         return;
     if (!atomic_load_explicit(&limiter->outage->arrears->is_used, memory_order_relaxed))
         atomic_store_explicit(&limiter->outage->arrears->is_used, true, memory_order_relaxed);
-    arrears_add(limiter, request->hash, permits);
+    arrears_add(limiter, request, permits);
 }
 
 /* Return the permits that a share makes in that time, rounded down. */
@@ -92,13 +108,13 @@ bool arrears_forbid(const struct weir *limiter, const struct weir_backend_reques
         return false;
     plan_cell_read(&request->limit->local_plan, &plan);
     const int64_t lasted_us = max_of(0, request->now_us - request->cold_since_us);
-    return noted.permits + request->cost > made_in(&plan, lasted_us);
+    return (noted.permits << unit_shift(request)) + request->cost > made_in(&plan, lasted_us);
 }
 
 void arrears_pay(struct weir *limiter, const struct weir_backend_request *of, int64_t permits)
 {
     if (limiter->outage->arrears && permits > 0)
-        arrears_add(limiter, of->hash, -permits);
+        arrears_add(limiter, of, -permits);
 }
 
 /* ---- Time for which the key lay idle in the backend ---- */
@@ -146,7 +162,7 @@ void arrears_forgive(struct weir *limiter, const struct weir_backend_request *ch
     const int64_t rest = rest_us > 0 ? made_in(&share, rest_us) + 1 : 0;
     const int64_t stays = max_of(noted - made_in(&share, decision->age_us), owed + rest);
     if (stays < noted)
-        arrears_add(limiter, charge->hash, stays - noted);
+        arrears_add(limiter, charge, stays - noted);
     atomic_store_explicit(counted_of(limiter, charge->hash), now_us, memory_order_relaxed);
 }
 

@@ -7,7 +7,9 @@
  * key count as one: in the next outage it gets no more than what that one makes beyond them.
  *
  * Keys share slots by their hash. A slot is one word, so it needs no lock: 18 other bits of the hash, 15 of the
- * outage, 31 of permits. A key that takes another one's slot ends what was noted of that one.
+ * outage, 31 of permits. A key that takes another one's slot ends what was noted of that one. Permits of a limit whose
+ * size is 2^30 or more are noted in units of less than size / 2^29, what is added rounded up and what is taken off
+ * rounded down. A redefinition to a size of another magnitude changes the unit.
  */
 #ifndef CORE_OUTAGE_ARREARS_H
 #define CORE_OUTAGE_ARREARS_H
@@ -40,8 +42,8 @@ static inline bool arrears_any(const struct weir *limiter, const struct weir_bac
     return false;
 }
 
-/* Note permits that the fallback has admitted with a request. Not for a limit on requests in flight: its permits end with their
- * requests, or with their holds. */
+/* Note permits that the fallback has admitted with a request. Not for a limit on requests in flight: its permits end
+ * with their requests, or with their holds. */
 void arrears_note(struct weir *limiter, const struct weir_backend_request *request, int64_t permits);
 
 /* True if the fallback must deny a request, because of what is noted of its key from an outage that an answer has

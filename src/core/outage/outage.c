@@ -85,7 +85,7 @@ int64_t outage_left(const struct weir *limiter, const struct weir_backend_reques
     plan_cell_read(&request->limit->plan, &whole);
     plan_cell_read(&request->limit->local_plan, &local);
     const int64_t size = whole.size + whole.reserve;
-    return min_of(left, size) * local.size / size; /* sizes are below 2^31 */
+    return (int64_t)((arith_wide)min_of(left, size) * (arith_wide)local.size / (arith_wide)size);
 }
 
 /* ---- What the backend says ---- */

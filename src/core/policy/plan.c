@@ -3,7 +3,8 @@
  * Greedy buckets and leaky buckets count in units, so that no division is ever rounded. With share w/W the rate is
  * limit*w permits in period*W. Cut into ticks of u us, that is p/q permits per tick in lowest terms:
  *
- *     u = the finest of 1, 10, 100, ... 10^7 us that divides period and for which size*q < 2^53
+ *     u = the finest of 1, 10, 100, ... 10^7 us, 1 m, 10 m, 1 h, 1 d that divides period and for which size*q and p are
+ *         below 2^53
  *     p / q = limit*w / (period/u * W)        a permit is q units, p units drain per tick
  *
  * Interval refill and windows count whole permits. If an instance's part of an interval's refill is less than one
@@ -21,7 +22,11 @@
 
 __extension__ typedef unsigned __int128 wide;
 
-#define TICK_MAX_US 10000000
+/* Each divides the next one. */
+static const int64_t ticks_us[] = { 1,         10,      100,      1000,        10000,
+                                    100000,    1000000, 10000000, WEIR_MINUTE, 10 * WEIR_MINUTE,
+                                    WEIR_HOUR, WEIR_DAY };
+enum { TICKS = sizeof ticks_us / sizeof ticks_us[0] };
 
 static wide greatest_common_divisor(wide a, wide b)
 {
@@ -73,7 +78,8 @@ static int refuse_fill(const struct weir_policy *policy, struct message message)
 static int plan_rate(const struct weir_policy *policy, const struct share *share, struct weir_plan *plan,
                      struct message message)
 {
-    for (int64_t tick = 1; tick <= TICK_MAX_US && policy->period_us % tick == 0; tick *= 10) {
+    for (int i = 0; i < TICKS && policy->period_us % ticks_us[i] == 0; i++) {
+        const int64_t tick = ticks_us[i];
         wide permits = (wide)policy->limit * (wide)share->weight;
         wide ticks = (wide)(policy->period_us / tick) * (wide)share->total;
         wide divisor = greatest_common_divisor(permits, ticks);
@@ -88,7 +94,7 @@ static int plan_rate(const struct weir_policy *policy, const struct share *share
     }
     return message_refuse(message,
                           "%s %" PRId64 " has no exact arithmetic with limit %" PRId64 " and period %" PRId64
-                          "us: take a smaller one, or a rounder period",
+                          "us: take a smaller one, or a rounder limit or period",
                           policy_fields[plan_size_field(policy)].name, policy_get(policy, plan_size_field(policy)),
                           policy->limit, policy->period_us);
 }
@@ -152,14 +158,18 @@ static int64_t fingerprint_of(const struct weir_plan *plan)
     return max_of(print, 1);
 }
 
-static void plan_window(const struct weir_policy *policy, struct weir_plan *plan)
+static int plan_window(const struct weir_policy *policy, struct weir_plan *plan, struct message message)
 {
+    if (policy->blocks > WEIR_MAX_WIDE_BLOCKS && policy->limit > UINT32_MAX) /* counts of 64 bits would take too much */
+        return message_refuse(message, "blocks must be 1 to %d with a limit of 2^32 or more, not %d",
+                              WEIR_MAX_WIDE_BLOCKS, (int)policy->blocks);
     plan->limit = plan->size;
     plan->period_us = policy->period_us;
     if (plan->algorithm == WEIR_SLIDING_WINDOW) {
         plan->blocks = policy->blocks ? policy->blocks : POLICY_DEFAULT_BLOCKS;
         plan->period_us = div_up(policy->period_us, plan->blocks);
     }
+    return WEIR_OK;
 }
 
 /* A sliding window as long as the hold counts requests in flight; their permits are given back to their block. */
@@ -181,7 +191,7 @@ int plan_make(const struct weir_policy *policy, const struct share *share, struc
     int error = WEIR_OK;
     plan.size = plan_size(policy, share);
     if (is_window(policy))
-        plan_window(policy, &plan);
+        error = plan_window(policy, &plan, message);
     else if (share_is_nothing(least))
         plan_nothing(policy, &plan);
     else if (policy->algorithm == WEIR_TOKEN_BUCKET && policy->refill == WEIR_INTERVAL)
@@ -228,10 +238,10 @@ enum plan_part plan_for_fallback(const struct weir_policy *policy, const struct 
         bucket.algorithm = WEIR_TOKEN_BUCKET;
     bucket.refill = WEIR_GREEDY;
     bucket.align = WEIR_ALIGN_FIRST;
-    for (int64_t tick = 10; tick <= TICK_MAX_US; tick *= 10) {
+    for (int i = 1; i < TICKS; i++) {
         if (plan_make(&bucket, share, out, (struct message){ NULL, 0 }) == WEIR_OK)
             break;
-        bucket.period_us = div_up(policy->period_us, tick) * tick;
+        bucket.period_us = div_up(policy->period_us, ticks_us[i]) * ticks_us[i];
     }
     const enum plan_part part = plan_at_share(&bucket, share, out);
     out->is_local = 1;
@@ -251,7 +261,7 @@ int plan_check(const struct weir_policy *policy, struct message message, enum po
     if (error)
         return error;
     struct weir_plan plan;
-    *fault = plan_size_field(policy);
+    *fault = is_window(policy) ? POLICY_BLOCKS : plan_size_field(policy);
     return plan_make(policy, &share_whole, &plan, message);
 }
 

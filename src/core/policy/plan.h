@@ -20,7 +20,8 @@ enum plan_part {
 int plan_check(const struct weir_policy *policy, struct message message, enum policy_field_id *fault);
 
 /* Make a plan of a policy that has passed policy_check(). A share of 0 makes a plan of size 0. WEIR_OK; or WEIR_EINVAL
- * with a sentence, if no arithmetic below 2^53 is exact, or if a key would take longer than WEIR_MAX_FILL_US to fill.
+ * with a sentence, if no arithmetic below 2^53 is exact, if a key would take longer than WEIR_MAX_FILL_US to fill, or if
+ * a large limit has too many blocks.
  */
 int plan_make(const struct weir_policy *policy, const struct share *share, struct weir_plan *out,
               struct message message);
@@ -34,8 +35,8 @@ int64_t plan_size(const struct weir_policy *policy, const struct share *share);
 enum plan_part plan_at_share(const struct weir_policy *policy, const struct share *share, struct weir_plan *out);
 
 /* Make the plan by which a fallback decides for that policy at a share: a leaky bucket for a leaky bucket, and a greedy
- * token bucket of the same size and rate for everything else. If that has no exact arithmetic, the rate is up to one in
- * 100,000 lower. Otherwise as plan_at_share(). */
+ * token bucket of the same size and rate for everything else. If that has no exact arithmetic, the rate is lower by at
+ * most 24 * size / 2^53: one in 100,000 for a size of 2^31, one in 40 for one of 2^43. Otherwise as plan_at_share(). */
 enum plan_part plan_for_fallback(const struct weir_policy *policy, const struct share *share, struct weir_plan *out);
 
 /* Subtract `permits` from the size of a greedy token bucket's plan; they are fewer than its size. */
@@ -47,7 +48,7 @@ enum plan_part plan_part(const struct weir_policy *policy, const struct share *s
 /* Return a policy whose plan has this plan's algorithm, rate and size; limit 0: there is none that weir accepts. */
 struct weir_policy plan_policy(const struct weir_plan *plan);
 
-/* Return the field that says how much a key may hold; refusals of plan_make() are about it. */
+/* Return the field that says how much a key may hold; refusals of plan_make() are about it, or about a window's blocks. */
 enum policy_field_id plan_size_field(const struct weir_policy *policy);
 
 #endif

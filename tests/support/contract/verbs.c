@@ -80,6 +80,47 @@ CONTRACT_TEST(CONTRACT_COUNTS, a_charge_is_never_denied_and_overdraws_the_key, 1
     ck_assert_uint_eq(stats.permits, 7 + 1 + 5 + 25 + 1);
 }
 
+/* Around 2^32, where counts of sliding windows grow, and up to the largest limit. */
+CONTRACT_TEST(CONTRACT_COUNTS, limits_of_terabytes_count_to_the_byte, 30)
+{
+    static const int64_t limits[] = { UINT32_MAX, INT64_C(1) << 32, 100000000000, WEIR_MAX_PERMITS - 1,
+                                      WEIR_MAX_PERMITS };
+    static const char *const policies[] = { "token_bucket limit=%" PRId64 " period=30d refill=interval",
+                                            "fixed_window limit=%" PRId64 " period=30d",
+                                            "sliding_window limit=%" PRId64 " period=30d",
+                                            "concurrency limit=%" PRId64 " hold=30d" };
+    CLOSED_BY(scene_close) struct scene scene;
+    open_backend(&scene, _i);
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0] * (sizeof policies / sizeof policies[0]); i++) {
+        const int64_t size = limits[i % 5];
+        char name[32], text[96];
+        snprintf(name, sizeof name, "limit-%zu", i);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+        snprintf(text, sizeof text, policies[i / 5], size);
+#pragma GCC diagnostic pop
+        weir_limit *limit = scene_define_text(&scene, name, text);
+        const struct weir_decision first = taken(limit, "a", size - 2);
+        ck_assert_msg(first.allowed && first.limit == size && first.remaining == 2, "%s", text);
+        ck_assert_msg(!taken(limit, "a", 3).allowed, "%s", text);
+        ck_assert_msg(taken(limit, "a", 2).allowed, "%s", text);
+        const struct weir_decision denied = taken(limit, "a", 1);
+        ck_assert_msg(!denied.allowed && denied.remaining == 0 && denied.retry_after_us > 0, "%s", text);
+        refund(limit, "a", size - 7);
+        ck_assert_msg(peeked(limit, "a", size - 7).remaining == size - 7, "%s", text);
+        const struct weir_reservation part = reserved(limit, "a", size - 7, true);
+        ck_assert_msg(part.permits == size - 7, "%s", text);
+        settle(limit, "a", part, 4);
+        ck_assert_msg(peeked(limit, "a", 1).remaining == size - 11, "%s", text);
+        charge(limit, "a", size);
+        ck_assert_msg(!taken(limit, "a", 1).allowed, "%s", text);
+        const struct weir_request halves[] = { request_of(limit, "b", size / 2), request_of(limit, "b", size / 2) };
+        struct weir_decision decision;
+        must_succeed(weir_try_all(scene.limiter, halves, 2, &decision));
+        ck_assert_msg(decision.allowed && decision.remaining == size % 2, "%s", text);
+    }
+}
+
 /* What has been used is charged as far as a key can hold it: by each call that records use. */
 CONTRACT_TEST(CONTRACT_COUNTS, a_charge_or_settlement_of_any_size_empties_the_key, 30)
 {
@@ -113,7 +154,8 @@ CONTRACT_TEST(CONTRACT_COUNTS, a_charge_or_settlement_of_any_size_empties_the_ke
             submit_and_wait(scene.limiter, &op);
             for (int way = 0; way < 4; way++) {
                 const struct weir_decision denied = taken(limit, keys[way], 1);
-                ck_assert_msg(!denied.allowed && denied.remaining == 0, "%s %" PRId64 " %d", policies[i], sizes[k], way);
+                ck_assert_msg(!denied.allowed && denied.remaining == 0, "%s %" PRId64 " %d", policies[i], sizes[k],
+                              way);
                 must_succeed(weir_charge(limit, weir_key_text(keys[way]), INT64_MAX)); /* it is full already */
             }
         }

@@ -2,6 +2,7 @@
 #include "backends/redis/flight/state.h"
 
 #include "core/algorithm/algorithm.h"
+#include "core/algorithm/sliding_window.h"
 #include "core/algorithm/top.h"
 #include "core/ground/arith.h"
 
@@ -64,7 +65,7 @@ size_t redis_stamp_write(const struct weir_plan *plan, unsigned char out[REDIS_S
     switch (script) {
     case REDIS_INTERVAL_BUCKET:
         at = put_number(at, 1, plan->align);
-        at = put_number(at, 4, plan->limit);
+        at = put_number(at, 6, plan->limit);
         at = put_number(at, 7, plan->period_us);
         break;
     case REDIS_FIXED_WINDOW:
@@ -78,9 +79,9 @@ size_t redis_stamp_write(const struct weir_plan *plan, unsigned char out[REDIS_S
     default:
         at = put_number(at, 7, plan->p);
         at = put_number(at, 7, plan->q);
-        at = put_number(at, 3, plan->tick_us);
+        at = put_number(at, 5, plan->tick_us);
     }
-    return (size_t)(put_number(at, 4, plan->size) - out);
+    return (size_t)(put_number(at, 6, plan->size) - out);
 }
 
 void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, int64_t cost, int64_t times)
@@ -222,8 +223,8 @@ static bool level_stamp(const unsigned char *at, enum weir_algorithm algorithm, 
     plan->algorithm = (int32_t)algorithm;
     plan->p = get_number(&at, 7);
     plan->q = get_number(&at, 7);
-    plan->tick_us = get_number(&at, 3);
-    plan->size = get_number(&at, 4);
+    plan->tick_us = get_number(&at, 5);
+    plan->size = get_number(&at, 6);
     const int64_t most = mul_capped(plan->size, plan->q);
     const bool is_sane = plan->p > 0 && plan->p <= EXACT_MAX && plan->tick_us > 0 && most > 0 && most <= EXACT_MAX &&
                          div_up(most, plan->p) <= WEIR_MAX_FILL_US / plan->tick_us;
@@ -239,9 +240,9 @@ static bool interval_stamp(const unsigned char *at, struct weir_plan *plan)
     plan->algorithm = WEIR_TOKEN_BUCKET;
     plan->refill = WEIR_INTERVAL;
     plan->align = (int32_t)get_number(&at, 1);
-    plan->limit = get_number(&at, 4);
+    plan->limit = get_number(&at, 6);
     plan->period_us = get_number(&at, 7);
-    plan->size = get_number(&at, 4);
+    plan->size = get_number(&at, 6);
     return plan->align <= 1 && plan->limit > 0 && plan->period_us > 0 && plan->size > 0 &&
            div_up(plan->size, plan->limit) <= WEIR_MAX_FILL_US / plan->period_us;
 }
@@ -255,8 +256,9 @@ static bool window_stamp(const unsigned char *at, enum weir_algorithm algorithm,
     else
         plan->align = (int32_t)get_number(&at, 1);
     plan->period_us = get_number(&at, 7);
-    plan->size = plan->limit = get_number(&at, 4);
-    return plan->period_us > 0 && plan->size > 0 && plan->align <= 1 && plan->blocks <= WEIR_MAX_BLOCKS &&
+    plan->size = plan->limit = get_number(&at, 6);
+    return plan->period_us > 0 && plan->size > 0 && plan->align <= 1 &&
+           plan->blocks <= (sliding_is_wide(plan) ? WEIR_MAX_WIDE_BLOCKS : WEIR_MAX_BLOCKS) &&
            (slides ? plan->blocks > 0 : true) && mul_capped(plan->blocks + 1, plan->period_us) <= WEIR_MAX_FILL_US;
 }
 
@@ -265,7 +267,7 @@ size_t redis_stamp_read(const unsigned char *bytes, size_t len, struct weir_plan
     static const struct {
         char tag;
         uint8_t len;
-    } stamps[] = { { 'T', 22 }, { 'L', 22 }, { 'I', 17 }, { 'F', 13 }, { 'S', 14 } };
+    } stamps[] = { { 'T', 26 }, { 'L', 26 }, { 'I', 21 }, { 'F', 15 }, { 'S', 16 } };
     size_t kind = 0;
     while (kind < sizeof stamps / sizeof *stamps && (len == 0 || bytes[0] != stamps[kind].tag))
         kind++;
@@ -286,18 +288,16 @@ size_t redis_stamp_read(const unsigned char *bytes, size_t len, struct weir_plan
 
 /* ---- Reading: each returns the length of the state's fields, or 0 if they are none ---- */
 
-static size_t pair_state(const unsigned char *bytes, size_t len, int used_bytes, int64_t most, int64_t latest,
-                         int64_t *state)
+static size_t pair_state(const unsigned char *bytes, size_t len, int64_t most, int64_t latest, int64_t *state)
 {
-    const size_t state_len = (size_t)used_bytes + 7;
-    if (len < state_len)
+    if (len < REDIS_LEFT_SIZE)
         return 0;
-    int64_t used = get_number(&bytes, used_bytes), anchor = get_number(&bytes, 7);
+    int64_t used = get_number(&bytes, 7), anchor = get_number(&bytes, 7);
     if (used < 1 || used > most || anchor > latest)
         return 0;
     state[0] = used;
     state[1] = anchor;
-    return state_len;
+    return REDIS_LEFT_SIZE;
 }
 
 /* `bytes` begin with a stamp. Return true if it is the plan's with room. */
@@ -314,7 +314,7 @@ static size_t level_state(const struct weir_plan *plan, const unsigned char *byt
 {
     const int64_t halves = has_room ? 2 : 1;
     int64_t pair[2];
-    const size_t state_len = pair_state(bytes, len, 7, halves * state_top(plan), EXACT_MAX / plan->tick_us, pair);
+    const size_t state_len = pair_state(bytes, len, halves * state_top(plan), EXACT_MAX / plan->tick_us, pair);
     if (state_len == 0 || pair[0] % halves != 0)
         return 0;
     state[0] = pair[0] / halves;
@@ -327,21 +327,20 @@ static size_t sliding_state(const struct weir_plan *plan, const unsigned char *b
     if (len < 9)
         return 0;
     int64_t newest = get_number(&bytes, 7), n = get_number(&bytes, 2);
-    if (newest > EXACT_MAX / plan->period_us || n < 1 || n > plan->blocks + 1 || len < 9 + 4 * (size_t)n)
+    const size_t width = sliding_is_wide(plan) ? 7 : 4;
+    if (newest > EXACT_MAX / plan->period_us || n < 1 || n > plan->blocks + 1 || len < 9 + width * (size_t)n)
         return 0;
     const unsigned char *at = bytes;
     int64_t last = 0, sum = 0;
     for (int64_t i = 0; i < n; i++)
-        sum += last = get_number(&at, 4);
+        sum += last = get_number(&at, (int)width);
     if (last == 0 || sum > state_top(plan))
         return 0;
     memset(state, 0, state_words(plan) * sizeof *state);
     state[0] = newest;
-    for (int64_t i = 0; i < n; i++) {
-        const uint32_t count = (uint32_t)get_number(&bytes, 4);
-        memcpy((char *)(state + 1) + (size_t)i * sizeof count, &count, sizeof count);
-    }
-    return 9 + 4 * (size_t)n;
+    for (int64_t i = 0; i < n; i++)
+        sliding_count_set(plan, state, i, get_number(&bytes, (int)width));
+    return 9 + width * (size_t)n;
 }
 
 int redis_state_read(const struct weir_plan *plan, const unsigned char *bytes, size_t len, int64_t *state,
@@ -362,7 +361,7 @@ int redis_state_read(const struct weir_plan *plan, const unsigned char *bytes, s
     len -= stamp_len;
     switch (redis_script_of(plan)) {
     case REDIS_INTERVAL_BUCKET:
-    case REDIS_FIXED_WINDOW: state_len = pair_state(bytes, len, 4, state_top(plan), EXACT_MAX, state); break;
+    case REDIS_FIXED_WINDOW: state_len = pair_state(bytes, len, state_top(plan), EXACT_MAX, state); break;
     case REDIS_SLIDING_WINDOW: state_len = sliding_state(plan, bytes, len, state); break;
     default: state_len = level_state(plan, bytes, len, has_room, state);
     }

@@ -5,12 +5,14 @@
  * plans.
  *
  *     algorithm                    stamp                                             fields of the state
- *     token bucket, leaky bucket   'T' or 'L', p I7, q I7, tick_us I3, size I4       used units I7, tick I7
- *     interval refill              'I', align I1, limit I4, period_us I7, size I4    used I4, last refill in us I7
- *     fixed window                 'F', align I1, period_us I7, size I4              used I4, start in us I7
- *     sliding window               'S', blocks I2, block in us I7, size I4           newest block I7, n I2, n counts I4
+ *     token bucket, leaky bucket   'T' or 'L', p I7, q I7, tick_us I5, size I6       used units I7, tick I7
+ *     interval refill              'I', align I1, limit I6, period_us I7, size I6    used I7, last refill in us I7
+ *     fixed window                 'F', align I1, period_us I7, size I6              used I7, start in us I7
+ *     sliding window               'S', blocks I2, block in us I7, size I6           newest block I7, n I2, n counts
  *
- * lua/<algorithm>.lua has the same. A key with nothing used has no state. A state takes at most 36 bytes, except with
+ * Counts are I4, or I7 if the size needs more.
+ *
+ * lua/<algorithm>.lua has the same. A key with nothing used has no state. A state takes at most 40 bytes, except with
  * sliding windows; up to 44 Redis stores a value in one piece with its header.
  *
  * In the state of a token or leaky bucket p, q and the used units may be doubled. It stands for the same level, and
@@ -26,9 +28,10 @@
 
 #include <weir/backend.h>
 
-#define REDIS_STAMP_MAX 22
+#define REDIS_STAMP_MAX 26
 #define REDIS_BUCKET_STATE_SIZE (REDIS_STAMP_MAX + 7 + 7)
-#define REDIS_STATE_MAX (14 + 9 + 4 * (WEIR_MAX_BLOCKS + 1))
+#define REDIS_STATE_MAX (16 + 9 + 4 * (WEIR_MAX_BLOCKS + 1))
+_Static_assert(7 * (WEIR_MAX_WIDE_BLOCKS + 1) <= 4 * (WEIR_MAX_BLOCKS + 1), "counts of 7 bytes take no more");
 #define REDIS_COUNTS_SIZE 4 /* bytes before the first item: redis_items_pack() */
 #define REDIS_ITEM_SIZE 15
 #define REDIS_RETURN_SIZE 16 /* of a key's only item, if that is a return: redis_items_pack() */

@@ -22,7 +22,8 @@ void rows_start(struct rows *rows)
 void rows_free(struct rows *rows)
 {
     free(rows->all);
-    free(rows->more);
+    free(rows->further_keys);
+    free(rows->further_costs);
     free(rows->durations_us);
     free(rows->free_places);
     free(rows->keys);
@@ -57,7 +58,7 @@ bool rows_add(struct rows *rows, int64_t time_us, struct span key, int64_t cost)
     if (rows->count && time_us < rows->all[rows->count - 1].time_us)
         rows->is_sorted = false;
     const uint32_t place = rows->free_count ? rows->free_places[--rows->free_count] : rows->place_count++;
-    rows->all[rows->count++] = (struct row){ time_us, number, (uint32_t)cost, (uint32_t)rows->total++, place };
+    rows->all[rows->count++] = (struct row){ time_us, cost, number, (uint32_t)rows->total++, place };
     return true;
 }
 
@@ -75,14 +76,19 @@ bool rows_remove(struct rows *rows, size_t count)
 
 bool rows_add_more(struct rows *rows, const struct span *keys, const int64_t *costs)
 {
-    size_t width = rows->more_keys + rows->more_costs, at = rows->all[rows->count - 1].place * width;
-    void *more = rows->more;
-    bool has_room = reserve(&more, &rows->more_capacity, at, width, sizeof *rows->more);
-    rows->more = more;
+    const size_t place = rows->all[rows->count - 1].place;
+    const size_t keys_at = place * rows->more_keys, costs_at = place * rows->more_costs;
+    void *further_keys = rows->further_keys, *further_costs = rows->further_costs;
+    bool has_room = reserve(&further_keys, &rows->further_keys_capacity, keys_at, rows->more_keys,
+                            sizeof *rows->further_keys);
+    rows->further_keys = further_keys;
+    has_room = has_room && reserve(&further_costs, &rows->further_costs_capacity, costs_at, rows->more_costs,
+                                   sizeof *rows->further_costs);
+    rows->further_costs = further_costs;
     for (size_t i = 0; i < rows->more_keys && has_room; i++)
-        has_room = rows_key_intern(rows, keys[i], &rows->more[at + i]);
+        has_room = rows_key_intern(rows, keys[i], &rows->further_keys[keys_at + i]);
     for (size_t i = 0; i < rows->more_costs && has_room; i++)
-        rows->more[at + rows->more_keys + i] = (uint32_t)costs[i];
+        rows->further_costs[costs_at + i] = costs[i];
     return has_room;
 }
 
@@ -99,13 +105,12 @@ bool rows_add_duration(struct rows *rows, int64_t duration_us)
 
 uint32_t rows_key_of(const struct rows *rows, const struct row *row, size_t which)
 {
-    return which == 0 ? row->key : rows->more[row->place * (rows->more_keys + rows->more_costs) + which - 1];
+    return which == 0 ? row->key : rows->further_keys[row->place * rows->more_keys + which - 1];
 }
 
-uint32_t rows_cost_of(const struct rows *rows, const struct row *row, size_t which)
+int64_t rows_cost_of(const struct rows *rows, const struct row *row, size_t which)
 {
-    size_t width = rows->more_keys + rows->more_costs;
-    return which == 0 ? row->cost : rows->more[row->place * width + rows->more_keys + which - 1];
+    return which == 0 ? row->cost : rows->further_costs[row->place * rows->more_costs + which - 1];
 }
 
 struct span rows_key(const struct rows *rows, size_t number)

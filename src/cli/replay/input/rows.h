@@ -1,11 +1,11 @@
 /* rows.h - the requests of a replay that are in memory: all of them, or those that feed.h has not handed on yet.
  *
- * A row takes 24 bytes, and each distinct key is kept once. Key numbers count from 0 in the order of first appearance.
+ * A row takes 32 bytes, and each distinct key is kept once. Key numbers count from 0 in the order of first appearance.
  * A table with open addressing, at most half full, finds a key's number. Its hash has a random seed, so that no sender
  * of keys can make them collide.
  *
- * Limits may differ in what their key and their cost is. A row then has further keys and costs, 4 bytes each. All kinds
- * of keys share one numbering: a user and a client of the same name have the same number.
+ * Limits may differ in what their key and their cost is. A row then has further keys, 4 bytes each, and costs, 8 bytes
+ * each. All kinds of keys share one numbering: a user and a client of the same name have the same number.
  */
 #ifndef WEIR_CLI_ROWS_H
 #define WEIR_CLI_ROWS_H
@@ -17,9 +17,8 @@
 #define ROWS_MAX_COSTS 16 /* kinds of costs of a row */
 
 struct row {
-    int64_t time_us;
+    int64_t time_us, cost;
     uint32_t key;
-    uint32_t cost;
     uint32_t position; /* in the input, from 0 */
     uint32_t place;    /* of its further keys and costs, and of its duration */
 };
@@ -43,8 +42,9 @@ struct rows {
     size_t total;                 /* how many were added, those that are gone included */
     bool is_sorted;               /* no time is before the previous one */
     size_t more_keys, more_costs; /* of each row; set before the first one */
-    uint32_t *more;               /* of each place: the further keys, then the further costs */
-    size_t more_capacity;
+    uint32_t *further_keys;       /* of each place */
+    int64_t *further_costs;       /* of each place */
+    size_t further_keys_capacity, further_costs_capacity;
     int64_t *durations_us; /* of each place: how long the request took; NULL: not known */
     size_t duration_capacity;
     uint32_t *free_places; /* of rows that are gone */
@@ -73,7 +73,7 @@ bool rows_add_duration(struct rows *rows, int64_t duration_us);
 
 /* Return the number of a row's key, and its cost, of the kind `which`; kind 0 is in the row. */
 uint32_t rows_key_of(const struct rows *rows, const struct row *row, size_t which);
-uint32_t rows_cost_of(const struct rows *rows, const struct row *row, size_t which);
+int64_t rows_cost_of(const struct rows *rows, const struct row *row, size_t which);
 
 struct span rows_key(const struct rows *rows, size_t number);
 
