@@ -18,18 +18,18 @@
 static const char *const KIND_NAMES[KINDS] = { "token", "interval", "fixed", "sliding", "leaky" };
 
 static const struct weir_policy POLICIES[KINDS][2] = {
-    [KIND_TOKEN] = { { .limit = 1, .period_us = PERMIT_SECONDS * WEIR_SECOND, .burst = WEIR_MAX_PERMITS },
+    [KIND_TOKEN] = { { .limit = 1, .period_us = PERMIT_SECONDS * WEIR_SECOND, .burst = SUBJECT_PLENTY },
                      { .limit = 1, .period_us = WEIR_DAY } },
-    [KIND_INTERVAL] = { { .refill = WEIR_INTERVAL, .limit = WEIR_MAX_PERMITS, .period_us = WEIR_DAY },
+    [KIND_INTERVAL] = { { .refill = WEIR_INTERVAL, .limit = SUBJECT_PLENTY, .period_us = WEIR_DAY },
                         { .refill = WEIR_INTERVAL, .limit = 1, .period_us = WEIR_DAY } },
-    [KIND_FIXED] = { { .algorithm = WEIR_FIXED_WINDOW, .limit = WEIR_MAX_PERMITS, .period_us = WEIR_DAY },
+    [KIND_FIXED] = { { .algorithm = WEIR_FIXED_WINDOW, .limit = SUBJECT_PLENTY, .period_us = WEIR_DAY },
                      { .algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_us = WEIR_DAY } },
-    [KIND_SLIDING] = { { .algorithm = WEIR_SLIDING_WINDOW, .limit = WEIR_MAX_PERMITS, .period_us = WEIR_DAY },
+    [KIND_SLIDING] = { { .algorithm = WEIR_SLIDING_WINDOW, .limit = SUBJECT_PLENTY, .period_us = WEIR_DAY },
                        { .algorithm = WEIR_SLIDING_WINDOW, .limit = 1, .period_us = WEIR_DAY } },
     [KIND_LEAKY] = { { .algorithm = WEIR_LEAKY_BUCKET,
                        .limit = 1,
                        .period_us = PERMIT_SECONDS * WEIR_SECOND,
-                       .capacity = WEIR_MAX_PERMITS },
+                       .capacity = SUBJECT_PLENTY },
                      { .algorithm = WEIR_LEAKY_BUCKET, .limit = 1, .period_us = WEIR_DAY } },
 };
 
@@ -112,9 +112,8 @@ void subject_finish(struct subject *subject, uint64_t keys)
 struct baseline *subject_baseline(enum answer answer, uint64_t keys)
 {
     int64_t second_ns = 1000 * WEIR_SECOND;
-    struct baseline *baseline = answer == ANSWER_ALLOW
-                                    ? baseline_open(keys, PERMIT_SECONDS * second_ns, WEIR_MAX_PERMITS)
-                                    : baseline_open(keys, 86400 * second_ns, 1);
+    struct baseline *baseline = answer == ANSWER_ALLOW ? baseline_open(keys, PERMIT_SECONDS * second_ns, SUBJECT_PLENTY)
+                                                       : baseline_open(keys, 86400 * second_ns, 1);
     struct bench_key key;
     for (uint64_t i = 0; i < keys; i++) {
         key_write(i, &key);

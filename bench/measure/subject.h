@@ -20,6 +20,9 @@ struct subject {
     weir_limit *limit;
 };
 
+/* More permits than a benchmark takes. */
+#define SUBJECT_PLENTY INT64_C(1000000000)
+
 /* Open a limiter with one limit of that kind and room for at least `keys` keys. Under ANSWER_ALLOW a key admits
  * everything that a benchmark requests, and stays live for over an hour after SUBJECT_FILL permits were taken. Under
  * ANSWER_DENY it admits one request a day. Fails on an error. */

@@ -5,22 +5,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "measure/subject.h"
 #include "redis/user_store.h"
 
 #define RATE 20000000 /* permits a second: more than one caller can take */
 #define FILL_S 40     /* the seconds in which RATE returns a filling */
 
 const struct weir_policy turns_policies[KINDS] = {
-    [KIND_TOKEN] = { .limit = RATE, .period_us = WEIR_SECOND, .burst = WEIR_MAX_PERMITS },
-    [KIND_INTERVAL] = { .refill = WEIR_INTERVAL, .limit = WEIR_MAX_PERMITS, .period_us = USER_STORE_LIFE_US },
-    [KIND_FIXED] = { .algorithm = WEIR_FIXED_WINDOW, .limit = WEIR_MAX_PERMITS, .period_us = USER_STORE_LIFE_US },
+    [KIND_TOKEN] = { .limit = RATE, .period_us = WEIR_SECOND, .burst = SUBJECT_PLENTY },
+    [KIND_INTERVAL] = { .refill = WEIR_INTERVAL, .limit = SUBJECT_PLENTY, .period_us = USER_STORE_LIFE_US },
+    [KIND_FIXED] = { .algorithm = WEIR_FIXED_WINDOW, .limit = SUBJECT_PLENTY, .period_us = USER_STORE_LIFE_US },
     [KIND_SLIDING] = { .algorithm = WEIR_SLIDING_WINDOW,
-                       .limit = WEIR_MAX_PERMITS,
+                       .limit = SUBJECT_PLENTY,
                        .period_us = 9 * USER_STORE_LIFE_US / 10 },
     [KIND_LEAKY] = { .algorithm = WEIR_LEAKY_BUCKET,
                      .limit = RATE,
                      .period_us = WEIR_SECOND,
-                     .capacity = WEIR_MAX_PERMITS },
+                     .capacity = SUBJECT_PLENTY },
 };
 const int64_t turns_fill[KINDS] = {
     [KIND_TOKEN] = (int64_t)FILL_S * RATE, [KIND_INTERVAL] = 1, [KIND_FIXED] = 1, [KIND_SLIDING] = 1,

@@ -15,7 +15,7 @@
 /* Both kinds of script decide by a bucket that admits all requests of a benchmark. Its keys live for at least a quarter
  * of an hour once CALLS_FILL permits are taken. */
 #define CALLS_PERMITS_A_SECOND 100000
-#define CALLS_BURST WEIR_MAX_PERMITS
+#define CALLS_BURST SUBJECT_PLENTY
 #define CALLS_FILL 100000000
 extern const struct weir_policy calls_policies[KINDS];
 

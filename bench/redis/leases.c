@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "measure/subject.h"
 #include "measure/timer.h"
 #include "redis/remote.h"
 
@@ -22,7 +23,7 @@
 
 /* The same for both modes, with their default options: admit all requests of a benchmark, or one request a day. */
 static const struct weir_policy POLICIES[2] = {
-    [ANSWER_ALLOW] = { .limit = 100000, .period_us = WEIR_SECOND, .burst = WEIR_MAX_PERMITS },
+    [ANSWER_ALLOW] = { .limit = 100000, .period_us = WEIR_SECOND, .burst = SUBJECT_PLENTY },
     [ANSWER_DENY] = { .limit = 1, .period_us = WEIR_DAY },
 };
 
@@ -111,8 +112,7 @@ struct hot { /* a key that is requested all the time */
 };
 
 static struct hot hots[] = {
-    { .name = "below the limit, as fast as possible",
-      .policy = { .limit = WEIR_MAX_PERMITS, .period_us = WEIR_SECOND } },
+    { .name = "below the limit, as fast as possible", .policy = { .limit = SUBJECT_PLENTY, .period_us = WEIR_SECOND } },
     { .name = "below the limit, one every 0.2 ms",
       .policy = { .limit = 10000, .period_us = WEIR_SECOND },
       .pauses = true },

@@ -823,7 +823,7 @@ static int feed_check_rows(void *user, const struct row *rows, size_t count)
         char text[16];
         snprintf(text, sizeof text, "k%u", row->position % 97);
         ck_assert(span_is(key, text));
-        ck_assert_uint_eq(rows_cost_of(fed->rows, row, 1), 1 + row->position % 13);
+        ck_assert_int_eq(rows_cost_of(fed->rows, row, 1), 1 + row->position % 13);
         ck_assert_int_eq(fed->rows->durations_us[row->place], row->position % 1013);
         fed->positions[fed->count++] = row->position;
     }
