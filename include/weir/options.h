@@ -67,9 +67,9 @@ struct weir_options {
     size_t size;               /* sizeof(struct weir_options) */
     enum weir_mode mode;       /* default WEIR_LOCAL */
     const char *policy_file;   /* limits to define in weir_open(), see weir_limits_load(); default none */
-    bool follow_policy_file;   /* true: read policy_file again whenever it changes or is replaced. A limit that it no
-                                * longer has returns to its policy from weir_limit_define(). A file with a bad line
-                                * changes nothing */
+    bool follow_policy_file;   /* true: read policy_file again whenever it has changed or been replaced and then been the
+                                * same for 0.1 s. A limit that it no longer has returns to its policy from
+                                * weir_limit_define(). A file with a bad line changes nothing */
     enum weir_on_full on_full; /* default WEIR_FULL_DENY */
     bool keep_idle;            /* true: keep idle keys until max_keys or max_bytes needs their room; for replays and
                                 * tests whose clock steps back by more than WEIR_CLOCK_SLACK_US */
@@ -104,7 +104,9 @@ struct weir_options {
      *
      * Default port 6379, db 0. Put an IPv6 address in brackets. User, password, path and service are percent-decoded.
      * If the URL has no password, weir takes the first line of redis_password_file, or else the environment variable
-     * WEIR_REDIS_PASSWORD; it reads both in weir_open(). Keys are named <redis_prefix><limit>:{<key>}.
+     * WEIR_REDIS_PASSWORD. It reads both in weir_open() and the file again for each connection, so that a rotated
+     * password is used. While the file cannot be read, the first password serves. Keys are named
+     * <redis_prefix><limit>:{<key>}.
      *
      * redis-sentinel:// names up to 16 sentinels (default port 26379) and the `service` under which they know the
      * primary. weir asks one sentinel after the other, and uses a connection to a server only if the server reports
@@ -120,9 +122,10 @@ struct weir_options {
     const char *redis_sentinel_user; /* redis-sentinel; default none: the default user, if there is a password */
     const char *redis_sentinel_password_file; /* redis-sentinel; default none */
     const char *redis_prefix;    /* 1 to 64 printable ASCII bytes without space, '{' and '}'; default "weir:" */
-    const char *redis_ca_file;   /* rediss: the authorities that may sign the server's certificate; PEM, read at
-                                  * weir_open(); default: the system's store. The certificate must match the URL's host,
-                                  * or the host that a sentinel reports */
+    const char *redis_ca_file;   /* rediss: the authorities that may sign the server's certificate; PEM;
+                                  * default: the system's store. The certificate must match the URL's host, or the host
+                                  * that a sentinel reports. weir reads this and the next two files in weir_open(), and
+                                  * again for a connection that begins after one of them has changed */
     const char *redis_cert_file; /* rediss: this client's certificate, with those up to its authority; PEM */
     const char *redis_key_file;  /* rediss: its private key, without a passphrase; default: none */
     bool redis_insecure;         /* rediss, true: do not verify the server's certificate; the log says so */

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static const char marker[] = "s3cret-marker";
 
@@ -308,6 +309,55 @@ TEST(wrong_keys_missing_rights_and_unknown_users_fail_and_no_password_is_logged,
     }
     ck_assert_msg(place_logged(&place, "NOPERM"), "%s", place.log);
     ck_assert_msg(!place_logged(&place, marker), "%s", place.log);
+}
+
+/* ---- A password that is rotated ---- */
+
+static void write_line(const char *path, const char *line)
+{
+    FILE *file = fopen(path, "w");
+    must(file && fputs(line, file) >= 0 && fclose(file) == 0, path);
+}
+
+/* End weir's connections and see that it comes back by the password of the file. */
+static void assert_comes_back(struct place *place, const struct served *served)
+{
+    place_ask(place, "CLIENT", "KILL", "USER", "rotated");
+    ask_until_all_is_well(served);
+    ck_assert_int_ge(connections_of(&place->asker, "user=rotated"), 1);
+}
+
+TEST(each_connection_reads_the_password_file_again, 60)
+{
+    char url[192], path[128];
+    PLACE(place, false, NULL);
+    place_ask(&place, "ACL", "SETUSER", "rotated", "on", ">first", "~weir:*", "+@all");
+    snprintf(url, sizeof url, "redis://rotated@127.0.0.1:%d", place.server.port);
+    snprintf(path, sizeof path, "%s.password", place.server.socket);
+    write_line(path, "first\n");
+    struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
+    options.redis_url = url;
+    options.redis_password_file = path;
+    struct served served = served_open(&options);
+    must_succeed(ask_everything(&served));
+
+    place_ask(&place, "ACL", "SETUSER", "rotated", "resetpass", ">second");
+    write_line(path, "second\r\n");
+    assert_comes_back(&place, &served);
+
+    /* While the file is empty or missing, as between two steps of its replacement, weir's first password serves. */
+    place_ask(&place, "ACL", "SETUSER", "rotated", ">first");
+    write_line(path, "");
+    assert_comes_back(&place, &served);
+    ck_assert_int_eq(unlink(path), 0);
+    assert_comes_back(&place, &served);
+
+    place_ask(&place, "ACL", "SETUSER", "rotated", "resetpass", ">third");
+    write_line(path, "third");
+    assert_comes_back(&place, &served);
+    weir_close(served.limiter);
+    ck_assert_msg(!place_logged(&place, "second") && !place_logged(&place, "third"), "%s", place.log);
+    unlink(path);
 }
 
 /* ---- A sentinel's user ---- */

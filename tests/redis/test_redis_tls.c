@@ -231,6 +231,62 @@ TEST(a_server_that_requires_a_client_certificate_gets_the_configured_one, 30)
     place_close(&secured.place);
 }
 
+/* Copy a file over another one. */
+static void replace_file(const char *from, const char *to)
+{
+    char command[640];
+    snprintf(command, sizeof command, "cp '%s' '%s.new' && mv '%s.new' '%s'", from, to, to, to);
+    must(system(command) == 0, command);
+}
+
+static int tried_again(struct secured *secured, weir_limit *limit)
+{
+    struct weir_decision decision;
+    place_ask(&secured->place, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+    int status = WEIR_EIO;
+    for (int i = 0; i < 1000 && status != WEIR_OK; i++) { /* a failure is followed by a pause without requests */
+        status = weir_try(limit, weir_key_text("key"), 1, &decision);
+        if (status != WEIR_OK)
+            sleep_us(5000);
+    }
+    return status;
+}
+
+/* The server trusts one client. The limiter begins with that one's files; then they are replaced by a stranger's, by a
+ * certificate without its key, and by the right ones again. */
+TEST(each_connection_looks_whether_its_certificate_has_been_replaced, 60)
+{
+    char certificate[128], key[128];
+    struct secured secured;
+    secured_open(&secured, "good", true, "localhost");
+    snprintf(certificate, sizeof certificate, "%s", file_of("rotated", "pem"));
+    snprintf(key, sizeof key, "%s", file_of("rotated", "key"));
+    replace_file(file_of("client", "pem"), certificate);
+    replace_file(file_of("client", "key"), key);
+    struct weir_options options = secured_options(&secured);
+    options.redis_cert_file = certificate;
+    options.redis_key_file = key;
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "tls", UNREFILLED);
+    ck_assert_int_eq(tried_again(&secured, limit), WEIR_OK);
+
+    replace_file(file_of("stranger", "pem"), certificate); /* the key does not belong to it: the former pair serves */
+    ck_assert_int_eq(tried_again(&secured, limit), WEIR_OK);
+
+    replace_file(file_of("stranger", "key"), key);
+    struct weir_decision decision;
+    place_ask(&secured.place, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+    for (int i = 0; i < 1000 && weir_try(limit, weir_key_text("key"), 1, &decision) == WEIR_OK; i++)
+        sleep_us(5000);
+    ck_assert_int_eq(weir_try(limit, weir_key_text("key"), 1, &decision), WEIR_EIO);
+
+    replace_file(file_of("client", "pem"), certificate);
+    replace_file(file_of("client", "key"), key);
+    ck_assert_int_eq(tried_again(&secured, limit), WEIR_OK);
+    weir_close(limiter);
+    place_close(&secured.place);
+}
+
 TEST(an_unverified_certificate_is_not_blamed_for_another_failure, 30)
 {
     struct secured secured;

@@ -1,7 +1,7 @@
 /* config.c - reads the address of Consul's agent, its token and its certificates. */
 #include "backends/consul/config.h"
 
-#include "backends/shared/secret_file.h"
+#include "backends/shared/files.h"
 
 #include <curl/curl.h>
 #include <errno.h>
@@ -34,6 +34,7 @@ void consul_config_free(struct consul_config *config)
     free(config->base);
     free(config->socket_path);
     free(config->token);
+    free(config->token_file);
     free(config->query);
     free(config->ca_file);
     free(config->cert_file);
@@ -180,35 +181,80 @@ static int config_read_address(struct reader *reader, const char *option)
     return error ? error : config_print(reader, &reader->config.base, "http://localhost");
 }
 
+/* Keep the path of a file that is read again later. */
+static int config_keep_path(struct reader *reader, struct setting file, char **out)
+{
+    const int error = path_absolute(file.value, out);
+    if (error == WEIR_ENOMEM)
+        return config_no_memory(reader);
+    if (error)
+        message_write(reader->message, "%s \"%s\": %s", file.name, file.value, strerror(errno));
+    return error;
+}
+
 /* ---- The token ---- */
 
-/* Check and copy the token, which becomes a header line. */
-static int config_take_token(struct reader *reader, const char *name, const char *bytes, size_t len)
+/* Check a token, which becomes a header line. */
+static int check_token(const char *name, const char *bytes, size_t len, struct message message)
 {
     if (len == 0)
-        return message_refuse(reader->message, "%s is empty", name);
+        return message_refuse(message, "%s is empty", name);
     if (len > CONSUL_TOKEN_MAX)
-        return message_refuse(reader->message, "%s is longer than %d bytes", name, CONSUL_TOKEN_MAX);
+        return message_refuse(message, "%s is longer than %d bytes", name, CONSUL_TOKEN_MAX);
     for (size_t i = 0; i < len; i++)
         if (bytes[i] <= ' ' || bytes[i] > '~')
-            return message_refuse(reader->message, "%s has a byte that is blank, a control or not ASCII", name);
+            return message_refuse(message, "%s has a byte that is blank, a control or not ASCII", name);
+    return WEIR_OK;
+}
+
+static int config_take_token(struct reader *reader, const char *name, const char *bytes, size_t len)
+{
+    const int error = check_token(name, bytes, len, reader->message);
+    if (error)
+        return error;
     reader->config.token = strndup(bytes, len);
     return reader->config.token ? WEIR_OK : config_no_memory(reader);
 }
 
-static int config_read_token_file(struct reader *reader, struct setting file)
+/* Read the token of a file into `token`, and check it. `option` is for the message. */
+static int token_file_read(const char *option, const char *path, char token[CONSUL_TOKEN_MAX + 1],
+                           struct message message)
 {
     char line[CONSUL_TOKEN_MAX + 3]; /* CR and LF may follow; one byte more shows that it is too long */
     char name[160];
     size_t len;
-    snprintf(name, sizeof name, "%s \"%s\": the first line", file.name, file.value);
-    if (secret_file_read(file.value, line, sizeof line, &len) != 0) {
-        message_write(reader->message, "%s \"%s\" cannot be read: %s", file.name, file.value, strerror(errno));
+    snprintf(name, sizeof name, "%s \"%s\": the first line", option, path);
+    if (secret_file_read(path, line, sizeof line, &len) != 0) {
+        message_write(message, "%s \"%s\" cannot be read: %s", option, path, strerror(errno));
         return WEIR_EIO;
     }
-    int error = config_take_token(reader, name, line, len);
+    const int error = check_token(name, line, len, message);
+    if (!error) {
+        memcpy(token, line, len);
+        token[len] = '\0';
+    }
     explicit_bzero(line, sizeof line);
     return error;
+}
+
+static int config_read_token_file(struct reader *reader, struct setting file)
+{
+    char token[CONSUL_TOKEN_MAX + 1];
+    int error = token_file_read(file.name, file.value, token, reader->message);
+    if (error)
+        return error;
+    error = config_take_token(reader, file.name, token, strlen(token));
+    explicit_bzero(token, sizeof token);
+    return error ? error : config_keep_path(reader, file, &reader->config.token_file);
+}
+
+void consul_config_token(const struct consul_config *config, char token[CONSUL_TOKEN_MAX + 1])
+{
+    token[0] = '\0';
+    if (config->token_file && token_file_read("", config->token_file, token, (struct message){ NULL, 0 }) == WEIR_OK)
+        return;
+    if (config->token)
+        memcpy(token, config->token, strlen(config->token) + 1);
 }
 
 static int config_read_token(struct reader *reader, const struct weir_consul *options)
@@ -267,7 +313,7 @@ static int config_read_file(struct reader *reader, struct setting file, char **o
         message_write(reader->message, "%s \"%s\" cannot be read: %s", file.name, file.value, strerror(errno));
         return WEIR_EIO;
     }
-    return config_print(reader, out, "%s", file.value);
+    return config_keep_path(reader, file, out);
 }
 
 static int config_read_tls(struct reader *reader, const struct weir_consul *options)

@@ -15,7 +15,8 @@ struct consul_config {
     char *where;       /* for messages: the address or the socket's path */
     char *base;        /* the beginning of every URL, up to the host or port */
     char *socket_path; /* NULL: none */
-    char *token;       /* NULL: none */
+    char *token;       /* at the start; NULL: none */
+    char *token_file;  /* NULL: `token` is from elsewhere; otherwise each request reads it again */
     char *query;       /* the end of every URL, escaped: each parameter with '&' before it; may be empty */
     char *ca_file;     /* NULL: the system's */
     char *cert_file;   /* NULL: none */
@@ -26,6 +27,10 @@ struct consul_config {
 /* Read the configuration. WEIR_OK, and `out` is the caller's to free; WEIR_EINVAL, WEIR_EIO (a file cannot be
  * read) or WEIR_ENOMEM with a message, and `out` is unchanged. */
 int consul_config_read(const struct weir_consul *options, struct consul_config *out, struct message message);
+
+/* Write the token to send, or an empty text: that of the file, which may have been rotated; while the file cannot be
+ * used, the one that consul_config_read() found. The caller wipes it. */
+void consul_config_token(const struct consul_config *config, char token[CONSUL_TOKEN_MAX + 1]);
 
 /* Wipe the token, free everything and leave zeros. Zeros are a valid argument. */
 void consul_config_free(struct consul_config *config);

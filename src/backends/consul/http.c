@@ -30,17 +30,35 @@ static void http_prepare(void)
     prepared = curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-/* Add the token's header. libcurl keeps a copy of the line; this one is wiped. */
-static int http_add_token(struct consul_http *http, const char *token)
+static void wipe_headers(struct curl_slist *headers)
 {
-    char line[sizeof TOKEN_HEADER + CONSUL_TOKEN_MAX];
-    snprintf(line, sizeof line, TOKEN_HEADER "%s", token);
-    struct curl_slist *longer = curl_slist_append(http->headers, line);
-    explicit_bzero(line, sizeof line);
-    if (!longer)
-        return WEIR_ENOMEM;
-    http->headers = longer;
-    return WEIR_OK;
+    for (struct curl_slist *line = headers; line; line = line->next)
+        explicit_bzero(line->data, strlen(line->data));
+}
+
+static void free_headers(struct curl_slist *headers)
+{
+    wipe_headers(headers);
+    curl_slist_free_all(headers);
+}
+
+/* Return the headers of a request, the token among them. libcurl keeps a copy of each line; this one is wiped. NULL:
+ * out of memory. */
+static struct curl_slist *make_headers(const struct consul_config *config)
+{
+    char token[CONSUL_TOKEN_MAX + 1], line[sizeof TOKEN_HEADER + CONSUL_TOKEN_MAX];
+    struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
+    consul_config_token(config, token);
+    if (headers && token[0]) {
+        snprintf(line, sizeof line, TOKEN_HEADER "%s", token);
+        struct curl_slist *longer = curl_slist_append(headers, line);
+        explicit_bzero(line, sizeof line);
+        if (!longer)
+            curl_slist_free_all(headers);
+        headers = longer;
+    }
+    explicit_bzero(token, sizeof token);
+    return headers;
 }
 
 int consul_http_init(struct consul_http *http, const struct consul_config *config)
@@ -50,24 +68,17 @@ int consul_http_init(struct consul_http *http, const struct consul_config *confi
     if (prepared != CURLE_OK)
         return WEIR_ENOMEM; /* it fails only without memory, unless libcurl is half installed */
     *http = (struct consul_http){ .config = config, .multi = curl_multi_init() };
-    http->headers = curl_slist_append(NULL, "Content-Type: application/json");
-    if (!http->multi || !http->headers || (config->token && http_add_token(http, config->token) != WEIR_OK)) {
-        consul_http_free(http);
-        return WEIR_ENOMEM;
-    }
-    return WEIR_OK;
+    return http->multi ? WEIR_OK : WEIR_ENOMEM;
 }
 
 void consul_http_wipe(struct consul_http *http)
 {
-    for (struct curl_slist *line = http->headers; line; line = line->next)
-        explicit_bzero(line->data, strlen(line->data));
+    for (struct consul_call *call = http->calls; call; call = call->next)
+        wipe_headers(call->headers);
 }
 
 void consul_http_free(struct consul_http *http)
 {
-    consul_http_wipe(http);
-    curl_slist_free_all(http->headers);
     curl_multi_cleanup(http->multi);
     *http = (struct consul_http){ 0 };
 }
@@ -217,7 +228,6 @@ int consul_call_init(struct consul_call *call, struct consul_http *http)
     http_set_limits(call->easy, http->config);
     curl_easy_setopt(call->easy, CURLOPT_PRIVATE, call);
     curl_easy_setopt(call->easy, CURLOPT_ERRORBUFFER, call->why);
-    curl_easy_setopt(call->easy, CURLOPT_HTTPHEADER, http->headers);
     curl_easy_setopt(call->easy, CURLOPT_OPENSOCKETFUNCTION, http_open_socket);
     curl_easy_setopt(call->easy, CURLOPT_OPENSOCKETDATA, call);
     curl_easy_setopt(call->easy, CURLOPT_HEADERFUNCTION, http_read_header);
@@ -246,6 +256,7 @@ void consul_call_free(struct consul_call *call)
     }
     curl_easy_cleanup(call->easy);
     curl_share_cleanup(call->connections);
+    free_headers(call->headers);
     *call = (struct consul_call){ 0 };
 }
 
@@ -283,7 +294,11 @@ void consul_call_begin(struct consul_call *call, const struct consul_request *re
     call->same_connection = request->same_connection;
     call->why[0] = '\0';
     bool is_get = strcmp(request->method, "GET") == 0;
-    bool is_set = curl_easy_setopt(call->easy, CURLOPT_URL, request->url) == CURLE_OK;
+    struct curl_slist *before = call->headers; /* freed last: consul_http_wipe() may find it in the child of a fork */
+    call->headers = make_headers(call->http->config);
+    curl_easy_setopt(call->easy, CURLOPT_HTTPHEADER, call->headers);
+    free_headers(before);
+    bool is_set = call->headers && curl_easy_setopt(call->easy, CURLOPT_URL, request->url) == CURLE_OK;
     if (is_get) {
         is_set = is_set && curl_easy_setopt(call->easy, CURLOPT_HTTPGET, 1L) == CURLE_OK;
     } else {

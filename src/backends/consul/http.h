@@ -21,7 +21,6 @@ enum consul_call_state { CONSUL_IDLE, CONSUL_UNDER_WAY, CONSUL_ANSWERED, CONSUL_
 struct consul_http {
     const struct consul_config *config;
     CURLM *multi;
-    struct curl_slist *headers; /* holds the token */
     struct consul_call *calls;
 };
 
@@ -31,10 +30,11 @@ struct consul_call {
     struct consul_http *http;
     struct consul_call *next;
     CURL *easy;
-    CURLSH *connections;      /* private: an idle connection of another call could pass for the last answer's */
-    int64_t asked_us, due_us; /* when it began, and when it will be given up */
-    bool same_connection;     /* the request's */
-    bool began;               /* the answer has begun */
+    struct curl_slist *headers; /* of the latest request; hold the token */
+    CURLSH *connections;        /* private: an idle connection of another call could pass for the last answer's */
+    int64_t asked_us, due_us;   /* when it began, and when it will be given up */
+    bool same_connection;       /* the request's */
+    bool began;                 /* the answer has begun */
     size_t header_len;
 
     /* ANSWERED */
@@ -61,7 +61,7 @@ struct consul_request {
 int consul_http_init(struct consul_http *http, const struct consul_config *config);
 void consul_http_free(struct consul_http *http);
 
-/* Wipe the token from `http`. Nothing is freed, closed or sent. */
+/* Wipe the token from all calls. Nothing is freed, closed or sent. */
 void consul_http_wipe(struct consul_http *http);
 
 /* Prepare a call, which must stay in place and be freed before `http`. WEIR_OK or WEIR_ENOMEM. */

@@ -1,6 +1,8 @@
 /* greet.c - writes the greeting of a connection and checks the server's answers to it. */
 #include "backends/redis/wire/greet.h"
 
+#include "backends/shared/files.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -13,17 +15,35 @@ void redis_script_load(const struct redis_script *script, struct redis_bytes *ou
     redis_bytes_string(out, script->text, script->len);
 }
 
-/* True if there is a password. */
-static bool write_auth(struct redis_greeting *greeting, const char *user, const char *password, struct redis_wire *wire,
-                       struct redis_bytes *out)
+/* Find the password to send: the file's, which may have been rotated since the last connection. While the file cannot
+ * be read or is empty, because it is being replaced or the process has given up its rights, use the one that weir_open()
+ * read. */
+static void find_password(struct redis_greeting *greeting, const char *password, const char *file)
 {
-    wire->secret = password;
+    char line[REDIS_SECRET_MAX + 3]; /* room for CR and LF, and for one byte too many */
+    size_t len = 0;
+    if (file && secret_file_read(file, line, sizeof line, &len) == 0 && len > 0 && len <= REDIS_SECRET_MAX &&
+        !memchr(line, '\0', len))
+        memcpy(greeting->password, line, len);
+    else
+        len = (size_t)(stpcpy(greeting->password, password) - greeting->password);
+    greeting->password[len] = '\0';
+    explicit_bzero(line, sizeof line);
+}
+
+/* True if there is a password. */
+static bool write_auth(struct redis_greeting *greeting, const char *user, const char *password, const char *file,
+                       struct redis_wire *wire, struct redis_bytes *out)
+{
+    wire->secret = NULL;
     if (!password)
         return false;
+    find_password(greeting, password, file);
+    wire->secret = greeting->password;
     redis_bytes_words(out, user ? 2 : 1, "AUTH", NULL);
     if (user)
         redis_bytes_text(out, user);
-    redis_bytes_text(out, password);
+    redis_bytes_text(out, greeting->password);
     greeting->due++;
     greeting->logs_in = true;
     return true;
@@ -53,10 +73,11 @@ bool redis_greet_write(struct redis_greeting *greeting, const struct redis_targe
     if (greeting->asks_role)
         redis_wire_show_lists(wire, hear_role, greeting);
     if (guest == REDIS_GREET_SENTINEL) /* it has no db, and the question that follows serves as a PING */
-        return write_auth(greeting, target->sentinel_user, target->sentinel_password, wire, out);
+        return write_auth(greeting, target->sentinel_user, target->sentinel_password, target->sentinel_password_file,
+                          wire, out);
     if (guest == REDIS_GREET_WITH_SCRIPTS)
         redis_bytes_room(out, greeting_room()); /* the buffer must not move: it would leave a copy of the password */
-    const bool secret = write_auth(greeting, target->user, target->password, wire, out);
+    const bool secret = write_auth(greeting, target->user, target->password, target->password_file, wire, out);
     if (target->db != 0) {
         redis_bytes_words(out, 1, "SELECT", NULL);
         redis_bytes_number(out, target->db);

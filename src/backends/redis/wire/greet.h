@@ -16,12 +16,13 @@ enum redis_guest {
 };
 
 struct redis_greeting {
-    unsigned due;          /* answers that are still to come */
-    unsigned loads;        /* the last of them, which answer SCRIPT LOAD */
-    bool logs_in, selects; /* AUTH comes first, then SELECT */
-    bool asks_role;        /* the one before those answers ROLE */
-    bool is_primary;       /* it says so */
-    bool not_primary;      /* the greeting failed because it does not */
+    unsigned due;                        /* answers that are still to come */
+    unsigned loads;                      /* the last of them, which answer SCRIPT LOAD */
+    bool logs_in, selects;               /* AUTH comes first, then SELECT */
+    bool asks_role;                      /* the one before those answers ROLE */
+    bool is_primary;                     /* it says so */
+    bool not_primary;                    /* the greeting failed because it does not */
+    char password[REDIS_SECRET_MAX + 1]; /* sent in AUTH */
 };
 
 /* Write the greeting. Return true if `out` holds a password now. */

@@ -38,6 +38,7 @@ int redis_link_init(struct redis_link *link)
 void redis_link_free(struct redis_link *link)
 {
     redis_link_close(link, "");
+    explicit_bzero(link->greeting.password, sizeof link->greeting.password);
     redis_wire_free(&link->wire);
     free(link->received);
     redis_bytes_free(&link->out);

@@ -1,6 +1,10 @@
 /* tls.c - TLS for a connection to Redis, with OpenSSL, between the link's bytes and the socket's. */
 #include "backends/redis/wire/tls.h"
 
+#include "backends/shared/files.h"
+#include "core/ground/forks.h"
+#include "core/ground/lock.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <openssl/err.h>
@@ -9,11 +13,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+/* The fields that distinguish a file from another and from an earlier version; all 0: no file. */
+struct tls_look {
+    dev_t device;
+    ino_t inode;
+    off_t size;
+    struct timespec modified, changed;
+};
+
+/* Certificates and keys are rotated while a process runs. So each session looks whether their files have changed, and
+ * if so reads them again. (c) constant, (m) mutex */
 struct redis_tls_context {
-    SSL_CTX *openssl; /* (c) */
-    bool insecure;    /* (c) */
+    bool insecure;            /* (c) */
+    char *files[3];           /* (c) the authorities', the certificate's, the key's; NULL: none */
+    struct lock mutex;        /* also held for a fork, and while changed files are read */
+    SSL_CTX *openssl;         /* (m) sessions hold it, too */
+    struct tls_look looks[3]; /* (m) of the files that it was made of */
+    struct forks_watcher forks;
 };
 
 struct redis_tls {
@@ -73,13 +92,12 @@ static int no_passphrase(char *text, int size, int is_for_writing, void *user)
     return -1;
 }
 
-int redis_tls_context_make(const struct weir_options *options, struct redis_tls_context **out, struct message message)
+static int openssl_make(const struct weir_options *options, SSL_CTX **out, struct message message)
 {
-    struct redis_tls_context *context = calloc(1, sizeof *context);
     SSL_CTX *openssl = SSL_CTX_new(TLS_client_method());
     int error = WEIR_OK;
     ERR_clear_error();
-    if (!context || !openssl || SSL_CTX_set_min_proto_version(openssl, TLS1_2_VERSION) != 1) {
+    if (!openssl || SSL_CTX_set_min_proto_version(openssl, TLS1_2_VERSION) != 1) {
         message_write(message, "out of memory");
         error = WEIR_ENOMEM;
     } else {
@@ -90,21 +108,102 @@ int redis_tls_context_make(const struct weir_options *options, struct redis_tls_
     if (!error)
         error = tls_identify(openssl, options, message);
     ERR_clear_error();
-    if (error) {
+    if (error)
         SSL_CTX_free(openssl);
-        free(context);
-        return error;
+    else
+        *out = openssl;
+    return error;
+}
+
+static void tls_look(char *const files[3], struct tls_look looks[3])
+{
+    for (size_t i = 0; i < 3; i++) {
+        struct stat now;
+        looks[i] = (struct tls_look){ .size = 0 };
+        if (files[i] && stat(files[i], &now) == 0)
+            looks[i] = (struct tls_look){ now.st_dev, now.st_ino, now.st_size, now.st_mtim, now.st_ctim };
     }
-    context->openssl = openssl;
+}
+
+static bool tls_looks_equal(const struct tls_look *a, const struct tls_look *b)
+{
+    return a->device == b->device && a->inode == b->inode && a->size == b->size &&
+           a->modified.tv_sec == b->modified.tv_sec && a->modified.tv_nsec == b->modified.tv_nsec &&
+           a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
+}
+
+/* Begin a session by the files as they are now. While they cannot be used, such as between the replacement of the
+ * certificate and that of its key, use those from before. */
+static SSL *tls_new_session(struct redis_tls_context *context)
+{
+    struct tls_look looks[3];
+    bool is_same = true;
+    tls_look(context->files, looks);
+    lock_take(&context->mutex);
+    for (size_t i = 0; i < 3; i++)
+        is_same = is_same && tls_looks_equal(&looks[i], &context->looks[i]);
+    SSL_CTX *fresh = NULL;
+    const struct weir_options options = { .redis_ca_file = context->files[0],
+                                          .redis_cert_file = context->files[1],
+                                          .redis_key_file = context->files[2],
+                                          .redis_insecure = context->insecure };
+    if (!is_same && openssl_make(&options, &fresh, (struct message){ NULL, 0 }) == WEIR_OK) {
+        SSL_CTX_free(context->openssl);
+        context->openssl = fresh;
+        memcpy(context->looks, looks, sizeof looks);
+    }
+    SSL *session = SSL_new(context->openssl);
+    lock_give(&context->mutex);
+    return session;
+}
+
+static void tls_forked(struct forks_watcher *watcher, enum forks_moment moment) UNCHECKED /* a fork's two sides */
+{
+    struct redis_tls_context *context = (struct redis_tls_context *)((char *)watcher -
+                                                                     offsetof(struct redis_tls_context, forks));
+    if (moment == FORKS_BEFORE)
+        lock_take(&context->mutex);
+    else
+        lock_give(&context->mutex);
+}
+
+int redis_tls_context_make(const struct weir_options *options, struct redis_tls_context **out, struct message message)
+{
+    const char *const given[3] = { options->redis_ca_file, options->redis_cert_file, options->redis_key_file };
+    struct redis_tls_context *context = calloc(1, sizeof *context);
+    int error = WEIR_OK;
+    if (!context) {
+        message_write(message, "out of memory");
+        return WEIR_ENOMEM;
+    }
     context->insecure = options->redis_insecure;
-    *out = context;
-    return WEIR_OK;
+    lock_init(&context->mutex);
+    context->forks.told = tls_forked;
+    forks_watch(&context->forks);
+    for (size_t i = 0; i < 3 && !error; i++)
+        error = given[i] ? path_absolute(given[i], &context->files[i]) : WEIR_OK;
+    if (error) {
+        message_write(message, "out of memory");
+    } else {
+        tls_look(context->files, context->looks); /* before they are read: a later change is then noticed */
+        error = openssl_make(options, &context->openssl, message);
+    }
+    if (error)
+        redis_tls_context_free(context);
+    else
+        *out = context;
+    return error;
 }
 
 void redis_tls_context_free(struct redis_tls_context *context)
 {
-    if (context)
-        SSL_CTX_free(context->openssl);
+    if (!context)
+        return;
+    forks_forget(&context->forks);
+    SSL_CTX_free(context->openssl);
+    for (size_t i = 0; i < 3; i++)
+        free(context->files[i]);
+    lock_destroy(&context->mutex);
     free(context);
 }
 
@@ -130,7 +229,7 @@ struct redis_tls *redis_tls_begin(struct redis_tls_context *context, const char 
     struct redis_tls *tls = calloc(1, sizeof *tls);
     if (!tls)
         return NULL;
-    tls->openssl = SSL_new(context->openssl);
+    tls->openssl = tls_new_session(context);
     tls->came = BIO_new(BIO_s_mem());
     tls->leaves = BIO_new(BIO_s_mem());
     if (!tls->openssl || !tls->came || !tls->leaves || !tls_expect_host(context, host, tls->openssl)) {

@@ -18,6 +18,7 @@ struct redis_tls;
 
 /* Make a context from the options redis_ca_file, redis_cert_file, redis_key_file and redis_insecure. The server's
  * certificate must be signed by redis_ca_file or, without it, by an authority that the system trusts. TLS 1.2 or later.
+ * A session that begins after a file has changed uses the new one, if the files can then be used.
  * WEIR_OK, WEIR_EINVAL (the files do not match, or weir was built without TLS), WEIR_EIO (a file cannot be read) or
  * WEIR_ENOMEM; a message then begins with the option's name. */
 int redis_tls_context_make(const struct weir_options *options, struct redis_tls_context **out, struct message message);

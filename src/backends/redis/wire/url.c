@@ -3,7 +3,7 @@
 
 #include "backends/redis/wire/text.h"
 #include "backends/redis/wire/tls.h"
-#include "backends/shared/secret_file.h"
+#include "backends/shared/files.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -30,11 +30,13 @@ void redis_target_free(struct redis_target *target)
     free(target->path);
     free_secret(target->user);
     free_secret(target->password);
+    free(target->password_file);
     free(target->service);
     for (size_t i = 0; i < target->host_count; i++)
         free(target->hosts[i].name);
     free_secret(target->sentinel_user);
     free_secret(target->sentinel_password);
+    free(target->sentinel_password_file);
     redis_tls_context_free(target->tls);
     *target = (struct redis_target){ 0 };
 }
@@ -316,8 +318,8 @@ static int read_url(struct reader *reader, const char *url)
 struct whose {
     const char *option, *file; /* the option that names a file, and its value */
     const char *environment;
-    const char *user_alone; /* the message for a user without a password, up to the list of places */
-    char **user, **password;
+    const char *user_alone;          /* the message for a user without a password, up to the list of places */
+    char **user, **password, **path; /* `path`: that of the file, if the password is from there */
 };
 
 static int take_secret(struct reader *reader, const char *bytes, size_t len, const char *what, const char *where,
@@ -343,6 +345,9 @@ static int read_password_file(struct reader *reader, const struct whose *whose)
                     ? take_secret(reader, line, len, "password", whose->option, whose->password)
                     : message_refuse(reader->message, "%s \"%s\" has an empty first line", whose->option, whose->file);
     explicit_bzero(line, sizeof line);
+    if (!error && (error = path_absolute(whose->file, whose->path)) != WEIR_OK)
+        message_write(reader->message, "%s \"%s\": %s", whose->option, whose->file,
+                      error == WEIR_EIO ? strerror(errno) : "out of memory");
     return error;
 }
 
@@ -384,6 +389,7 @@ static int find_sentinel_password(struct reader *reader, const struct weir_optio
                                              .user_alone = "redis_sentinel_user is given, but there is no password",
                                              .user = &target->sentinel_user,
                                              .password = &target->sentinel_password,
+                                             .path = &target->sentinel_password_file,
                                          });
 }
 
@@ -400,6 +406,7 @@ int redis_target_read(const struct weir_options *options, struct redis_target *o
                                   .user_alone = "redis_url has a user, but there is no password: not in the URL",
                                   .user = &reader.target.user,
                                   .password = &reader.target.password,
+                                  .path = &reader.target.password_file,
                               });
     if (!error)
         error = find_sentinel_password(&reader, options);

@@ -33,17 +33,18 @@ struct redis_host {
 
 struct redis_target {
     bool is_unix;
-    char *host;     /* NULL if is_unix, `service` or is_cluster; no brackets */
-    int port;       /* 1 to 65535; 0 without a host */
-    char *path;     /* NULL unless is_unix */
-    char *user;     /* NULL: the default user; otherwise there is a password */
-    char *password; /* NULL: no AUTH */
-    int db;         /* 0 to REDIS_DB_MAX */
-    char *service;  /* NULL: no sentinels; otherwise their name for the server */
+    char *host;          /* NULL if is_unix, `service` or is_cluster; no brackets */
+    int port;            /* 1 to 65535; 0 without a host */
+    char *path;          /* NULL unless is_unix */
+    char *user;          /* NULL: the default user; otherwise there is a password */
+    char *password;      /* NULL: no AUTH */
+    char *password_file; /* NULL: `password` is from elsewhere; otherwise each connection reads it again */
+    int db;              /* 0 to REDIS_DB_MAX */
+    char *service;       /* NULL: no sentinels; otherwise their name for the server */
     bool is_cluster;
     struct redis_host hosts[REDIS_HOSTS_MAX]; /* the sentinels, or nodes of the cluster, in the URL's order */
     size_t host_count;
-    char *sentinel_user, *sentinel_password; /* to log in at the sentinels */
+    char *sentinel_user, *sentinel_password, *sentinel_password_file; /* to log in at the sentinels */
     bool is_tls;
     struct redis_tls_context *tls; /* NULL unless is_tls; made by redis_target_secure() */
 };

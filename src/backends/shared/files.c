@@ -1,10 +1,14 @@
-/* secret_file.c - reads a secret from the first line of a file. */
-#include "backends/shared/secret_file.h"
+/* files.c - reads a secret from the first line of a file, and makes paths that stay valid. */
+#include "backends/shared/files.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <weir/weir.h>
 
 /* Read until `line` is full, the file ends, or a newline was read. Returns the number of bytes, or -1 with errno. */
 static ssize_t secret_read_line(int fd, char *line, size_t size)
@@ -38,4 +42,19 @@ int secret_file_read(const char *path, char *line, size_t size, size_t *len)
     while (*len > 0 && line[*len - 1] == '\r')
         --*len;
     return 0;
+}
+
+int path_absolute(const char *path, char **out)
+{
+    char folder[PATH_MAX] = "";
+    const bool is_relative = path[0] != '/';
+    if (is_relative && !getcwd(folder, sizeof folder))
+        return WEIR_EIO;
+    const size_t size = strlen(folder) + strlen(path) + 2;
+    char *whole = malloc(size);
+    if (!whole)
+        return WEIR_ENOMEM;
+    snprintf(whole, size, "%s%s%s", folder, is_relative ? "/" : "", path);
+    *out = whole;
+    return WEIR_OK;
 }
