@@ -29,7 +29,7 @@ struct weir_consul {
      * variable CONSUL_HTTP_TOKEN, else of the file that CONSUL_HTTP_TOKEN_FILE names, else none. It needs service:read
      * (and service:write to join), node:read and key_prefix:read. */
     const char *token;
-    const char *token_file; /* read at weir_open() */
+    const char *token_file; /* read in weir_open() and again for each request, so that a rotated token is used */
     const char *datacenter; /* default: the agent's; with weir_peers.join it must be the agent's */
     const char *query;      /* added to the query string of every request, such as "ns=team"; default none */
     /* https: the only authorities that may sign the agent's certificate, PEM; default CONSUL_CACERT, else the
@@ -77,10 +77,13 @@ struct weir_peers {
     size_t size; /* sizeof(struct weir_peers) */
 
     const char *service; /* Consul: the instances of this service that pass their checks; needs weir_options.consul */
-    /* DNS: the addresses of this host name, one per instance, all of equal weight. An answer may be as old as its
-     * time to live, so hold_down_us should exceed that plus poll_us. Answers must be complete. A server that omits
-     * addresses makes every share too large: Consul's does over UDP, where it answers with 3 addresses unless its
-     * dns_config.udp_answer_limit says otherwise. */
+    /* DNS: the addresses of this host name, one per instance, all of equal weight. Of a name with IPv4 and IPv6
+     * addresses only one family counts, because a dual-stack instance has one of each: the family of `id`, which must
+     * then be the same on all instances, or the one with more addresses. Each instance must have an address of it.
+     *
+     * An answer may be as old as its time to live, so hold_down_us should exceed that plus poll_us. Answers must be
+     * complete. A server that omits addresses makes every share too large: Consul's does over UDP, where it answers
+     * with 3 addresses unless its dns_config.udp_answer_limit says otherwise. */
     const char *dns;
     /* A function of the caller: write up to `room` peers, which is 10,000, to `peers` and return their number, or a
      * negative number if it is unknown at present. A thread of the limiter calls it every poll_us, first soon after

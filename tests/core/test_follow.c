@@ -142,6 +142,11 @@ TEST(a_failing_source_and_its_recovery_are_logged_once_a_minute_at_most, 30)
     boot_us += 20 * WEIR_SECOND;
     follow_failed(stage.scene.limiter, WEIR_FOLLOW_PEERS, "much later");
     ck_assert_int_eq(stage.scene.log_lines, 3);
+    boot_us += WEIR_MINUTE;
+    follow_failed(stage.scene.limiter, WEIR_FOLLOW_PEERS, "much later"); /* no news */
+    ck_assert_int_eq(stage.scene.log_lines, 3);
+    follow_failed(stage.scene.limiter, WEIR_FOLLOW_PEERS, "another reason");
+    ck_assert_int_eq(stage.scene.log_lines, 4);
 }
 
 TEST(a_share_that_is_too_old_is_replaced_by_the_floor_and_logged, 30)

@@ -99,7 +99,7 @@ static weir *open_dns(const char *id)
 
 TEST(dns_counts_the_addresses_behind_a_name, 60)
 {
-    static const char *const three[] = { "10.0.0.2", "10.0.0.1", "10.0.0.2", "2001:db8::1", NULL };
+    static const char *const three[] = { "2001:db8::2", "2001:db8::1", "2001:db8::2", "2001:db8::3", NULL };
     static const char *const two[] = { "10.0.0.2", "10.0.0.1", NULL };
     static const char *const others[] = { "10.0.0.3", "10.0.0.4", "10.0.0.5", NULL };
     dns_say(0, false, three);
@@ -113,14 +113,40 @@ TEST(dns_counts_the_addresses_behind_a_name, 60)
     weir_close(limiter);
 
     dns_say(0, false, three);
-    limiter = open_dns("2001:0DB8:0::1"); /* however it is written */
+    limiter = open_dns("2001:0DB8:0::3"); /* however it is written */
     must_succeed(weir_await_ready(limiter, 30 * WEIR_SECOND));
     ck_assert_int_eq(peers_now(limiter).rank, 2);
     dns_say(0, false, others); /* this one is not among them */
-    expected = (struct expected){ .limiter = limiter, .says = "this instance, 2001:db8::1, is not among the 3 peers" };
+    expected = (struct expected){ .limiter = limiter, .says = "this instance, 2001:db8::3, is not among the 3 peers" };
     await(has_failed_so, &expected, "a list without this instance");
     assert_share(limiter, 1, 3);
     weir_close(limiter);
+}
+
+/* The kind of answer, and the share that follows from it with and without an address of this instance. */
+TEST(an_instance_with_addresses_of_both_families_counts_once, 60)
+{
+    static const struct {
+        const char *const addresses[6];
+        const char *id;
+        int64_t instances, rank;
+    } cases[] = {
+        { { "10.0.0.1", "10.0.0.2", "2001:db8::1", "2001:db8::2" }, NULL, 2, -1 },
+        { { "10.0.0.1", "10.0.0.2", "2001:db8::1", "2001:db8::2" }, "10.0.0.2", 2, 1 },
+        { { "10.0.0.1", "10.0.0.2", "2001:db8::1", "2001:db8::2" }, "2001:db8::1", 2, 0 },
+        { { "10.0.0.1", "10.0.0.2", "2001:db8::1" }, NULL, 2, -1 },                            /* the larger family */
+        { { "10.0.0.1", "2001:db8::1", "2001:db8::2" }, NULL, 2, -1 },                         /* whichever that is */
+        { { "10.0.0.1", "2001:db8::1", "2001:db8::2" }, "10.0.0.1", 1, 0 },                    /* or this instance's */
+        { { "10.0.0.1", "10.0.0.1", "10.0.0.1", "2001:db8::1", "2001:db8::2" }, NULL, 2, -1 }, /* each once */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dns_say(0, false, cases[i].addresses);
+        weir *limiter = open_dns(cases[i].id);
+        must_succeed(weir_await_ready(limiter, 30 * WEIR_SECOND));
+        ck_assert_int_eq(peers_now(limiter).instances, cases[i].instances);
+        ck_assert_int_eq(peers_now(limiter).rank, cases[i].rank);
+        weir_close(limiter);
+    }
 }
 
 static weir *open_dns_that_hangs(void)

@@ -323,6 +323,54 @@ TEST(a_bad_line_keeps_all_previous_policies, 60)
     assert_changes(&stage, 1);
 }
 
+/* Each edit is bad in its own way; a good one in between makes the first mistake news again. */
+TEST(each_new_mistake_is_logged, 60)
+{
+    static const struct {
+        const char *text, *line;
+    } edits[] = {
+        { "api = fixed_window limit=30 period=1hour\n", "\"period=1hour\"" },
+        { "api = fixed_window limit=0 period=1h\n", "\"limit=0\"" },
+        { "api = fixed_window limt=30 period=1h\n", "\"limt=30\"" },
+        { NULL, "policy file: known again" },
+        { "api = fixed_window limt=30 period=1h\n", "\"limt=30\"" },
+        { NULL, "policy file: known again" },
+        { "api = fixed_window limit=30\n", "period=... is missing" },
+    };
+    CLOSED_BY(stage_close) struct stage stage;
+    begin(&stage);
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+        if (edits[i].text)
+            write_file(stage.path, edits[i].text);
+        else
+            replace_size(&stage, 21);
+        await_line(&stage, edits[i].line);
+    }
+    await_size(&stage, 21);
+}
+
+/* As `: >limits.conf; cat new >>limits.conf` does it: the file is empty and closed in between. If this thread was held
+ * up there, the empty file may have been a change. */
+TEST(a_file_that_is_empty_for_a_moment_ends_no_policy, 60)
+{
+    CLOSED_BY(stage_close) struct stage stage;
+    uint64_t changes = 0, pauses = 0;
+    begin(&stage);
+    for (int64_t size = 21; size < 31; size++) {
+        struct timespec before, after;
+        clock_gettime(CLOCK_MONOTONIC, &before);
+        write_file(stage.path, "");
+        nanosleep(&(struct timespec){ .tv_nsec = 30000000 }, NULL);
+        write_size(stage.path, size);
+        clock_gettime(CLOCK_MONOTONIC, &after);
+        pauses += (after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000 >= 100;
+        await_size(&stage, size);
+        changes++;
+    }
+    ck_assert_uint_ge(file_stats(&stage).changes, changes);
+    ck_assert_uint_le(file_stats(&stage).changes, changes + pauses);
+}
+
 TEST(policies_removed_from_the_file_fall_back_to_those_of_the_code, 60)
 {
     CLOSED_BY(stage_close) struct stage stage;

@@ -1,7 +1,8 @@
 /* peers_dns.c - follows the peers behind a DNS name.
  *
- * A name with addresses of both families counts each address as an instance. That makes shares too small, never
- * too large. All instances must get the same answer, so it does not matter which families this host can reach. */
+ * An instance of a dual-stack service has an address of each family behind the name. So only one family counts: that
+ * of this instance's own address, or the one with more addresses. All instances must get the same answer, so it does
+ * not matter which families this host can reach. */
 #include "backends/follow/sources.h"
 
 #include "backends/shared/follow_thread.h"
@@ -40,16 +41,32 @@ static bool dns_print_address(const struct resolve_address *address, char text[I
     return (family == AF_INET || family == AF_INET6) && inet_ntop(family, bytes, text, INET6_ADDRSTRLEN);
 }
 
-/* Report each address once: a hosts file may have one in several lines. */
+static bool dns_is_ipv6(const char *printed)
+{
+    return strchr(printed, ':') != NULL;
+}
+
+/* Report each address of the family that counts once: a hosts file may have one in several lines. */
 static void dns_take_answer(struct peers_dns *source, size_t count)
 {
-    size_t printed = 0, n = 0;
+    size_t printed = 0, distinct[2] = { 0, 0 }, n = 0;
     for (size_t i = 0; i < count; i++)
         printed += dns_print_address(&source->addresses[i], source->ids[printed]);
     qsort(source->ids, printed, sizeof source->ids[0], dns_by_text);
-    for (size_t i = 0; i < printed; i++)
-        if (i == 0 || strcmp(source->ids[i - 1], source->ids[i]) != 0)
-            source->peers[n++] = (struct weir_peer){ .id = source->ids[i], .weight = 1 };
+    for (size_t i = 0; i < printed; i++) {
+        if (i > 0 && strcmp(source->ids[i - 1], source->ids[i]) == 0)
+            continue;
+        source->peers[n++] = (struct weir_peer){ .id = source->ids[i], .weight = 1 };
+        distinct[dns_is_ipv6(source->ids[i])]++;
+    }
+    const bool ipv6_counts = source->id[0] ? dns_is_ipv6(source->id) : distinct[1] > distinct[0];
+    if (distinct[ipv6_counts] > 0) { /* otherwise report the other family: this instance is not among it */
+        const size_t all = n;
+        n = 0;
+        for (size_t i = 0; i < all; i++)
+            if (dns_is_ipv6(source->peers[i].id) == ipv6_counts)
+                source->peers[n++] = source->peers[i];
+    }
     follow_peers(source->thread.limiter, source->peers, n, source->id[0] ? source->id : NULL);
 }
 

@@ -5,18 +5,20 @@
  * the folder of the real file when all links are followed. So inotify watches those two folders, not the file. An
  * event only says that it is time to look; the inode, size and times say whether the file has changed.
  *
- * Half a file may be a valid one. So a file that is being written is left alone until its writer closes it or has
- * paused for a while, and after any event the thread waits a moment, so that events that belong together are one
- * change.
+ * Half a file may be a valid one, and an empty one ends all its overrides. So a file that is being written is left alone
+ * until its writer closes it or has paused for a while, and any file is read only when it has been the same for a
+ * moment: its inode, size, times and content.
  *
  * inotify misses changes on network file systems and in links further up, and its watches can be used up. So the
- * thread also looks at the file every other second. If it has changed by then, it is read once two looks agree.
+ * thread also looks at the file every other second.
  */
 #include "backends/follow/sources.h"
 
+#include "backends/shared/files.h"
 #include "backends/shared/follow_thread.h"
 #include "core/ground/arith.h"
 #include "core/ground/clock.h"
+#include "core/ground/hash.h"
 #include "core/policy/policy_list.h"
 
 #include <errno.h>
@@ -28,8 +30,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define QUIET_US 20000            /* time without an event before the file is read ... */
-#define BUSY_MOST_US 500000       /* ... but at most this long after the first, in a folder with constant events */
+#define STILL_US 100000           /* how long a file must have been the same before it is read */
+#define EVENTS_US 20000           /* least time between looks in a folder with constant events */
 #define WRITING_MOST_US 2000000   /* longest wait for a writer that does nothing */
 #define LOOK_US (2 * WEIR_SECOND) /* time between looks without events */
 
@@ -37,13 +39,15 @@
     (IN_CREATE | IN_MODIFY | IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE | IN_DELETE_SELF | \
      IN_MOVE_SELF | IN_ATTRIB)
 
-/* The fields that distinguish a file from another and from an earlier version; all 0: no file. */
+/* The fields that distinguish a file from another and from an earlier version. */
 struct look {
+    int error;    /* errno of a file that is not there; 0: it is, or nothing is known yet */
     bool is_file; /* opening a pipe, for example, would block */
     dev_t device;
     ino_t inode;
     off_t size;
     struct timespec modified, changed;
+    uint64_t content; /* a hash; only in `seen`, of a file that is about to be read */
 };
 
 /* A watched folder, and the file's name in it. */
@@ -62,35 +66,51 @@ struct policy_watch {
     struct folder folders[2]; /* the path's and the real file's */
     struct look read, seen;   /* at the last reading; at the last look */
     bool is_known;            /* the last reading succeeded */
-    int64_t first_us;         /* time of the first event since the last look; 0: none */
-    int64_t last_us;          /* time of the last event */
+    bool has_events;          /* since the last look */
     int64_t written_us;       /* time of a write that was not closed yet; 0: none */
     int64_t looked_us;        /* time of the last look; 0: none yet */
+    int64_t changed_us;       /* time of the look that first saw `seen`, which is to be acted on; 0: that is done */
 };
 
 /* ---- The file ---- */
 
 static bool watch_looks_equal(const struct look *a, const struct look *b)
 {
-    return a->device == b->device && a->inode == b->inode && a->size == b->size &&
+    return a->error == b->error && a->device == b->device && a->inode == b->inode && a->size == b->size &&
            a->modified.tv_sec == b->modified.tv_sec && a->modified.tv_nsec == b->modified.tv_nsec &&
            a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
 }
 
-/* Describe the file, following links. False: there is none; errno says why. */
-static bool watch_stat(const char *path, struct look *out)
+/* Describe the file, following links. */
+static void watch_stat(const char *path, struct look *out)
 {
     struct stat stat_now;
     *out = (struct look){ .size = 0 };
-    if (stat(path, &stat_now) != 0)
-        return false;
+    if (stat(path, &stat_now) != 0) {
+        out->error = errno;
+        return;
+    }
     out->is_file = S_ISREG(stat_now.st_mode);
     out->device = stat_now.st_dev;
     out->inode = stat_now.st_ino;
     out->size = stat_now.st_size;
     out->modified = stat_now.st_mtim;
     out->changed = stat_now.st_ctim;
-    return true;
+}
+
+/* Return a hash of the file's content. File systems whose times are coarse do not show every write. */
+static uint64_t watch_hash(const char *path)
+{
+    static const size_t room = 65536;
+    struct hash_secret so_far = { 0, 0 };
+    FILE *file = fopen(path, "re");
+    char *bytes = file ? malloc(room) : NULL;
+    for (size_t len; bytes && (len = fread(bytes, 1, room, file)) > 0; so_far.k1++)
+        so_far.k0 = siphash13(&so_far, bytes, len);
+    free(bytes);
+    if (file)
+        fclose(file);
+    return so_far.k0;
 }
 
 /* Read the file and report the result. False: it changed during that. */
@@ -100,7 +120,8 @@ static bool watch_read(struct policy_watch *watch, const struct look *before)
     struct policy_list list;
     struct look after;
     int error = policy_list_read(watch->path, &list, (struct message){ sentence, sizeof sentence });
-    const bool is_whole = watch_stat(watch->path, &after) && watch_looks_equal(before, &after);
+    watch_stat(watch->path, &after);
+    const bool is_whole = watch_looks_equal(before, &after);
     const bool is_list = error == WEIR_OK;
     if (is_whole && is_list)
         error = follow_policies(watch->thread.limiter, WEIR_FOLLOW_POLICY_FILE, list.entries, list.count);
@@ -117,25 +138,33 @@ static bool watch_read(struct policy_watch *watch, const struct look *before)
     return true;
 }
 
-/* Look at the file and read it if it has changed. `by_event`: the change seems complete, as far as events can
- * tell. */
-static void watch_look(struct policy_watch *watch, bool by_event)
+/* Look at the file and read it if it has changed, but not for a while. The first look reads it at once, as weir_open()
+ * did a moment before. */
+static void watch_look(struct policy_watch *watch, int64_t now_us)
 {
     struct look now;
-    watch->first_us = 0;
-    const bool is_there = watch_stat(watch->path, &now);
-    if (!is_there || !now.is_file) {
+    watch_stat(watch->path, &now);
+    const bool is_read = now.is_file && watch_looks_equal(&now, &watch->read);
+    if (now.is_file && !is_read)
+        now.content = watch_hash(watch->path);
+    if (watch->looked_us != 0 &&
+        (!watch_looks_equal(&now, &watch->seen) || (!is_read && now.content != watch->seen.content)))
+        watch->changed_us = now_us;
+    watch->seen = now;
+    if (watch->changed_us != 0 && now_us - watch->changed_us < STILL_US)
+        return;
+    watch->changed_us = 0;
+    if (!now.is_file) {
         follow_failed(watch->thread.limiter, WEIR_FOLLOW_POLICY_FILE, "%s: %s", watch->path,
-                      is_there ? "not a file" : strerror(errno));
+                      now.error ? strerror(now.error) : "not a file");
         watch->is_known = false;
         watch->read = (struct look){ .size = 0 };
-    } else if (watch_looks_equal(&now, &watch->read)) {
+    } else if (is_read) {
         if (watch->is_known)
             follow_confirmed(watch->thread.limiter, WEIR_FOLLOW_POLICY_FILE);
-    } else if ((by_event || watch_looks_equal(&now, &watch->seen)) && !watch_read(watch, &now)) {
-        watch->first_us = watch->last_us = clock_boot_us();
+    } else if (!watch_read(watch, &now)) {
+        watch->changed_us = now_us;
     }
-    watch->seen = now;
 }
 
 /* ---- Its folders ---- */
@@ -165,7 +194,8 @@ static void watch_folders(struct policy_watch *watch)
 static bool watch_is_empty(const char *path)
 {
     struct look now;
-    return watch_stat(path, &now) && now.size == 0;
+    watch_stat(path, &now);
+    return now.error == 0 && now.size == 0;
 }
 
 static void watch_take_event(struct policy_watch *watch, const struct inotify_event *event, int64_t now_us)
@@ -179,9 +209,7 @@ static void watch_take_event(struct policy_watch *watch, const struct inotify_ev
         if (event->mask & IN_IGNORED)
             folder->watch = -1;
     }
-    watch->last_us = now_us;
-    if (watch->first_us == 0)
-        watch->first_us = now_us;
+    watch->has_events = true;
     if (!is_ours)
         return;
     if (event->mask & IN_MODIFY || (event->mask & IN_CREATE && watch_is_empty(watch->path)))
@@ -211,9 +239,9 @@ static int64_t watch_due_us(const struct policy_watch *watch)
         return 0;
     if (watch->written_us != 0)
         return watch->written_us + WRITING_MOST_US;
-    if (watch->first_us != 0)
-        return min_of(watch->last_us + QUIET_US, watch->first_us + BUSY_MOST_US);
-    return watch->looked_us + LOOK_US;
+    if (watch->has_events)
+        return watch->looked_us + EVENTS_US;
+    return watch->changed_us != 0 ? watch->changed_us + STILL_US : watch->looked_us + LOOK_US;
 }
 
 static void *watch_run(void *user)
@@ -223,11 +251,11 @@ static void *watch_run(void *user)
         const int64_t now_us = clock_boot_us();
         watch_take_events(watch, now_us);
         if (now_us >= watch_due_us(watch)) {
-            const bool by_event = watch->first_us != 0 || watch->looked_us == 0;
             watch->written_us = 0;
-            watch->looked_us = now_us;
+            watch->has_events = false;
             watch_folders(watch); /* before the look, so that no change falls between the two */
-            watch_look(watch, by_event);
+            watch_look(watch, now_us);
+            watch->looked_us = now_us;
         }
         follow_thread_wait(&watch->thread, watch->inotify_fd, watch_due_us(watch));
     }
@@ -253,23 +281,6 @@ static void watch_destroy(struct follow_thread *thread, bool ended)
     free(watch);
 }
 
-/* Make a path absolute, because the program may change its directory later. WEIR_OK, WEIR_ENOMEM, or WEIR_EIO
- * with errno. */
-static int watch_absolute(const char *path, char **out)
-{
-    char folder[PATH_MAX] = "";
-    const bool is_relative = path[0] != '/';
-    if (is_relative && !getcwd(folder, sizeof folder))
-        return WEIR_EIO;
-    const size_t size = strlen(folder) + strlen(path) + 2;
-    char *whole = malloc(size);
-    if (!whole)
-        return WEIR_ENOMEM;
-    snprintf(whole, size, "%s%s%s", folder, is_relative ? "/" : "", path);
-    *out = whole;
-    return WEIR_OK;
-}
-
 int policy_file_follow(const char *path, struct weir *limiter)
 {
     struct policy_watch *watch = calloc(1, sizeof *watch);
@@ -283,5 +294,5 @@ int policy_file_follow(const char *path, struct weir *limiter)
     if (watch->inotify_fd < 0)
         log_line(&limiter->log, WEIR_LOG_WARNING, "%s is checked only every 2 s, without inotify: %s", path,
                  strerror(errno));
-    return follow_thread_start(&watch->thread, watch_absolute(path, &watch->path), path, watch_run);
+    return follow_thread_start(&watch->thread, path_absolute(path, &watch->path), path, watch_run);
 }

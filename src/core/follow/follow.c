@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define SAY_US WEIR_MINUTE /* between two log lines about failures */
+#define SAY_US WEIR_MINUTE /* between two log lines about failures; a policy file fails only when it is changed */
 
 static const char *const followed_names[FOLLOWED] = {
     [WEIR_FOLLOW_PEERS] = "peers",
@@ -206,11 +206,15 @@ void follow_failed(struct weir *limiter, enum weir_followed what, const char *fo
     lock_take(&follow->mutex);
     followed->stats.failures++;
     follow_note_error(followed, sentence);
-    const bool tells = !followed->fails && (followed->said_us < 0 || now_us - followed->said_us >= SAY_US);
+    const bool is_new = !followed->fails || strcmp(sentence, followed->last_said) != 0;
+    const bool tells = is_new && (what == WEIR_FOLLOW_POLICY_FILE || followed->said_us < 0 ||
+                                  now_us - followed->said_us >= SAY_US);
     followed->fails = true;
     followed->said = followed->said || tells;
-    if (tells)
+    if (tells) {
         followed->said_us = now_us;
+        memcpy(followed->last_said, sentence, sizeof sentence);
+    }
     lock_give(&follow->mutex);
     if (tells)
         log_line(&limiter->log, WEIR_LOG_WARNING, "%s: %s", followed_names[what], sentence);

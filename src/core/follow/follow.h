@@ -14,12 +14,13 @@
 
 /* One thing that is followed; weir_follow_read() reports it. */
 struct followed {
-    bool is_on;                     /* (c) */
-    int64_t answered_us;            /* (f) the last good answer; -1: none yet */
-    int64_t said_us;                /* (f) the last failure that was logged; -1: none */
-    bool fails;                     /* (f) a query has failed since the last good answer */
-    bool said;                      /* (f) and that was logged */
-    struct weir_follow_stats stats; /* (f) */
+    bool is_on;          /* (c) */
+    int64_t answered_us; /* (f) the last good answer; -1: none yet */
+    int64_t said_us;     /* (f) the last failure that was logged; -1: none */
+    bool fails;          /* (f) a query has failed since the last good answer */
+    bool said;           /* (f) and that was logged */
+    char last_said[sizeof((struct weir_follow_stats *)0)->last_error]; /* (f) the sentence that was logged last */
+    struct weir_follow_stats stats;                                    /* (f) */
 };
 
 /* Something that runs while a limiter is open. weir_close() calls `end` before it ends the backend, the last follower
@@ -101,8 +102,9 @@ int follow_policies(struct weir *limiter, enum weir_followed what, const struct 
 /* Report the same answer as the last good one: what is known is current again. */
 void follow_confirmed(struct weir *limiter, enum weir_followed what);
 
-/* Report a failure, with a sentence for the log and for last_error. It is logged once until the next good answer, and
- * at most once a minute. It must not contain secrets. */
+/* Report a failure, with a sentence for the log and for last_error. It is logged if it is the first since the last good
+ * answer, or differs from the one that was logged last; but for peers and Consul at most once a minute.
+ * It must not contain secrets. */
 void follow_failed(struct weir *limiter, enum weir_followed what, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
