@@ -82,6 +82,7 @@ struct weir_limit {
     bool is_changed;                /* (m) the policy in force has no plan yet */
     bool is_listed;                 /* (m) named by the followed policies that are being applied */
     bool is_dirty;                  /* (m) a limit's: its plans must be written */
+    bool has_ended;                 /* (m) a limit's: an override must go out of force */
     bool is_untold;                 /* (m) its policy has changed since events.h reported one */
     atomic_bool in_flight;          /* (a) readers; (m) writers: the policy in force limits requests in flight */
     struct weir_policy policy;      /* (m) in force, or the last that was */

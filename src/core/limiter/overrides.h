@@ -19,12 +19,13 @@
 struct weir_limit;
 
 struct override {
-    struct weir_limit *limit; /* (c) takes the limit's place */
-    uint64_t hash;            /* (c) of the bytes, by the limit's secret */
-    bool is_prefix;           /* (c) */
-    size_t len;               /* (c) */
-    atomic_bool in_force;     /* (a) release: its plans have been written */
-    unsigned char bytes[];    /* (c) */
+    struct weir_limit *limit;     /* (c) takes the limit's place */
+    uint64_t hash;                /* (c) of the bytes, by the limit's secret */
+    bool is_prefix;               /* (c) */
+    size_t len;                   /* (c) */
+    atomic_bool in_force;         /* (a) release: its plans have been written */
+    struct override *next_begins; /* (m) while plans are written: the next one that comes into force */
+    unsigned char bytes[];        /* (c) */
 };
 
 struct override_table {

@@ -94,19 +94,27 @@ static bool is_other_plan(struct weir_limit *target, const struct weir_plan *pla
     return old.fingerprint != plan->fingerprint;
 }
 
-/* Write the plans again under the next version; make them anew if the policy has changed. Return as target_commit(). */
+/* Give plans that stay as they are a later version. */
+static inline void renumber_plans(const struct weir *limiter, struct weir_limit *target, uint64_t version)
+    REQUIRES(limiter->mutex)
+{
+    plan_cell_renumber(&target->plan, version);
+    if (limiter->fallback)
+        plan_cell_renumber(&target->local_plan, version);
+}
+
+/* Give the plans the next version; make them anew if the policy has changed. Return as target_commit(). */
 static bool write_plans(const struct weir *limiter, struct weir_limit *target) REQUIRES(limiter->mutex)
 {
     struct plans plans;
-    target->is_untold = target->is_untold || target->is_changed;
-    if (target->is_changed) {
-        target->part = plans_make(limiter, &target->policy, &plans);
-    } else {
-        plan_cell_read(&target->plan, &plans.plan);
-        plan_cell_read(&target->local_plan, &plans.local_plan);
-    }
-    const bool changes = is_other_plan(target, &plans.local_plan);
     const uint64_t version = ++target->of->version;
+    if (!target->is_changed) {
+        renumber_plans(limiter, target, version);
+        return target->override && !limits_is_in_force(target);
+    }
+    target->is_untold = true;
+    target->part = plans_make(limiter, &target->policy, &plans);
+    const bool changes = is_other_plan(target, &plans.local_plan);
     atomic_store_explicit(&target->shadow, policy_shadow(&target->policy), memory_order_relaxed);
     atomic_store_explicit(&target->in_flight, target->policy.algorithm == WEIR_CONCURRENCY, memory_order_relaxed);
     note_kind(target, &plans.plan);
@@ -148,7 +156,8 @@ void target_set(struct weir_limit *target, enum layer layer, const struct weir_p
     const int top = top_layer(layers, LAYERS, -1);
     if (top < 0) {
         target->is_changed = target->is_changed && !target->override;
-        limit->is_dirty = limit->is_dirty || target->override;
+        if (target->override)
+            limit->is_dirty = limit->has_ended = true;
         return;
     }
     const struct weir_policy *best = &layers->policies[top];
@@ -169,12 +178,15 @@ static bool is_wanted(const struct override *override)
     return top_layer(&override->limit->layers, LAYERS, -1) >= 0;
 }
 
+/* One pass over the overrides, which for most of them writes one word: with thousands of them, each cache line that is
+ * touched takes time. */
 static bool write_all(const struct weir *limiter, struct weir_limit *limit) REQUIRES(limiter->mutex)
 {
     bool changes = false;
     const struct overrides *overrides = limit_overrides(limit);
     const size_t count = overrides ? overrides->count : 0;
-    for (size_t i = 0; i < count; i++) {
+    struct override *begins = NULL; /* a list of those that come into force once all plans are written */
+    for (size_t i = 0; limit->has_ended && i < count; i++) {
         if (is_wanted(overrides->all[i]))
             continue;
         if (limits_is_in_force(overrides->all[i]->limit))
@@ -185,13 +197,24 @@ static bool write_all(const struct weir *limiter, struct weir_limit *limit) REQU
         changes = write_plans(limiter, limit) || changes;
         limit->is_defined = true;
     }
-    for (size_t i = 0; i < count; i++)
-        if (is_wanted(overrides->all[i]))
-            changes = write_plans(limiter, overrides->all[i]->limit) || changes;
-    for (size_t i = 0; i < count; i++)
-        if (is_wanted(overrides->all[i]))
-            set_in_force(overrides->all[i], true);
-    limit->is_dirty = false;
+    for (size_t i = 0; i < count; i++) {
+        struct override *override = overrides->all[i];
+        const bool is_in_force = atomic_load_explicit(&override->in_force, memory_order_relaxed);
+        if (is_in_force && !override->limit->is_changed) {
+            renumber_plans(limiter, override->limit, ++limit->version);
+            continue;
+        }
+        if (!is_in_force && !is_wanted(override))
+            continue;
+        changes = write_plans(limiter, override->limit) || changes;
+        if (!is_in_force) {
+            override->next_begins = begins;
+            begins = override;
+        }
+    }
+    for (; begins; begins = begins->next_begins)
+        set_in_force(begins, true);
+    limit->is_dirty = limit->has_ended = false;
     return changes;
 }
 

@@ -39,6 +39,13 @@ static inline void plan_cell_write(struct plan_cell *cell, const struct weir_pla
     atomic_store_explicit(&cell->turn, turn, memory_order_release);
 }
 
+/* Give the plan a later version, as plan_cell_write() of the same plan would. It writes one word instead of all. */
+static inline void plan_cell_renumber(struct plan_cell *cell, uint64_t count)
+{
+    const uint64_t slot = atomic_load_explicit(&cell->turn, memory_order_relaxed) & 1;
+    atomic_store_explicit(&cell->turn, count << 1 | slot, memory_order_release);
+}
+
 /* Copy the plan and return its version, which is above that of every plan written earlier under the same count. */
 static inline uint64_t plan_cell_read(struct plan_cell *cell, struct weir_plan *out)
 {
