@@ -13,7 +13,10 @@ enum weir_algorithm {
     WEIR_FIXED_WINDOW,   /* `limit` permits a window; twice that can pass around the edge of two windows */
     WEIR_SLIDING_WINDOW, /* `limit` permits in any stretch of one period */
     WEIR_LEAKY_BUCKET,   /* a queue of `capacity` that drains `limit` a period; it admits with a delay */
-    WEIR_CONCURRENCY /* `limit` permits at a time, each until it is released, or for `period_us`, see weir_release() */
+    WEIR_CONCURRENCY, /* `limit` permits at a time, each until it is released, or for `period_us`, see weir_release() */
+    WEIR_UNLIMITED, /* exempts a key: everything is admitted. This and WEIR_DENY have no other field, keep no state, and
+                       * are decided without a call to Redis, in all modes; docs/design/semantics.md says what they answer */
+    WEIR_DENY       /* bans a key: everything is denied, for as long as the policy is in force */
 };
 enum weir_refill {
     WEIR_GREEDY,  /* continuously, at the policy's rate */
@@ -31,8 +34,8 @@ struct weir_policy {
     enum weir_align align;         /* fixed window, interval refill; default WEIR_ALIGN_FIRST */
     int32_t blocks;                /* sliding window, concurrency: 1 to WEIR_MAX_BLOCKS or, if limit is 2^32 or more,
                                     * to WEIR_MAX_WIDE_BLOCKS; 0 means 10 */
-    int64_t limit;                 /* required: permits a period, 1 to WEIR_MAX_PERMITS */
-    int64_t period_us;             /* required: 1 to WEIR_MAX_PERIOD_US; concurrency: the hold, see weir_release() */
+    int64_t limit;                 /* required, but not by the last two: permits a period, 1 to WEIR_MAX_PERMITS */
+    int64_t period_us;             /* as `limit`: 1 to WEIR_MAX_PERIOD_US; concurrency: the hold, see weir_release() */
     int64_t burst;                 /* token bucket: its size; 0 means `limit` */
     int64_t debt;                  /* token bucket: how far a request may overdraw it, 0 to WEIR_MAX_PERMITS */
     int64_t capacity;              /* leaky bucket: its size; 0 means `limit` */
@@ -52,8 +55,10 @@ WEIR_API int weir_policy_check(const struct weir_policy *policy, char *message, 
  *     sliding_window limit=N period=TIME [blocks=N]
  *     leaky_bucket   limit=N period=TIME [capacity=N]
  *     concurrency    limit=N hold=TIME [blocks=N]
+ *     unlimited
+ *     deny
  *
- * Each may also have the word shadow, or percent=N with N from 1 to 100.
+ * Each but unlimited may also have the word shadow, or percent=N with N from 1 to 100.
  *
  * N is a whole number, perhaps with a unit: k, M, G, T, or kB, MB, GB, TB (powers of 1000), or KiB, MiB, GiB, TiB
  * (powers of 1024). A fraction, of at most 18 digits, must make a whole number: 1.5k. TIME is a whole number and a

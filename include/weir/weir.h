@@ -255,9 +255,10 @@ enum weir_source {
     WEIR_BY_DENIAL,     /* a denial by Redis that still holds */
     WEIR_BY_FALLBACK,   /* WEIR_FAIL_LOCAL, during an outage */
     WEIR_BY_FAIL_OPEN,  /* WEIR_FAIL_OPEN, during an outage */
-    WEIR_BY_FAIL_CLOSED /* WEIR_FAIL_CLOSED, during an outage */
+    WEIR_BY_FAIL_CLOSED, /* WEIR_FAIL_CLOSED, during an outage */
+    WEIR_BY_POLICY       /* WEIR_UNLIMITED or WEIR_DENY: no state was looked at */
 };
-#define WEIR_SOURCES_LEN 9 /* how many there are */
+#define WEIR_SOURCES_LEN 10 /* how many there are */
 
 struct weir_decision {      /* 64 bytes */
     bool allowed;           /* true if the permits are taken: go ahead, after delay_us */

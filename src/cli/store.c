@@ -244,6 +244,7 @@ const char *store_source_name(unsigned source)
         [WEIR_BY_MEMORY] = "memory",     [WEIR_BY_FULL] = "full",           [WEIR_BY_BACKEND] = "backend",
         [WEIR_BY_REDIS] = "redis",       [WEIR_BY_LEASE] = "lease",         [WEIR_BY_DENIAL] = "denial",
         [WEIR_BY_FALLBACK] = "fallback", [WEIR_BY_FAIL_OPEN] = "fail open", [WEIR_BY_FAIL_CLOSED] = "fail closed",
+        [WEIR_BY_POLICY] = "policy",
     };
     return source < sizeof names / sizeof *names ? names[source] : "unknown";
 }

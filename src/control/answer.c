@@ -100,7 +100,7 @@ static bool more_stats(struct answer *answer)
     weir_limit_print_name(limit, name, sizeof name);
     policy_text(&policy, text);
     uint64_t fallback = 0;
-    for (int source = WEIR_BY_FALLBACK; source < WEIR_SOURCES_LEN; source++)
+    for (int source = WEIR_BY_FALLBACK; source <= WEIR_BY_FAIL_CLOSED; source++)
         fallback += stats.by_source[source];
     answer_say(answer,
                "limit name=%s allowed=%" PRIu64 " denied=%" PRIu64 " would_deny=%" PRIu64 " permits=%" PRIu64

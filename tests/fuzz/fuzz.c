@@ -145,6 +145,8 @@ struct weir_policy feed_policy(struct feed *feed)
     case WEIR_SLIDING_WINDOW:
     case WEIR_CONCURRENCY: policy.blocks = sized ? (int32_t)feed_magnitude(feed, WEIR_MAX_BLOCKS) : 0; break;
     case WEIR_LEAKY_BUCKET: policy.capacity = sized ? feed_magnitude(feed, WEIR_MAX_PERMITS) : 0; break;
+    case WEIR_UNLIMITED:
+    case WEIR_DENY: break; /* not made here */
     }
     return policy;
 }

@@ -144,6 +144,14 @@ static bool naive_read(const char *text, struct weir_policy *out)
     while (word && algorithm < 4 && strcmp(word, algorithms[algorithm]) != 0)
         algorithm++;
     bool good = word && algorithm < 4;
+    if (word && (strcmp(word, "unlimited") == 0 || strcmp(word, "deny") == 0)) {
+        *out = (struct weir_policy){ .algorithm = *word == 'd' ? WEIR_DENY : WEIR_UNLIMITED };
+        good = true;
+        while (good && (word = strtok_r(NULL, " \t\r\n", &place)))
+            good = out->algorithm == WEIR_DENY && naive_field(out, word, &seen);
+        free(copy);
+        return good && !(seen & ~(3u << 8)) && !(out->shadow && out->percent); /* bits of percent and shadow */
+    }
     policy.algorithm = (enum weir_algorithm)algorithm;
     while (good && (word = strtok_r(NULL, " \t\r\n", &place)))
         good = naive_field(&policy, word, &seen);

@@ -213,7 +213,9 @@ enum kind kind_of(const struct weir_policy *policy)
     case WEIR_SLIDING_WINDOW:
     case WEIR_CONCURRENCY: return KIND_SLIDING;
     case WEIR_LEAKY_BUCKET: return KIND_LEAKY;
-    case WEIR_TOKEN_BUCKET: break;
+    case WEIR_TOKEN_BUCKET:
+    case WEIR_UNLIMITED:
+    case WEIR_DENY: break; /* no kind has them */
     }
     return policy->refill == WEIR_INTERVAL ? KIND_INTERVAL : KIND_GREEDY;
 }

@@ -174,7 +174,10 @@ static inline int take_any(struct weir_limit *limit, struct weir_key key, uint64
 {
     struct take take = take_begin(limit, hash);
     limit = limit_for_key(limit, key, hash);
-    const int error = take_time(limit, &now_us);
+    int error;
+    if (take_fixed(limit, key, hash, cost, now_us, out, &error))
+        return error;
+    error = take_time(limit, &now_us);
     const int taken = error ? error : take_decide(&take, limit, key, hash, cost, now_us, out);
     return take_counted(limit, key, hash, cost, now_us, taken, out);
 }

@@ -23,7 +23,7 @@ int take_rest(unsigned rest, struct weir_limit *limit, struct weir_key key, uint
         decide_sweep((struct memory *)backend, hash, now_us);
     if ((rest & TAKE_CONTENDED) != 0)
         wait_pause(LOOK_PAUSE);
-    if ((rest & TAKE_DECIDES) != 0)
+    if ((rest & TAKE_DECIDES) != 0 && !fixed_decide(request.limit, out))
         error = memory_decide(backend, &request, 1, false, INT64_MAX, out);
     return take_told(&request, error, out);
 }

@@ -66,8 +66,11 @@ take_by(take_way *way, struct weir_limit *limit, struct weir_key key, uint64_t h
     struct weir_backend_hint *hint = handle ? &handle->hint : NULL;
     assume(!handle || hint != NULL); /* lets the compiler drop the way without one */
     limit = limit_for_key(limit, key, hash);
+    int error;
+    if (take_fixed(limit, key, hash, cost, now_us, out, &error))
+        return error;
     const struct look_groups at = hint ? (struct look_groups){ .first = NULL } : look_fetch(take_table(limit), hash);
-    const int error = take_time(limit, &now_us);
+    error = take_time(limit, &now_us);
     if (__builtin_expect(error, 0)) {
         stats_add(&limit->limiter->stats, STATS_ERRORS, 1);
         return error;
@@ -83,6 +86,8 @@ __attribute__((always_inline)) static inline int take_back_by(take_back_way *way
 {
     const uint64_t hash = key_hash(limit, key);
     limit = limit_for_key(limit, key, hash);
+    if (__builtin_expect(limit_is_fixed(limit), 0))
+        return WEIR_OK;
     struct table *table = take_table(limit);
     const struct look_groups at = look_fetch(table, hash);
     int64_t now_us = 0;

@@ -8,6 +8,7 @@
 #include "core/api/reserve.h"
 #include "core/ground/arith.h"
 #include "core/ground/cancel.h"
+#include "core/limiter/fixed.h"
 
 #include <stdlib.h>
 
@@ -15,9 +16,11 @@
 #define GROUP_MAX WEIR_MAX_ALL
 
 /* Requests ready for the backend, and their places among the caller's. No two have the same limit and key. Those whose
- * limit is enforced come first. The last `shadows` are those of shadow limits, the first of them last. */
+ * limit is enforced come first: `asked` for the backend, and then those that are fixed (fixed.h). The last `shadows` are
+ * those of shadow limits, the first of them last. */
 struct group {
-    size_t count, shadows;
+    size_t count, asked, shadows;
+    bool is_banned; /* a fixed one denies the group */
     struct weir_backend_request requests[GROUP_MAX];
     uint8_t indices[GROUP_MAX];
 };
@@ -95,11 +98,13 @@ static struct weir_decision fold(const struct weir_decision *decisions, const ui
     return whole;
 }
 
-/* Sort the caller's requests into a group. All get the first one's time. `reservations` may be NULL. */
+/* Sort the caller's requests into a group, and decide those that are fixed. All get the first one's time.
+ * `reservations` may be NULL. */
 static void group_fill(struct group *group, const struct weir_request *requests, size_t n, int64_t now_us,
-                       struct weir_reservation *reservations)
+                       struct weir_reservation *reservations, struct weir_decision *decisions)
 {
-    group->count = group->shadows = 0;
+    group->count = group->asked = group->shadows = 0;
+    group->is_banned = false;
     for (size_t i = 0; i < n; i++) {
         if (reservations)
             reservations[i] = RESERVATION_NONE;
@@ -108,7 +113,19 @@ static void group_fill(struct group *group, const struct weir_request *requests,
         struct weir_backend_request request = take_request(&requests[i], now_us);
         request.now_us = requests[0].now_us ? requests[0].now_us : now_us;
         request.reservation = reservations ? &reservations[i] : NULL;
-        const size_t at = limit_is_shadow(request.limit, request.key) ? GROUP_MAX - ++group->shadows : group->count++;
+        const bool is_shadow = limit_is_shadow(request.limit, request.key);
+        size_t at = is_shadow ? GROUP_MAX - ++group->shadows : group->count++;
+        struct weir_decision fixed;
+        if (!is_shadow && fixed_decide(request.limit, &fixed)) {
+            decisions[at] = fixed;
+            group->is_banned = group->is_banned || !fixed.allowed;
+        } else if (!is_shadow) { /* the first fixed one makes room */
+            if (at > group->asked)
+                decisions[at] = decisions[group->asked];
+            group->requests[at] = group->requests[group->asked];
+            group->indices[at] = group->indices[group->asked];
+            at = group->asked++;
+        }
         group->requests[at] = request;
         group->indices[at] = (uint8_t)i;
     }
@@ -170,14 +187,17 @@ static int try_all(struct weir *limiter, const struct weir_request *requests, si
     struct group group;
     struct weir_decision decisions[GROUP_MAX];
     const int64_t deadline = deadline_us(limiter);
-    group_fill(&group, requests, n, now_us, reservations);
+    group_fill(&group, requests, n, now_us, reservations, decisions);
     *out = (struct weir_decision){ .allowed = true };
     if (group.count > 0) {
-        error = failure_decide(limiter, group.requests, group.count, true, deadline, decisions);
+        const size_t first = group.is_banned ? group.asked
+                                             : 0; /* then nothing is charged, so the backend is not asked */
+        if (group.asked > first)
+            error = failure_decide(limiter, group.requests, group.asked, true, deadline, decisions);
         if (error)
             return error;
-        *out = fold(decisions, group.indices, group.count);
-        for (size_t i = 0; i < group.count; i++)
+        *out = fold(&decisions[first], &group.indices[first], group.count - first);
+        for (size_t i = first; i < group.count; i++)
             if (out->allowed || !decisions[i].allowed)
                 count_member(&group.requests[i], &decisions[i]);
     }
@@ -238,7 +258,7 @@ int weir_reserve_all(weir *limiter, const struct weir_request *requests, size_t 
 }
 
 /* The most requests of a batch that a backend which may block gets in one call. */
-#define BATCH_MAX 256
+#define BATCH_MAX FAILURE_BATCH_MAX
 
 /* Return room for the groups of a batch of n, which the caller frees, or NULL: groups of GROUP_MAX will do. */
 static struct weir_backend_request *batch_room(const struct weir *limiter, size_t n)

@@ -2,6 +2,7 @@
 #include "core/algorithm/lease_rules.h"
 #include "core/limiter/events.h"
 #include "core/limiter/figures.h"
+#include "core/limiter/fixed.h"
 #include "core/limiter/limits.h"
 #include "core/limiter/request.h"
 #include "core/outage/outage_span.h"
@@ -165,6 +166,11 @@ int weir_limit_info(weir_limit *limit, struct weir_limit_info *out)
     lock_give(&limiter->mutex);
     struct weir_plan plan;
     plan_cell_read(&limit->plan, &plan);
+    struct weir_decision fixed;
+    if (fixed_decide(limit, &fixed)) {
+        *out = (struct weir_limit_info){ .size = sizeof *out, .limit = fixed.limit };
+        return WEIR_OK;
+    }
     *out = (struct weir_limit_info){
         .size = sizeof *out,
         .limit = plan.size,

@@ -36,6 +36,8 @@ void reservation_finish(struct weir_reservation *reservation, int64_t noted_us, 
         *reservation = RESERVATION_NONE;
     else if (__builtin_expect(source == WEIR_BY_MEMORY, 1))
         *reservation = (struct weir_reservation){ .permits = cost, .at_us = noted_us };
+    else if (source == WEIR_BY_POLICY) /* so that nothing is given back, and only what was used beyond it is charged */
+        *reservation = (struct weir_reservation){ .permits = cost };
     else if (source == WEIR_BY_FAIL_OPEN || (source == WEIR_BY_FULL && noted_us == 0)) /* nothing was charged */
         *reservation = (struct weir_reservation){ .permits = 0 };
     else /* after a fallback's decision, Redis will be charged at another time */

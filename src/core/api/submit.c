@@ -128,7 +128,7 @@ static int submit(struct weir *limiter, struct weir_op *op)
     struct weir_backend_request request = op_request(op, now_us);
     if (!result && request.verb == WEIR_REFUND && returns_keep(limiter, &request, &op->decision))
         return WEIR_OK;
-    if (!result) {
+    if (!result && !fixed_decide(request.limit, &op->decision)) {
         const int64_t deadline = deadline_us(limiter);
         memcpy(&op->opaque[OP_DONE], &op->done, sizeof op->done);
         op->opaque[OP_ASKED] = outage_asked(limiter);

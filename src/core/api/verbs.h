@@ -6,6 +6,7 @@
 #include "core/ground/cancel.h"
 #include "core/limiter/events.h"
 #include "core/limiter/figures.h"
+#include "core/limiter/fixed.h"
 #include "core/limiter/inside.h"
 #include "core/limiter/request.h"
 #include "core/limiter/take.h"
@@ -116,12 +117,13 @@ static inline int ask_plain(struct weir_limit *limit, struct weir_key key, uint6
     request.hint = more.hint;
     request.reservation = more.reservation;
     request.ahead = more.since_us;
-    if (now_us == 0) {
+    const bool is_fixed = fixed_decide(request.limit, out);
+    if (now_us == 0 && !is_fixed) {
         if (limiter->takes && limiter->takes->fetch && !more.hint)
             limiter->takes->fetch(limiter->backend, hash); /* it arrives while the clock is read */
         error = read_clock(limiter, &request.now_us);
     }
-    if (!error)
+    if (!error && !is_fixed)
         error = limiter->backend->ops->decide(limiter->backend, &request, 1, false, INT64_MAX, out);
     assert(error <= 0);
     if (__builtin_expect(error != WEIR_OK || limit_has_shadow(request.limit), 0))

@@ -67,9 +67,11 @@ struct weir_limit {
      * change */
     const struct own_takes *_Atomic takes;
     struct overrides
-        *_Atomic overrides;         /* (a) readers; (m) writers; NULL if there never were any; an override's is NULL */
-    uint32_t id;                    /* (c) below WEIR_MAX_LIMITS; an override has its limit's */
-    _Atomic int32_t shadow;         /* (a) percent of its keys for which it denies nothing, shadow.h */
+        *_Atomic overrides; /* (a) readers; (m) writers; NULL if there never were any; an override's is NULL */
+    uint32_t id;            /* (c) below WEIR_MAX_LIMITS; an override has its limit's */
+    _Atomic int32_t shadow; /* (a) percent of its keys for which it denies nothing, shadow.h */
+    /* (a) readers; (m) writers: WEIR_UNLIMITED or WEIR_DENY while that is the policy in force; otherwise 0, fixed.h */
+    _Atomic int32_t fixed;
     struct key_hash hash;           /* (m) writers, as of `name` */
     struct plan_cell plan;          /* (a) readers; (m) writers; the backend decides by it */
     struct key_hash_rest hash_rest; /* (m) writers, as of `name` */

@@ -8,6 +8,7 @@
 #define CORE_LIMITER_TAKE_H
 
 #include "core/limiter/figures.h"
+#include "core/limiter/fixed.h"
 #include "core/limiter/request.h"
 #include "core/limiter/shadow.h"
 
@@ -29,6 +30,16 @@ int take_told(const struct weir_backend_request *request, int error, struct weir
 /* Do that for a backend's short way, which has no request. `taken` is own_taken() or an error. */
 int take_told_rarely(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
                      int taken, struct weir_decision *out);
+
+/* Decide and count a take from a limit of limit_for_key() if it is fixed. *error is weir_try()'s value then. */
+static inline bool take_fixed(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost,
+                              int64_t now_us, struct weir_decision *out, int *error)
+{
+    if (!fixed_decide(limit, out))
+        return false;
+    *error = take_told_rarely(limit, key, hash, cost, now_us, own_taken(out), out);
+    return true;
+}
 
 /* True if the limit has or had overrides, or is a shadow for some keys. */
 static inline bool limit_is_special(const struct weir_limit *limit)

@@ -77,7 +77,9 @@ struct weir_limit *limits_next_changed(const struct weir *limiter, const struct 
 static void note_kind(struct weir_limit *target, const struct weir_plan *plan)
 {
     const struct own_takes *takes = target->limiter->takes;
-    if (plan->algorithm == WEIR_SLIDING_WINDOW)
+    if (policy_is_fixed(&target->policy))
+        takes = NULL;
+    else if (plan->algorithm == WEIR_SLIDING_WINDOW)
         takes = takes ? takes->windows : NULL;
     else if (plan->algorithm != WEIR_TOKEN_BUCKET || plan->refill != WEIR_GREEDY)
         takes = NULL;
@@ -115,11 +117,16 @@ static bool write_plans(const struct weir *limiter, struct weir_limit *target) R
     target->is_untold = true;
     target->part = plans_make(limiter, &target->policy, &plans);
     const bool changes = is_other_plan(target, &plans.local_plan);
+    const int32_t fixed = policy_is_fixed(&target->policy) ? (int32_t)target->policy.algorithm : 0;
+    if (fixed != 0) /* before its plan, which stands in; and after another one: none decides by a stand-in for long */
+        atomic_store_explicit(&target->fixed, fixed, memory_order_release);
     atomic_store_explicit(&target->shadow, policy_shadow(&target->policy), memory_order_relaxed);
     atomic_store_explicit(&target->in_flight, target->policy.algorithm == WEIR_CONCURRENCY, memory_order_relaxed);
     note_kind(target, &plans.plan);
     plan_cell_write(&target->plan, &plans.plan, version);
     plan_cell_write(&target->local_plan, &plans.local_plan, version);
+    if (fixed == 0)
+        atomic_store_explicit(&target->fixed, 0, memory_order_release);
     target->is_changed = false;
     return changes;
 }

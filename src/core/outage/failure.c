@@ -8,6 +8,7 @@
 #include "core/outage/failure.h"
 
 #include "core/ground/arith.h"
+#include "core/limiter/fixed.h"
 #include "core/limiter/own_ops.h"
 #include "core/limiter/request.h"
 #include "core/outage/arrears.h"
@@ -227,18 +228,22 @@ static int deny_for_now(const struct weir_backend_request *requests, size_t n, s
     return WEIR_OK;
 }
 
+static int decide_counted(struct weir *limiter, struct weir_backend_request *requests, size_t n, bool all,
+                          int64_t deadline_us, struct weir_decision *out);
+
 /* Decide a batch request by request: one of its keys cannot be settled now, but others may be decided. */
 static int decide_one_by_one(struct weir *limiter, struct weir_backend_request *requests, size_t n, int64_t deadline_us,
                              struct weir_decision *out)
 {
     int error = WEIR_OK;
     for (size_t i = 0; i < n && !error; i++)
-        error = failure_decide(limiter, &requests[i], 1, false, deadline_us, &out[i]);
+        error = decide_counted(limiter, &requests[i], 1, false, deadline_us, &out[i]);
     return error;
 }
 
-int failure_decide(struct weir *limiter, struct weir_backend_request *requests, size_t n, bool all, int64_t deadline_us,
-                   struct weir_decision *out)
+/* Decide requests whose limits count. */
+static int decide_counted(struct weir *limiter, struct weir_backend_request *requests, size_t n, bool all,
+                          int64_t deadline_us, struct weir_decision *out)
 {
     const bool is_due = settle_is_due(limiter) || arrears_any(limiter, requests, n);
     const bool is_calm = !is_due &&
@@ -269,6 +274,51 @@ int failure_decide(struct weir *limiter, struct weir_backend_request *requests, 
     if (!error && requests[0].verb == WEIR_RESET && (is_due || settle_is_due(limiter)))
         settle_forgive(limiter, &requests[0]);
     return failure_answer(limiter, error, requests, n, all, asked, out);
+}
+
+static void swap_requests(struct weir_backend_request *a, struct weir_backend_request *b)
+{
+    const struct weir_backend_request request = *a;
+    *a = *b;
+    *b = request;
+}
+
+/* Decide a batch some of whose limits are fixed: the others in one call, for which they move to the front. */
+static int decide_mixed(struct weir *limiter, struct weir_backend_request *requests, size_t n, int64_t deadline_us,
+                        struct weir_decision *out)
+{
+    uint16_t from[FAILURE_BATCH_MAX];
+    size_t count = 0;
+    assert(n <= FAILURE_BATCH_MAX);
+    for (size_t i = 0; i < n; i++) {
+        if (limit_is_fixed(requests[i].limit))
+            continue;
+        swap_requests(&requests[count], &requests[i]);
+        from[count++] = (uint16_t)i;
+    }
+    int error = count > 0 ? decide_counted(limiter, requests, count, false, deadline_us, out) : WEIR_OK;
+    for (size_t k = count; k-- > 0;) { /* back to their places, the last first */
+        out[from[k]] = out[k];
+        swap_requests(&requests[k], &requests[from[k]]);
+    }
+    for (size_t i = 0, k = 0; i < n && !error; i++) {
+        if (k < count && from[k] == i)
+            k++;
+        else if (!fixed_decide(requests[i].limit, &out[i])) /* it has just ended */
+            error = decide_counted(limiter, &requests[i], 1, false, deadline_us, &out[i]);
+    }
+    return error;
+}
+
+int failure_decide(struct weir *limiter, struct weir_backend_request *requests, size_t n, bool all, int64_t deadline_us,
+                   struct weir_decision *out)
+{
+    if (n == 1 && fixed_decide(requests[0].limit, out))
+        return WEIR_OK;
+    for (size_t i = 0; n > 1 && !all && i < n; i++)
+        if (limit_is_fixed(requests[i].limit))
+            return decide_mixed(limiter, requests, n, deadline_us, out);
+    return decide_counted(limiter, requests, n, all, deadline_us, out);
 }
 
 int failure_follow(struct weir *limiter, struct weir_backend_request *request, struct weir_decision *out)

@@ -8,7 +8,10 @@
 int failure_init(struct weir *limiter, const struct weir_options *options);
 void failure_free(struct weir *limiter);
 
-/* Ask the backend, and answer in its place if it fails: as ops->decide(). A request that the fallback decided is
+#define FAILURE_BATCH_MAX 256 /* the most requests of a call to failure_decide() */
+
+/* Decide for limits that are fixed (fixed.h); with `all` there must be none. For the others ask the backend, and answer
+ * in its place if it fails: as ops->decide(). A request that the fallback decided is
  * rewritten to what the fallback was asked: its cold_since_us is then 0 or more. */
 int failure_decide(struct weir *limiter, struct weir_backend_request *requests, size_t n, bool all, int64_t deadline_us,
                    struct weir_decision *out);
@@ -28,7 +31,7 @@ int failure_follow(struct weir *limiter, struct weir_backend_request *request, s
 /* True if on_failure decided instead of the backend. */
 static inline bool failure_decided(const struct weir_decision *decision)
 {
-    return decision->source >= WEIR_BY_FALLBACK;
+    return decision->source >= WEIR_BY_FALLBACK && decision->source <= WEIR_BY_FAIL_CLOSED;
 }
 
 #endif

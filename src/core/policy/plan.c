@@ -55,6 +55,8 @@ static bool is_window(const struct weir_policy *policy)
 
 enum plan_part plan_part(const struct weir_policy *policy, const struct share *share)
 {
+    if (policy_is_fixed(policy))
+        return PLAN_PART;
     if (share_permits(share, policy_get(policy, plan_size_field(policy))) > 0)
         return PLAN_PART;
     return is_window(policy) || share_is_nothing(share_least(share)) ? PLAN_PART_ZERO : PLAN_PART_LIFTED;
@@ -183,9 +185,27 @@ static struct weir_plan plan_begin(const struct weir_policy *policy)
     };
 }
 
+/* Make the plan of a policy that is decided without one. Only a request that began before the policy changed decides by
+ * it, so it is a bucket that all costs fit, or none. */
+static void plan_fixed(const struct weir_policy *policy, struct weir_plan *out)
+{
+    struct weir_plan plan = { .algorithm = WEIR_TOKEN_BUCKET };
+    plan_nothing(&(struct weir_policy){ .algorithm = WEIR_TOKEN_BUCKET }, &plan);
+    if (policy->algorithm == WEIR_UNLIMITED) {
+        plan.size = plan.p = WEIR_MAX_PERMITS;
+        plan.tick_us = 1;
+    }
+    plan.fingerprint = fingerprint_of(&plan);
+    *out = plan;
+}
+
 int plan_make(const struct weir_policy *policy, const struct share *share, struct weir_plan *out,
               struct message message)
 {
+    if (policy_is_fixed(policy)) {
+        plan_fixed(policy, out);
+        return WEIR_OK;
+    }
     const struct share *least = share_least(share);
     struct weir_plan plan = plan_begin(policy);
     int error = WEIR_OK;
@@ -232,6 +252,11 @@ enum plan_part plan_at_share(const struct weir_policy *policy, const struct shar
 enum plan_part plan_for_fallback(const struct weir_policy *policy, const struct share *share, struct weir_plan *out)
 {
     struct weir_policy bucket = *policy;
+    if (policy_is_fixed(policy)) {
+        plan_fixed(policy, out);
+        out->is_local = 1;
+        return PLAN_PART;
+    }
     if (is_window(policy))
         bucket.burst = policy->limit;
     if (policy->algorithm != WEIR_LEAKY_BUCKET)

@@ -5,19 +5,24 @@
 
 #define OF(algorithm) (1u << (algorithm))
 #define OF_ALL (OF(POLICY_ALGORITHMS) - 1)
+#define OF_COUNTING (OF_ALL & ~OF(WEIR_UNLIMITED) & ~OF(WEIR_DENY))
 
 const char *const policy_algorithms[POLICY_ALGORITHMS] = {
-    [WEIR_TOKEN_BUCKET] = "token_bucket",     [WEIR_FIXED_WINDOW] = "fixed_window",
-    [WEIR_SLIDING_WINDOW] = "sliding_window", [WEIR_LEAKY_BUCKET] = "leaky_bucket",
+    [WEIR_TOKEN_BUCKET] = "token_bucket",
+    [WEIR_FIXED_WINDOW] = "fixed_window",
+    [WEIR_SLIDING_WINDOW] = "sliding_window",
+    [WEIR_LEAKY_BUCKET] = "leaky_bucket",
     [WEIR_CONCURRENCY] = "concurrency",
+    [WEIR_UNLIMITED] = "unlimited",
+    [WEIR_DENY] = "deny",
 };
 
 static const char *const refill_words[] = { [WEIR_GREEDY] = "greedy", [WEIR_INTERVAL] = "interval" };
 static const char *const align_words[] = { [WEIR_ALIGN_FIRST] = "first", [WEIR_ALIGN_EPOCH] = "epoch" };
 
 const struct policy_field policy_fields[POLICY_FIELDS] = {
-    [POLICY_LIMIT] = { "limit", POLICY_COUNT, OF_ALL, true, 1, WEIR_MAX_PERMITS, NULL },
-    [POLICY_PERIOD] = { "period", POLICY_TIME, OF_ALL & ~OF(WEIR_CONCURRENCY), true, 1, WEIR_MAX_PERIOD_US, NULL },
+    [POLICY_LIMIT] = { "limit", POLICY_COUNT, OF_COUNTING, true, 1, WEIR_MAX_PERMITS, NULL },
+    [POLICY_PERIOD] = { "period", POLICY_TIME, OF_COUNTING & ~OF(WEIR_CONCURRENCY), true, 1, WEIR_MAX_PERIOD_US, NULL },
     [POLICY_HOLD] = { "hold", POLICY_TIME, OF(WEIR_CONCURRENCY), true, 1, WEIR_MAX_PERIOD_US, NULL },
     [POLICY_BURST] = { "burst", POLICY_COUNT, OF(WEIR_TOKEN_BUCKET), false, 1, WEIR_MAX_PERMITS, NULL },
     [POLICY_DEBT] = { "debt", POLICY_COUNT, OF(WEIR_TOKEN_BUCKET), false, 0, WEIR_MAX_PERMITS, NULL },
@@ -27,8 +32,8 @@ const struct policy_field policy_fields[POLICY_FIELDS] = {
     [POLICY_REFILL] = { "refill", POLICY_CHOICE, OF(WEIR_TOKEN_BUCKET), false, 0, 1, refill_words },
     [POLICY_ALIGN] = { "align", POLICY_CHOICE, OF(WEIR_TOKEN_BUCKET) | OF(WEIR_FIXED_WINDOW), false, 0, 1,
                        align_words },
-    [POLICY_SHADOW] = { "shadow", POLICY_WORD, OF_ALL, false, 0, 1, NULL },
-    [POLICY_PERCENT] = { "percent", POLICY_COUNT, OF_ALL, false, 1, 100, NULL },
+    [POLICY_SHADOW] = { "shadow", POLICY_WORD, OF_ALL & ~OF(WEIR_UNLIMITED), false, 0, 1, NULL },
+    [POLICY_PERCENT] = { "percent", POLICY_COUNT, OF_ALL & ~OF(WEIR_UNLIMITED), false, 1, 100, NULL },
 };
 
 int64_t policy_get(const struct weir_policy *policy, enum policy_field_id id)
@@ -89,8 +94,8 @@ static int field_check(const struct weir_policy *policy, enum policy_field_id id
     int64_t value = policy_get(policy, id);
 
     if (!policy_field_applies(policy, id) && value != 0)
-        return message_refuse(message, "%s does not apply to a %s%s", field->name,
-                              id == POLICY_PERCENT ? "shadow" : policy_algorithms[policy->algorithm],
+        return message_refuse(message, "%s does not apply to %s%s%s", field->name, policy_is_fixed(policy) ? "" : "a ",
+                              id == POLICY_PERCENT && policy->shadow ? "shadow" : policy_algorithms[policy->algorithm],
                               id == POLICY_ALIGN ? " without refill=interval" : "");
     if (value == 0 && !(field->required && policy_field_applies(policy, id)))
         return WEIR_OK;

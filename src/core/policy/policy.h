@@ -36,11 +36,17 @@ enum policy_field_id {
 
 extern const struct policy_field policy_fields[POLICY_FIELDS];
 
-#define POLICY_ALGORITHMS 5
+#define POLICY_ALGORITHMS 7
 extern const char *const policy_algorithms[POLICY_ALGORITHMS]; /* by enum weir_algorithm */
 
 int64_t policy_get(const struct weir_policy *policy, enum policy_field_id id);
 void policy_set(struct weir_policy *policy, enum policy_field_id id, int64_t value);
+
+/* True if the policy decides without any state: WEIR_UNLIMITED or WEIR_DENY. */
+static inline bool policy_is_fixed(const struct weir_policy *policy)
+{
+    return policy->algorithm == WEIR_UNLIMITED || policy->algorithm == WEIR_DENY;
+}
 
 /* True if the field has a meaning in this policy. */
 bool policy_field_applies(const struct weir_policy *policy, enum policy_field_id id);

@@ -99,7 +99,7 @@ static int read_algorithm(struct reader *reader)
     }
     return message_refuse(reader->message,
                           "column %d: \"%.*s\" is not an algorithm: token_bucket, fixed_window, sliding_window, "
-                          "leaky_bucket or concurrency is expected",
+                          "leaky_bucket, concurrency, unlimited or deny is expected",
                           word.column, word.len, word.text);
 }
 
@@ -221,6 +221,9 @@ static int read_field(struct reader *reader, struct word word)
         return policy_read_value(reader, word, (enum policy_field_id)id);
     }
     char list[80];
+    if (algorithm == WEIR_UNLIMITED)
+        return message_refuse(reader->message, "column %d: \"%.*s\": nothing is expected after unlimited", word.column,
+                              word.len, word.text);
     return message_refuse(reader->message, "column %d: \"%.*s\" is not known to a %s: %s=..., or shadow, is expected",
                           word.column, word.len, word.text, policy_algorithms[algorithm],
                           field_list(algorithm, list, sizeof list));

@@ -24,7 +24,7 @@ _Static_assert(WEIR_HTTP_VALUE_SIZE > sizeof "\"\";q=;w=" + WEIR_MAX_NAME_LEN + 
 
 struct http_values {
     int64_t retry_s; /* 0: no Retry-After */
-    int64_t q, w_s;  /* w_s is 0 of a limit on requests in flight */
+    int64_t q, w_s;  /* w_s is 0 of a limit on requests in flight, and of deny */
     int64_t r;
     int64_t t_s;     /* 0: none */
     int64_t reset_s; /* X-RateLimit-Reset */
@@ -50,6 +50,8 @@ static int64_t provide_us(const struct weir_policy *policy, int64_t permits, boo
             return (up ? div_up(permits, policy->limit) : permits / policy->limit) * policy->period_us;
         break;
     case WEIR_LEAKY_BUCKET: break;
+    case WEIR_UNLIMITED:
+    case WEIR_DENY: return 0;
     }
     /* At most WEIR_MAX_FILL_US, or the policy would not be in force. */
     return (int64_t)(((wide)permits * (wide)policy->period_us + (up ? limit - 1 : 0)) / limit);
@@ -68,6 +70,8 @@ static int64_t held_back(const struct weir *limiter, const struct weir_policy *p
 static void values_of_policy(const struct weir_request *request, const struct weir_policy *policy,
                              struct http_values *values)
 {
+    if (policy_is_fixed(policy))
+        return; /* q is 0 */
     values->q = plan_size(policy, &share_whole) - held_back(request->limit->limiter, policy);
     values->w_s = policy->algorithm == WEIR_CONCURRENCY ? 0 : seconds_up(provide_us(policy, values->q, true));
 }
@@ -162,7 +166,9 @@ static int fields_write(const char *limit_name, const struct http_values *values
     int n = 0;
     if (which & WEIR_HTTP_RETRY_AFTER && values->retry_s > 0)
         fields_add(fields, &n, "Retry-After", "%" PRId64, values->retry_s);
-    if (which & WEIR_HTTP_RATELIMIT_POLICY && values->w_s == 0)
+    if (which & WEIR_HTTP_RATELIMIT_POLICY && values->q == 0)
+        fields_add(fields, &n, "RateLimit-Policy", "\"%s\";q=0", limit_name);
+    else if (which & WEIR_HTTP_RATELIMIT_POLICY && values->w_s == 0)
         fields_add(fields, &n, "RateLimit-Policy", "\"%s\";q=%" PRId64 ";qu=\"concurrent-requests\"", limit_name,
                    values->q);
     else if (which & WEIR_HTTP_RATELIMIT_POLICY)
@@ -248,6 +254,8 @@ int weir_http_fields(const struct weir_request *request, const struct weir_decis
         return error;
     values_of_policy(request, &policy, &values);
 
+    if (decision->source == WEIR_BY_POLICY && decision->limit > 0)
+        return 0; /* without a limit there is no quota to name */
     struct weir_http_field written[WEIR_HTTP_MAX_FIELDS];
     const int n = fields_write(request->limit->name, &values, which, written);
     if (room < (size_t)n)

@@ -45,7 +45,7 @@ static uint64_t stats_near(const struct weir_limit_stats *stats)
 static uint64_t stats_fallbacks(const struct weir_limit_stats *stats)
 {
     uint64_t sum = 0;
-    for (int source = WEIR_BY_FALLBACK; source < WEIR_SOURCES_LEN; source++)
+    for (int source = WEIR_BY_FALLBACK; source <= WEIR_BY_FAIL_CLOSED; source++)
         sum += stats->by_source[source];
     return sum;
 }
