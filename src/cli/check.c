@@ -15,7 +15,8 @@ const char CHECK_HELP[] =
     "\n"
     "Validate policy files. Each line is `name = policy`, or `name/pattern = policy` for some keys of a limit; # begins\n"
     "a comment. Each bad line is reported as FILE:LINE: and the reason. If a file has no bad line, its limits are\n"
-    "printed in their shortest form. FILE may be - for the standard input.\n"
+    "printed in their shortest form. FILE may be - for the standard input. percent=N gets a warning, because it denies\n"
+    "nothing to the other keys.\n"
     "\n"
     "With --redis, charge and reset two keys of a limit that no program can name, as weir_ping() does. If that fails,\n"
     "the reason is printed: no connection, no right, a read-only replica and so on.\n"
@@ -109,6 +110,10 @@ static int check_visit(void *user, const struct weir_policy_line *line)
         return WEIR_OK;
     }
     check->limit_count++;
+    if (line->policy->percent > 0 && line->policy->percent < 100)
+        fprintf(stderr,
+                "%s:%d: warning: percent=%d denies nothing to the other %d %% of the keys: keep a limit for them\n",
+                check->path, line->number, (int)line->policy->percent, 100 - (int)line->policy->percent);
     int error = weir_policy_print(line->policy, text, sizeof text);
     if (error == WEIR_OK)
         fprintf(check->limits, line->pattern ? "%s/%s = %s\n" : "%s%s = %s\n", line->name,

@@ -93,6 +93,10 @@ verdict 'check prints the limits of a good file in their shortest form' $?
 cp good.conf in
 run 0 check - && has out 'login = '
 verdict 'check reads its standard input' $?
+printf 'api = fixed_window limit=5 period=1h percent=10\nall = fixed_window limit=5 period=1h percent=100\nx = deny shadow\n' >part.conf
+run 0 check part.conf && has err 'part.conf:1: warning: percent=10 denies nothing to the other 90 % of the keys' &&
+    [ "$(wc -l <err)" -eq 1 ] && has out 'api = fixed_window limit=5 period=1h percent=10' 'x = deny shadow'
+verdict 'check warns of a percent that leaves the other keys without a limit' $?
 printf 'api = token_bucket limit=5 period=1s\nbad = nonsense\n\n3\n' >bad.conf
 run 1 check bad.conf && has err 'bad.conf:2: ' 'bad.conf:4: ' 'nonsense' && [ ! -s out ]
 verdict 'check reports every bad line and prints nothing else' $?
