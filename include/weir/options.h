@@ -201,8 +201,9 @@ struct weir_options {
 
     /* Path of a Unix socket, of 107 bytes at most, on which `weir stats`, `weir top`, `weir watch`, `weir peek`, `weir
      * reset` and `weir reload` ask this limiter. It has mode 0600: only this process's user, and root, can connect. It
-     * exists from weir_open() until weir_close(), and replaces one that a dead process left behind. A separate thread
-     * of low priority serves up to 16 clients, for 5 seconds each. Default NULL: none. */
+     * exists from weir_open() until weir_close(), and replaces one that a dead process left behind. If another process
+     * listens there, a warning says so, and this limiter has none. A separate thread of low priority serves up to 16
+     * clients, for 5 seconds each. Default NULL: none. */
     const char *control_socket;
 
     /* Chooses the keys for which a limit with percent=N is enforced: by a hash of the limit's name and the key. Give

@@ -67,13 +67,13 @@ struct weir_op {
  * in the order in which they were submitted. So `done` runs within timeout_us of the moment at which a thread begins
  * with it. An acquire that waits for permits keeps no thread busy; its `done` runs within max_wait_us in addition. In
  * local mode only waiting acquires need a thread, and only one. Requests that wait at the same time may be decided in
- * any order, except that acquires of a key keep theirs. */
+ * any order, except that acquires of a key keep theirs, and so do the `done` of those that get their permits. */
 WEIR_API int weir_submit(weir *w, struct weir_op *op);
 
 /* End the wait of a submitted WEIR_OP_ACQUIRE whose `done` has not run. Never blocks. WEIR_OK: `done` runs soon, as it
- * always does, with WEIR_ECANCELED and without permits; or with the answer, if that came first. Permits of a leaky
- * bucket that wait only for their delay_us are given back, as by weir_refund(). WEIR_EINVAL if the op has another verb;
- * WEIR_ECLOSED. Do not call it while another thread may run `done` of the same op. */
+ * always does, with WEIR_ECANCELED and without permits, also if weir_close() follows; or with the answer, if that came
+ * first. Permits of a leaky bucket that wait only for their delay_us are given back, as by weir_refund(). WEIR_EINVAL
+ * if the op has another verb; WEIR_ECLOSED. Do not call it while another thread may run `done` of the same op. */
 WEIR_API int weir_cancel(weir *w, struct weir_op *op);
 
 /* Return a file descriptor for the caller's event loop: it is readable while weir_dispatch() has requests to

@@ -193,7 +193,8 @@ struct weir_limit_info {
                             * life stands still while what this instance has used of the key has not refilled */
     int64_t lease_max;     /* most permits of a key that this instance leases in advance */
     int64_t over_max;      /* most permits of a key that all instances together, however many, admit beyond the limit in
-                       * any stretch of time, as long as Redis is available and keeps its data */
+                            * any stretch of time, as long as Redis is available and keeps its data. If it is not 0, as
+                            * many permits more as weir_refund() gives back */
 };
 
 /* Fill *out for `limit`. WEIR_EINVAL if out->size is not a known size. */
