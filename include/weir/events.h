@@ -61,16 +61,15 @@ struct weir_event_share {
     int64_t instances;
 };
 
+/* Only the member that `kind` names is filled; the others are zero. */
 struct weir_event {
     enum weir_event_kind kind;
     int64_t at_us; /* by the limiter's clock, or the time that the request brought */
-    union {        /* by `kind` */
-        struct weir_event_key key;
-        struct weir_event_outage outage;
-        struct weir_event_policy policy;
-        struct weir_event_share share;
-        uint64_t reserved[32];
-    };
+    struct weir_event_key key;
+    struct weir_event_outage outage;
+    struct weir_event_policy policy;
+    struct weir_event_share share;
+    uint64_t reserved[8]; /* 0 */
 };
 
 #endif

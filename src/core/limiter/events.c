@@ -8,8 +8,6 @@
 
 #include <stdlib.h>
 
-_Static_assert(sizeof(struct weir_event) == 16 + 32 * sizeof(uint64_t), "no kind of event is larger than the reserve");
-
 /* A key of which something was reported. All are relaxed: they order nothing. Times are plus 1; 0: never. */
 struct event_place {
     _Atomic uint64_t hash;
