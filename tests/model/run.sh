@@ -19,8 +19,9 @@ if ! command -v spin >/dev/null; then
     exit 77
 fi
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/tools/scratch.sh
+. ../tools/scratch.sh
+work=$scratch
 cp lease.pml "$work"
 cd "$work"
 failed=0
