@@ -30,8 +30,15 @@ void policies_free(struct policies *policies)
 
 int policies_add_text(struct policies *policies, const char *command, const char *text)
 {
-    char message[MESSAGE_SIZE] = "";
+    char message[MESSAGE_SIZE] = "", whole[80];
     struct weir_policy policy = { 0 };
+    text += strspn(text, " \t");
+    const size_t digits = strspn(text, "0123456789"); /* 100/m is short for a window */
+    if (digits > 0 && digits < 20 && text[digits] == '/' && text[digits + 1] && strchr("smhd", text[digits + 1]) &&
+        !text[digits + 2]) {
+        snprintf(whole, sizeof whole, "sliding_window limit=%.*s period=1%c", (int)digits, text, text[digits + 1]);
+        text = whole;
+    }
     int error = weir_policy_parse(text, &policy, message, sizeof message);
     if (error != WEIR_OK)
         return usage_error(command, "policy '%s': %s", text, *message ? message : weir_strerror(error));

@@ -2,8 +2,11 @@
 #include "cli/page/page.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 
@@ -43,6 +46,23 @@ static const char STYLE[] =
     "@media print{:root{--ink:#000;--soft:#333;--paper:#fff;--line:#999;--card:#fff;--admitted:#1f78b4;"
     "--denied:#c2500a;--plain:#4b6a88;--third:#5b7f1d}body{max-width:none;padding:0;font-size:10pt}"
     "figure,tr{break-inside:avoid}h2,h3,caption,thead{break-after:avoid}.scroll{overflow:visible}svg{print-color-adjust:exact}}\n";
+
+bool page_check(const char *path)
+{
+    struct stat about;
+    const bool exists = stat(path, &about) == 0;
+    if (exists && !S_ISREG(about.st_mode))
+        return true;
+    const int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (file < 0) {
+        complain("%s: %s", path, strerror(errno));
+        return false;
+    }
+    close(file);
+    if (!exists)
+        unlink(path);
+    return true;
+}
 
 FILE *page_open(const char *path, const char *title)
 {

@@ -14,6 +14,9 @@
 #define PAGE_NUMBER_SIZE 32
 #define PAGE_CURVES 3 /* in one chart */
 
+/* True if the file can be written, before a long task; it is left as it is. False after a complaint. */
+bool page_check(const char *path);
+
 /* Create the file and write the head. NULL after a complaint. */
 FILE *page_open(const char *path, const char *title);
 

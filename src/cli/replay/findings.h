@@ -32,8 +32,13 @@ struct findings {
     size_t period; /* of the curve */
     struct found curve[CURVE_POINTS];
     size_t curve_count;
+    bool is_by_clients;  /* the bound on clients is what the next smaller limit would exceed */
+    uint64_t same_until; /* the largest limit that denies as many clients as the suggested one */
     uint32_t *requests_by_key, *denied_by_key;
 };
+
+/* Suggest limits with the default bounds, for a command that was given none. Return an exit status. */
+int suggest_instead(const struct suggest *asked, int argc, char **argv);
 
 /* Write a policy as text that the library reads. */
 void suggest_policy(const struct suggest *suggest, size_t algorithm, size_t period, uint64_t limit,

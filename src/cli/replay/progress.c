@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #define ROWS_BETWEEN_LOOKS 4096 /* between looks at the clock: a few milliseconds of work */
+#define FEW_STEPS 1000          /* so few steps are long: each of them looks */
 
 static int64_t clock_us(void)
 {
@@ -22,7 +23,8 @@ void progress_start(struct progress *progress, bool is_wanted)
 
 void progress_show(struct progress *progress, const char *what, size_t done, size_t total)
 {
-    if (!progress->is_on || done % ROWS_BETWEEN_LOOKS != 0)
+    const bool is_few = total > 0 && total < FEW_STEPS;
+    if (!progress->is_on || (!is_few && done % ROWS_BETWEEN_LOOKS != 0))
         return;
     int64_t now_us = clock_us();
     if (now_us < progress->next_us)

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/replay/findings.h"
 #include "cli/replay/gnuplot.h"
 #include "cli/replay/run.h"
 
@@ -15,8 +16,8 @@ const char REPLAY_HELP[] =
     "have been denied. FILE may be gzip or .zst; - is the standard input.\n"
     "\n"
     "Limits (several decide each request together, all or nothing):\n"
-    "  -p, --policy POLICY    a limit, for example 'token_bucket limit=100 period=1s burst=200';\n"
-    "                         may be repeated. A name, a key and a cost for it alone may stand before it:\n"
+    "  -p, --policy POLICY    a limit, for example 'token_bucket limit=100 period=1s burst=200', or 100/m;\n"
+    "                         none: as weir suggest. May be repeated. A name, a key and a cost for it alone may stand before it:\n"
     "                         'tokens key=user cost=size: fixed_window limit=9000 period=1m'\n"
     "  -f, --policies FILE    all limits of a policy file (name = policy); may be repeated\n"
     "\n"
@@ -81,6 +82,12 @@ int command_replay(int argc, char **argv)
     int code = replay_read_options(&replay, argc, argv, &wants_help);
     if (code == EXIT_OK && wants_help)
         fputs(REPLAY_HELP, stdout);
+    else if (code == EXIT_OK && replay.policies.count == 0 && !replay.decisions_only && !replay.compare &&
+             !replay.plot_path && replay.store.mode == WEIR_LOCAL && !replay.input.load.duration)
+        code = suggest_instead(
+            &(struct suggest){
+                .input = replay.input, .top = replay.top, .json = replay.json, .html = replay.html_path },
+            argc, argv);
     else if (code == EXIT_OK && (code = check_options(&replay, argc, argv)) == EXIT_OK)
         code = replay_run(&replay);
     policies_free(&replay.policies);

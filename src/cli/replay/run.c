@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/page/page.h"
 #include "cli/replay/decisions.h"
 #include "cli/replay/hold.h"
 #include "cli/replay/input/bytes.h"
@@ -230,6 +231,8 @@ static int run_once(const struct replay *replay, enum feed_way way, struct loade
 int run_replay(const struct replay *replay)
 {
     struct loader load = { 0 };
+    if (replay->html_path && !page_check(replay->html_path))
+        return EXIT_FAILED;
     const int code = run_once(replay, way_of(replay), &load);
     return code == FEED_AGAIN ? run_once(replay, FEED_SORTED, &load) : code;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/page/page.h"
 #include "cli/replay/input_options.h"
 #include "cli/replay/page_suggest.h"
 #include "cli/replay/report.h"
@@ -16,8 +17,9 @@ const char SUGGEST_HELP[] =
     "clients of a log. The library decides each request, so 'weir replay' gives the same counts.\n"
     "\n"
     "What may be denied (both hold):\n"
-    "      --deny-requests P  at most so many percent of the requests (default 0.1)\n"
     "      --deny-clients P   at most so many percent of the clients, each by one denial or more (default 1)\n"
+    "      --deny-requests P  at most so many percent of the requests (default: no bound, since a single client\n"
+    "                         with many requests would then raise the limit for all)\n"
     "\n"
     "Which limits:\n"
     "      --algorithm NAME   sliding_window, token_bucket, fixed_window or leaky_bucket; may be repeated (default: all)\n"
@@ -41,13 +43,36 @@ static int suggest_read_options(struct suggest *suggest, int argc, char **argv, 
 static int suggest_read_option(struct suggest *suggest, int code, const char *value);
 static int suggest_check(struct suggest *suggest, int argc, char **argv);
 static int suggest_run(struct suggest *suggest);
+/* Find out which bound decided, and up to which limit the same number of clients is denied. */
+static int suggest_explain(const struct suggest *suggest, struct findings *findings)
+{
+    const struct found *best = &findings->found[0][findings->period];
+    const struct outcome most = { UINT64_MAX, findings->most.keys };
+    struct outcome below = { 0 }, tried;
+    char text[SUGGEST_TEXT_SIZE];
+    int code = EXIT_OK;
+    findings->same_until = best->limit;
+    if (best->limit > 1) {
+        suggest_policy(suggest, 0, findings->period, best->limit - 1, text);
+        code = search_try(&findings->search, text, most, &below, NULL);
+    }
+    findings->is_by_clients = below.keys > findings->most.keys;
+    if (code != EXIT_OK || best->outcome.keys == 0)
+        return code;
+    const struct outcome fewer = { UINT64_MAX, best->outcome.keys - 1 };
+    code = search_limit(&findings->search, suggest->algorithms[0], suggest->periods[findings->period], fewer,
+                        &findings->same_until, &tried);
+    findings->same_until -= findings->same_until > best->limit;
+    return code;
+}
+
 static int suggest_find(const struct suggest *suggest, struct findings *findings, struct progress *progress);
 static bool suggest_print(const struct suggest *suggest, const struct loader *load, const struct findings *findings);
 static void suggest_json(const struct suggest *suggest, const struct findings *findings);
 
 int command_suggest(int argc, char **argv)
 {
-    struct suggest suggest = { .top = 10, .requests_ppm = 1000, .clients_ppm = 10000 };
+    struct suggest suggest = { .top = 10, .requests_ppm = 1000000, .clients_ppm = 10000 };
     bool wants_help = false;
     int code = suggest_read_options(&suggest, argc, argv, &wants_help);
     if (code == EXIT_OK && wants_help)
@@ -55,6 +80,15 @@ int command_suggest(int argc, char **argv)
     else if (code == EXIT_OK && (code = suggest_check(&suggest, argc, argv)) == EXIT_OK)
         code = suggest_run(&suggest);
     return output_finish(code, code == EXIT_OK ? EXIT_FAILED : code);
+}
+
+int suggest_instead(const struct suggest *asked, int argc, char **argv)
+{
+    struct suggest suggest = *asked;
+    suggest.requests_ppm = 1000000;
+    suggest.clients_ppm = 10000;
+    const int code = suggest_check(&suggest, argc, argv);
+    return code == EXIT_OK ? suggest_run(&suggest) : code;
 }
 
 static int suggest_read_options(struct suggest *suggest, int argc, char **argv, bool *wants_help)
@@ -179,7 +213,14 @@ static int suggest_run(struct suggest *suggest)
     bool do_fit = false;
     rows_start(&rows);
     progress_start(&progress, true);
+    if (suggest->html && !page_check(suggest->html))
+        return EXIT_FAILED;
     int code = input_read(&suggest->input, &load, &do_fit);
+    int64_t shortest_us = INT64_MAX;
+    for (size_t i = 0; i < suggest->period_count; i++)
+        shortest_us = suggest->periods_us[i] < shortest_us ? suggest->periods_us[i] : shortest_us;
+    if (code == EXIT_OK)
+        load_warn_of_seconds(&load, shortest_us);
     if (code == EXIT_OK && rows.count == 0) {
         complain("there are no requests to find a limit for");
         code = EXIT_FAILED;
@@ -248,6 +289,8 @@ static int suggest_find(const struct suggest *suggest, struct findings *findings
         }
         if (code == EXIT_OK && j == findings->period)
             code = suggest_curve(suggest, findings);
+        if (code == EXIT_OK && j == findings->period)
+            code = suggest_explain(suggest, findings);
     }
     return code;
 }
@@ -272,8 +315,18 @@ static bool suggest_print(const struct suggest *suggest, const struct loader *lo
     report_count("requests", findings->rows->count, 0, "");
     snprintf(text, sizeof text, "(by %s)", load->key_name[0] ? load->key_name : "nothing: all requests share one key");
     report_count("clients", findings->rows->key_count, 0, text);
-    report_count("requests to deny", findings->most.denied, 0, "at most");
+    if (suggest->requests_ppm < 1000000)
+        report_count("requests to deny", findings->most.denied, 0, "at most");
     report_count("clients to deny", findings->most.keys, 0, "at most");
+    if (best->limit > 1)
+        printf("\nThe bound on %s decides: limit=%llu would deny more.\n",
+               findings->is_by_clients ? "clients" : "requests", (unsigned long long)best->limit - 1);
+    if (best->outcome.keys && findings->same_until > best->limit)
+        printf("Every limit from %llu to %llu denies as many clients, %llu; the list below names them.\n",
+               (unsigned long long)best->limit, (unsigned long long)findings->same_until,
+               (unsigned long long)best->outcome.keys);
+    if (findings->most.keys == 0 && suggest->clients_ppm > 0)
+        printf("These are too few clients: their share that may be denied is less than one, so nobody may be.\n");
     printf("\nThe tightest limits:\n\n%-16s%-8s%s", "algorithm", "period", header);
     for (size_t i = 0; i < suggest->algorithm_count; i++)
         for (size_t j = 0; j < suggest->period_count; j++) {
@@ -297,9 +350,10 @@ static void suggest_json(const struct suggest *suggest, const struct findings *f
     char text[SUGGEST_TEXT_SIZE];
     suggest_policy(suggest, 0, findings->period, findings->found[0][findings->period].limit, text);
     printf("{\"weir\":\"%s\",\"policy\":\"%s\",\"requests\":%zu,\"distinct_keys\":%zu,\"most_denied\":%llu,"
-           "\"most_keys_denied\":%llu,\"limits\":[",
+           "\"most_keys_denied\":%llu,\"bound\":\"%s\",\"same_clients_until\":%llu,\"limits\":[",
            weir_version(), text, findings->rows->count, findings->rows->key_count,
-           (unsigned long long)findings->most.denied, (unsigned long long)findings->most.keys);
+           (unsigned long long)findings->most.denied, (unsigned long long)findings->most.keys,
+           findings->is_by_clients ? "clients" : "requests", (unsigned long long)findings->same_until);
     for (size_t i = 0; i < suggest->algorithm_count; i++)
         for (size_t j = 0; j < suggest->period_count; j++) {
             suggest_policy(suggest, i, j, findings->found[i][j].limit, text);

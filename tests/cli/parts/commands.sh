@@ -21,7 +21,6 @@ misuse "'nonsense'" nonsense
 misuse "'--nonsense'" --nonsense
 misuse "'nonsense'" help nonsense
 misuse "'more'" version more
-misuse 'no limit' replay
 misuse "'--nonsense'" replay --nonsense
 misuse "'-x'" replay -x
 misuse "'--top'" replay --top

@@ -66,5 +66,34 @@ for options in '--deny-requests 101' '--deny-clients x' '--deny-clients 1.00001'
     run 2 suggest $options requests && has err 'weir suggest' && [ ! -s out ]
     verdict "wrong use is an error: suggest $options" $?
 done
+{
+    echo time,client
+    seq 0 19999 | awk '{ printf "2026-11-10T06:%02d:%02d.5Z,c%d\n", $1 / 60 % 60, $1 % 60, $1 % 2000 }' | sort
+    seq 0 4999 | awk '{ printf "2026-11-10T06:%02d:%02d.7Z,scanner\n", $1 / 500, $1 % 60 }'
+} >in
+run 0 suggest --json --period 1m && has out '"bound":"clients"'
+sed 's/.*"policy":"sliding_window limit=\([0-9]*\) .*"limits.*/\1/' out >limit
+[ "$(cat limit)" -le 20 ]
+verdict 'a single client with many requests does not set the limit' $?
+run 0 suggest --period 1m && has out 'The bound on clients decides' 'scanner'
+verdict 'the output says which bound decides and names the heavy client' $?
+run 0 suggest --period 1m --deny-clients 0.05 && has out 'Every limit from ' ' denies as many clients, 1; the list below names them.'
+verdict 'the output has the range of limits that deny the same clients' $?
+cp in scan
+run 0 replay scan && cp out by_replay && run 0 suggest scan && cmp out by_replay >>err
+verdict 'weir replay without a limit suggests one' $?
+run 0 replay -p 5/h --decisions requests --time-unit us && cp out short && run 0 replay -p 'sliding_window limit=5 period=1h' --decisions requests && cmp out short >>err
+verdict 'a limit can be written as 5/h' $?
+run 2 replay -p 5/x requests && has err "policy '5/x'"
+verdict 'a wrong short limit is an error' $?
+: >in
+printf 'time,client\n2026-11-10T06:00:00Z,a\n' >few
+run 0 suggest few && has out 'too few clients'
+verdict 'the output says when there are too few clients' $?
+for command in 'suggest' 'replay -p 5/h'; do
+    # shellcheck disable=SC2086 # options are words
+    run 1 $command --html missing/page.html scan && has err 'weir: missing/page.html: No such file' && [ ! -s out ] && ! has said detected 2>/dev/null
+    verdict "a page that cannot be written fails at the start: $command" $?
+done
 run 0 suggest --help && has out 'Usage: weir suggest'
 verdict 'suggest --help prints help' $?
