@@ -77,12 +77,18 @@ struct client {
     size_t queued_count;
 };
 
+/* The prefixes of addresses that count as one key; 0 and 0: keys are what clients send. */
+struct address_bits {
+    int ipv4, ipv6;
+};
+
 /* What the commands know of the server. */
 struct server {
     weir *limiter;
     struct throttle throttle;
     const char *password;    /* NULL: none is needed */
     struct tls_context *tls; /* of the addresses on TCP; NULL: none */
+    struct address_bits bits;
     bool counts_top_keys;
     bool is_draining; /* clients end when what they have sent is answered */
     int epoll_fd;

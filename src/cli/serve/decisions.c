@@ -225,16 +225,30 @@ static bool request_is_good(struct client *client, struct span key, const char *
     return false;
 }
 
-/* Read "limit key [cost]" from word `at` on; the cost is 1 to `most`. False after an error. */
+#define ADDRESS_KEY_SIZE 48 /* as weir_key_address() needs */
+
+/* Return the key to ask about. With --address-bits, `room` gets the prefix of a key that is an address. */
+static struct weir_key request_key(const struct client *client, struct span word, char room[ADDRESS_KEY_SIZE])
+{
+    const struct address_bits *bits = &client->server->bits;
+    const struct weir_key key = weir_key(word.data, word.len);
+    if (bits->ipv4 == 0)
+        return key;
+    const int len = weir_key_address_text(key, bits->ipv4, bits->ipv6, room, ADDRESS_KEY_SIZE);
+    return len > 0 ? weir_key(room, (size_t)len) : key;
+}
+
+/* Read "limit key [cost]" from word `at` on; the cost is 1 to `most`. The request may keep its key in `room`. False after
+ * an error. */
 static bool read_request(struct client *client, const struct resp_command *command, size_t at, int64_t most,
-                         struct weir_request *out)
+                         struct weir_request *out, char room[ADDRESS_KEY_SIZE])
 {
     *out = (struct weir_request){ .cost = 1 };
     const struct span key = command->words[at + 1];
     if ((at + 2 < command->count && !word_number(client, command->words[at + 2], &out->cost)) ||
         !request_is_good(client, key, "cost", out->cost, most))
         return false;
-    out->key = weir_key(key.data, key.len);
+    out->key = request_key(client, key, room);
     out->limit = word_limit(client, command->words[at]);
     return out->limit != NULL;
 }
@@ -244,27 +258,30 @@ static bool read_request(struct client *client, const struct resp_command *comma
 void run_try(struct client *client, const struct resp_command *command)
 {
     struct weir_request request;
-    if (read_request(client, command, 1, WEIR_MAX_PERMITS, &request))
+    char room[ADDRESS_KEY_SIZE];
+    if (read_request(client, command, 1, WEIR_MAX_PERMITS, &request, room))
         request_make(client, &(struct weir_op){ .request = request }, ANSWER_TRY, NULL);
 }
 
 void run_peek(struct client *client, const struct resp_command *command)
 {
     struct weir_request request;
-    if (read_request(client, command, 1, WEIR_MAX_PERMITS, &request))
+    char room[ADDRESS_KEY_SIZE];
+    if (read_request(client, command, 1, WEIR_MAX_PERMITS, &request, room))
         request_make(client, &(struct weir_op){ .request = request, .verb = WEIR_OP_PEEK }, ANSWER_TRY, NULL);
 }
 
 void run_try_all(struct client *client, const struct resp_command *command)
 {
     struct weir_request requests[WEIR_MAX_ALL];
+    char rooms[WEIR_MAX_ALL][ADDRESS_KEY_SIZE];
     const size_t n = (command->count - 1) / 3;
     if ((command->count - 1) % 3 != 0 || n > WEIR_MAX_ALL) {
         output_error(client_reply(client), "ERR WEIR.TRYALL takes 1 to %d times: limit key cost", WEIR_MAX_ALL);
         return;
     }
     for (size_t i = 0; i < n; i++)
-        if (!read_request(client, command, 1 + 3 * i, WEIR_MAX_PERMITS, &requests[i]))
+        if (!read_request(client, command, 1 + 3 * i, WEIR_MAX_PERMITS, &requests[i], rooms[i]))
             return;
     request_make(client, &(struct weir_op){ .requests = requests, .n = n, .verb = WEIR_OP_TRY_ALL }, ANSWER_TRY, NULL);
 }
@@ -272,14 +289,16 @@ void run_try_all(struct client *client, const struct resp_command *command)
 void run_reset(struct client *client, const struct resp_command *command)
 {
     struct weir_request request;
-    if (read_request(client, command, 1, WEIR_MAX_PERMITS, &request))
+    char room[ADDRESS_KEY_SIZE];
+    if (read_request(client, command, 1, WEIR_MAX_PERMITS, &request, room))
         request_make(client, &(struct weir_op){ .request = request, .verb = WEIR_OP_RESET }, ANSWER_TRY, NULL);
 }
 
 void run_charge(struct client *client, const struct resp_command *command)
 {
     struct weir_request request;
-    if (read_request(client, command, 1, INT64_MAX, &request))
+    char room[ADDRESS_KEY_SIZE];
+    if (read_request(client, command, 1, INT64_MAX, &request, room))
         request_make(client, &(struct weir_op){ .request = request, .verb = WEIR_OP_CHARGE }, ANSWER_TRY, NULL);
 }
 
@@ -287,12 +306,14 @@ void run_charge(struct client *client, const struct resp_command *command)
 void run_reserve(struct client *client, const struct resp_command *command)
 {
     struct weir_request request;
-    if (read_request(client, command, 1, WEIR_MAX_PERMITS, &request))
+    char room[ADDRESS_KEY_SIZE];
+    if (read_request(client, command, 1, WEIR_MAX_PERMITS, &request, room))
         request_make(client, &(struct weir_op){ .request = request, .verb = WEIR_OP_RESERVE }, ANSWER_TRY, NULL);
 }
 
 /* Read "limit key permits at", which WEIR.SETTLE and WEIR.RENEW begin with. False after an error. */
-static bool read_reservation(struct client *client, const struct resp_command *command, struct weir_op *op)
+static bool read_reservation(struct client *client, const struct resp_command *command, struct weir_op *op,
+                             char room[ADDRESS_KEY_SIZE])
 {
     struct weir_reservation *reservation = &op->reservation;
     const struct span key = command->words[2];
@@ -305,7 +326,7 @@ static bool read_reservation(struct client *client, const struct resp_command *c
         output_error(client_reply(client), "ERR no reservation has these numbers");
         return false;
     }
-    op->request.key = weir_key(key.data, key.len);
+    op->request.key = request_key(client, key, room);
     op->request.limit = word_limit(client, command->words[1]);
     return op->request.limit != NULL;
 }
@@ -314,8 +335,9 @@ static bool read_reservation(struct client *client, const struct resp_command *c
 void run_settle(struct client *client, const struct resp_command *command)
 {
     struct weir_op op = { .verb = WEIR_OP_SETTLE };
+    char room[ADDRESS_KEY_SIZE];
     int64_t *actual = &op.request.cost;
-    if (!word_number(client, command->words[5], actual) || !read_reservation(client, command, &op))
+    if (!word_number(client, command->words[5], actual) || !read_reservation(client, command, &op, room))
         return;
     if (*actual < 0)
         output_error(client_reply(client), "ERR the cost must be 0 or more, not %lld", (long long)*actual);
@@ -327,7 +349,8 @@ void run_settle(struct client *client, const struct resp_command *command)
 void run_renew(struct client *client, const struct resp_command *command)
 {
     struct weir_op op = { .verb = WEIR_OP_RENEW };
-    if (!read_reservation(client, command, &op))
+    char room[ADDRESS_KEY_SIZE];
+    if (!read_reservation(client, command, &op, room))
         return;
     op.request.cost = op.reservation.permits > 0 ? op.reservation.permits : 1;
     request_make(client, &op, ANSWER_TRY, NULL);
@@ -356,8 +379,9 @@ void run_throttle(struct client *client, const struct resp_command *command)
         return;
     }
     const bool looks = numbers[3] == 0;
+    char room[ADDRESS_KEY_SIZE];
     const struct weir_request request = { .limit = set->limit,
-                                          .key = weir_key(key.data, key.len),
+                                          .key = request_key(client, key, room),
                                           .cost = looks ? 1 : numbers[3] };
     request_make(client, &(struct weir_op){ .request = request, .verb = looks ? WEIR_OP_PEEK : WEIR_OP_TRY },
                  looks ? ANSWER_LOOK : ANSWER_THROTTLE, set);

@@ -112,6 +112,7 @@ static int open_limiter(struct serve *serve)
     options.control_socket = settings->control;
     options.top_keys_in_clear = true; /* clients of this server name the keys themselves */
     serve->server.counts_top_keys = settings->top_keys > 0;
+    serve->server.bits = settings->bits;
     options.policy_file = settings->policies;
     options.follow_policy_file = settings->policies != NULL;
     const int error = weir_open(&options, &serve->server.limiter);

@@ -51,6 +51,8 @@ const char SERVE_HELP[] =
     "      --max-clients N    connections at a time (default: 10000)\n"
     "      --idle-timeout S   disconnect clients that are silent for S seconds; 0: never (default)\n"
     "      --max-keys N       keys in memory (default: 1000000)\n"
+    "      --address-bits V4/V6\n"
+    "                         a key that is an address counts by its first bits, as in 32/64: IPv6 clients by /64\n"
     "      --top-keys N       count the N keys that are denied most, for WEIR.TOP: 1 to 1024 (default: none)\n"
     "      --control PATH     a Unix socket for weir stats, weir top, weir watch, weir peek, weir reset and weir reload\n"
     "      --metrics HOST:PORT\n"
@@ -79,6 +81,7 @@ enum option_code {
     PASSWORD,
     MAX_CLIENTS,
     MAX_KEYS,
+    ADDRESS_BITS,
     TOP_KEYS,
     CONTROL,
     METRICS,
@@ -115,6 +118,22 @@ static int read_number(const char *name, const char *value, int64_t most, int64_
     return read_range(name, value, 1, most, out);
 }
 
+/* Read "24/64". */
+static int read_address_bits(const char *value, struct address_bits *out)
+{
+    const struct span text = span_of(value);
+    const size_t slash = span_find(text, '/');
+    int64_t ipv4, ipv6;
+    if (slash == text.len || !span_number(span_slice(text, 0, slash), &ipv4) || ipv4 < 1 || ipv4 > 32 ||
+        !span_number(span_slice(text, slash + 1, text.len), &ipv6) || ipv6 < 1 || ipv6 > 128)
+        return usage_error("serve",
+                           "--address-bits '%s' is not the bits of IPv4, 1 to 32, and of IPv6, 1 to 128, as in "
+                           "32/64",
+                           value);
+    *out = (struct address_bits){ (int)ipv4, (int)ipv6 };
+    return EXIT_OK;
+}
+
 static int read_on_failure(struct settings *settings, const char *value)
 {
     static const char *const names[] = { [WEIR_FAIL_LOCAL] = "local",
@@ -144,6 +163,7 @@ static int settings_read_option(struct settings *settings, int code, const char 
     case MAX_CLIENTS: return read_number("--max-clients", value, CLIENTS_MAX, &settings->max_clients);
     case IDLE_TIMEOUT: return read_range("--idle-timeout", value, 0, IDLE_MAX, &settings->idle_s);
     case MAX_KEYS: return read_number("--max-keys", value, INT64_C(1) << 31, &settings->max_keys);
+    case ADDRESS_BITS: return read_address_bits(value, &settings->bits);
     case CONTROL: settings->control = value; return EXIT_OK;
     case TOP_KEYS: return read_number("--top-keys", value, WEIR_MAX_TOP_KEYS, &settings->top_keys);
     case INSTANCES: return read_number("--instances", value, INSTANCES_MAX, &settings->instances);
@@ -165,6 +185,7 @@ static const struct option options[] = {
     { "max-clients", required_argument, NULL, MAX_CLIENTS },
     { "idle-timeout", required_argument, NULL, IDLE_TIMEOUT },
     { "max-keys", required_argument, NULL, MAX_KEYS },
+    { "address-bits", required_argument, NULL, ADDRESS_BITS },
     { "top-keys", required_argument, NULL, TOP_KEYS },
     { "control", required_argument, NULL, CONTROL },
     { "metrics", required_argument, NULL, METRICS },
@@ -313,7 +334,8 @@ void settings_compare(const struct settings *running, const struct settings *rea
 {
     const struct store *a = &running->store, *b = &read->store;
     bool is_equal = is_same(running->policies, read->policies) && running->max_keys == read->max_keys &&
-                    running->top_keys == read->top_keys && is_same(running->control, read->control) &&
+                    running->top_keys == read->top_keys && running->bits.ipv4 == read->bits.ipv4 &&
+                    running->bits.ipv6 == read->bits.ipv6 && is_same(running->control, read->control) &&
                     running->on_failure == read->on_failure && running->address_count == read->address_count &&
                     !running->tls_cert == !read->tls_cert && a->mode == b->mode && is_same(a->shared, b->shared) &&
                     is_same(a->redis_url, b->redis_url) && is_same(a->password_file, b->password_file) &&

@@ -10,6 +10,9 @@ misuse "'127.0.0.1:-1': the port must be 0 to 65535" serve --metrics 127.0.0.1:-
 misuse 'needs --password-file' serve --listen 0.0.0.0:0
 misuse "--max-clients '0'" serve --max-clients 0
 misuse "--top-keys '1025'" serve --top-keys 1025
+for bits in 64 0/64 33/64 32/129 32/ /64 32/64/1 x/64; do
+    misuse "--address-bits '$bits'" serve --address-bits $bits
+done
 misuse "--metrics '9100'" serve --metrics 9100
 misuse "--instances '0'" serve --instances 0
 misuse '--rank 2 must be less than --instances' serve --instances 2 --rank 2
@@ -130,6 +133,16 @@ if command -v redis-cli >/dev/null; then
         [ "$(told ping)" = 'NOAUTH Authentication required. ' ] &&
         [ "$(redis-cli -s s.sock --no-auth-warning -a changed ping)" = PONG ]
     verdict 'serve reports options that a reload cannot change, and keeps their values' $?
+    serve_stop
+    serve_start -f served.conf --address-bits 24/64
+    for key in 192.0.2.1 ::ffff:192.0.2.2 192.0.2.3:40001 2001:db8::1 '[2001:db8::2]:443' name; do
+        told weir.try login "$key" | cut -d' ' -f3
+    done >first
+    told weir.peek login 192.0.2.0/24 | cut -d' ' -f3 >>first
+    told cl.throttle 2001:db8::1 4 1 3600 >>first && told cl.throttle 2001:db8::2 4 1 3600 >>first
+    [ "$(cut -d' ' -f1-3 first | paste -sd,)" = '8,7,6,8,7,8,6,0 5 4,0 5 3' ] && told weir.tryall login 192.0.2.9 1 login 192.0.2.8 1 >second &&
+        [ "$(cut -d' ' -f1,3 second)" = '1 4' ]
+    verdict 'serve counts addresses by their prefixes' $?
     serve_stop
     serve_start -f served.conf --top-keys 5 --metrics 127.0.0.1:0 && told weir.try login a 10 >first
     scrape=$(sed -n 's/^metrics on 127.0.0.1://p' listening)
