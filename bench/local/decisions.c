@@ -11,7 +11,7 @@
 
 #define GOAL_RATIO 1.15 /* weir to the yardstick */
 
-enum { BASELINE_ALLOW, WEIR_ALLOW, BASELINE_DENY, WEIR_DENY, CELLS };
+enum { CELL_BASELINE_ALLOW, CELL_WEIR_ALLOW, CELL_BASELINE_DENY, CELL_WEIR_DENY, CELLS };
 
 struct group { /* the limiters of one algorithm and number of keys */
     enum kind kind;
@@ -67,10 +67,10 @@ static void measure_group(struct bench *bench, struct group *group, enum skew sk
 {
     const char *skew_text = group->keys == 1 ? "-" : skew_name(skew);
     struct cell cells[CELLS] = {
-        [BASELINE_ALLOW] = { .work = baseline_work, .subject = group->baselines[ANSWER_ALLOW] },
-        [WEIR_ALLOW] = { .work = subject_work, .subject = &group->subjects[ANSWER_ALLOW] },
-        [BASELINE_DENY] = { .work = baseline_work, .subject = group->baselines[ANSWER_DENY] },
-        [WEIR_DENY] = { .work = subject_work, .subject = &group->subjects[ANSWER_DENY] },
+        [CELL_BASELINE_ALLOW] = { .work = baseline_work, .subject = group->baselines[ANSWER_ALLOW] },
+        [CELL_WEIR_ALLOW] = { .work = subject_work, .subject = &group->subjects[ANSWER_ALLOW] },
+        [CELL_BASELINE_DENY] = { .work = baseline_work, .subject = group->baselines[ANSWER_DENY] },
+        [CELL_WEIR_DENY] = { .work = subject_work, .subject = &group->subjects[ANSWER_DENY] },
     };
     bench_progress("decisions: %s, %llu keys %s, %d threads", kind_name(group->kind), (unsigned long long)group->keys,
                    skew_text, threads);
@@ -81,7 +81,7 @@ static void measure_group(struct bench *bench, struct group *group, enum skew sk
     }
     measure_cells(cells, n, bench->repeats, bench->seconds);
     for (int i = 0; i < n; i += 2) {
-        enum answer answer = i == BASELINE_ALLOW ? ANSWER_ALLOW : ANSWER_DENY;
+        enum answer answer = i == CELL_BASELINE_ALLOW ? ANSWER_ALLOW : ANSWER_DENY;
         struct sample ratio = sample_ratio(&cells[i + 1].ns, &cells[i].ns);
         report_decisions(bench, group, skew_text, &cells[i], "mutex_mono, presized", "token", answer);
         report_decisions(bench, group, skew_text, &cells[i + 1], "weir_try", kind_name(group->kind), answer);

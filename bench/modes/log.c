@@ -30,7 +30,7 @@
 struct log_request {
     int64_t due_ns; /* after the start */
     uint32_t key;   /* a number: no client's address is sent to a server where it could be found later */
-    uint32_t cost;
+    int64_t cost;
 };
 
 struct log {
