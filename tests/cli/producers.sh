@@ -5,7 +5,7 @@ set -eu
 command -v python3 >/dev/null || { echo "there is no python3 here"; exit 77; }
 weir=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 here=$(cd "$(dirname "$0")" && pwd)
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+# shellcheck source=tests/tools/scratch.sh
+. "$(dirname "$0")/../tools/scratch.sh"
 cd "$scratch"
 python3 "$here/producers.py" "$weir"
