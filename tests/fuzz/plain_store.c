@@ -267,7 +267,7 @@ static bool item_run(struct call *call, int i, bool *admitted)
     const unsigned char *item = call->items;
     const int verb = item[0] % REDIS_MORE;
     const bool more = item[0] >= REDIS_MORE;
-    const int64_t cost = plain_number(item + 1, 5), times = plain_number(item + 6, 7);
+    const int64_t cost = plain_number(item + 1, 7), times = plain_number(item + 8, 7);
     struct mirror *mirror = &call->keys[i]->mirror;
     struct weir_decision decision;
     fuzz_must(verb <= REDIS_RETURN && times >= 1, "an item is one");
@@ -304,9 +304,9 @@ static void run_all(struct call *call)
     for (int i = 0; i < call->n; i++) {
         const unsigned char *item = call->items + i * REDIS_ITEM_SIZE;
         mirrors[i] = &call->keys[i]->mirror;
-        costs[i] = plain_number(item + 1, 5);
+        costs[i] = plain_number(item + 1, 7);
         ours = ours && !call->keys[i]->foreign;
-        fuzz_must(item[0] == WEIR_TAKE && plain_number(item + 6, 7) == 1, "an item is a take");
+        fuzz_must(item[0] == WEIR_TAKE && plain_number(item + 8, 7) == 1, "an item is a take");
         put_found(call, i);
     }
     call->items += call->n * REDIS_ITEM_SIZE;

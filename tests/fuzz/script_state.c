@@ -106,6 +106,7 @@ static void store_by_feed(struct host_key *key)
 
 /* ---- Calls ---- */
 
+/* Move the clock. A key whose life is over by then, which Redis would drop, stays as one of unknown life. */
 static void move_clock(void)
 {
     const uint8_t choice = feed_byte(&story.feed);
@@ -120,6 +121,9 @@ static void move_clock(void)
     default: break;
     }
     story.now_us = max_of(0, min_of(story.now_us + by_us, WEIR_MAX_TIME_US));
+    for (int i = 0; i < HOST_KEYS; i++)
+        if (host_keys[i].life_from_us > 0 && (story.now_us - host_keys[i].life_from_us) / 1000 >= host_keys[i].life_ms)
+            host_keys[i].life_ms = 0;
 }
 
 /* The words after the fingerprints: the items, which end in an echo, and perhaps the time. */
@@ -274,8 +278,8 @@ static bool call_single(const struct tail *tail, struct host_answer *answer, str
     const size_t size = returns ? REDIS_RETURN_SIZE : REDIS_ITEM_SIZE;
     if (story.told || story.n != 1 || tail->len != REDIS_COUNTS_SIZE + size + REDIS_ECHO_SIZE || story.now_us % 4 == 0)
         return false;
-    const int64_t cost = returns ? plain_double(item) : plain_number(item + 1, 5);
-    const int64_t times = returns ? plain_double(item + 8) : plain_number(item + 6, 7);
+    const int64_t cost = returns ? plain_double(item) : plain_number(item + 1, 7);
+    const int64_t times = returns ? plain_double(item + 8) : plain_number(item + 8, 7);
     const bool takes = !returns && item[0] == WEIR_TAKE;
     if (!returns && !(takes && times == 1))
         return false;
