@@ -56,8 +56,10 @@ static struct model_rule bucket_rule(const struct weir_policy *policy, const str
         bucket.algorithm = WEIR_LEAKY_BUCKET;
         bucket.capacity = policy->capacity;
     }
-    for (int64_t tick = 1; tick <= 10 * WEIR_SECOND; tick *= 10) {
-        bucket.period_us = (policy->period_us + tick - 1) / tick * tick;
+    static const int64_t ticks_us[] = { 1,       10,       100,      1000,      10000,      100000,
+                                        1000000, 10000000, 60000000, 600000000, 3600000000, 86400000000 };
+    for (size_t i = 0; i < sizeof ticks_us / sizeof *ticks_us; i++) {
+        bucket.period_us = (policy->period_us + ticks_us[i] - 1) / ticks_us[i] * ticks_us[i];
         if (model_rule_make(&bucket, share, &rule))
             return rule;
     }

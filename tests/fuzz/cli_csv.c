@@ -1,189 +1,89 @@
-/* cli_csv.c - rows of CSV files.
+/* cli_csv.c - whole inputs of weir replay: tables, JSON, logfmt and logs.
  *
  * The input is a byte that chooses the columns, and a file. Properties:
  *
- *     - each line is part of one row or refused, in order, and reading ends
- *     - values are in range; a refusal gives its reason, without control bytes
- *     - without a header and a choice of columns, a row is what a naive reader splits at the first and the last comma
- *     - accepted rows, written with all fields in quotes as RFC 4180 says, are read back unchanged
+ *     - reading ends, and each row has a key, a time and a cost in their ranges
+ *     - a row that is left out is counted, and a complaint has no control bytes but line feeds
+ *     - the same file has the same rows when it is read again
  */
+#define feed fuzz_feed /* replay has another struct of that name */
 #include "fuzz.h"
+#undef feed
 
 #include "cli/cli.h"
-#include "cli/replay/input/csv.h"
+#include "cli/replay/input/load.h"
 
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-enum { ROWS = 64 };
-
-static int complaints;
 
 void complain(const char *format, ...)
 {
-    char text[600];
+    char text[1200];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     fuzz_must(*text, "a complaint says something");
-    complaints++;
+    for (const char *at = text; *at; at++)
+        fuzz_must(((unsigned char)*at >= ' ' && *at != 0x7f) || *at == '\n', "a terminal obeys nothing in \"%s\"",
+                  text);
 }
 
-struct kept {
-    int64_t time_us, cost;
-    char *key;
-    size_t len;
-};
-
-struct reading {
-    struct kept rows[ROWS];
-    size_t count, good;
-    int code; /* returned by csv_begin() */
-    bool is_plain;
-};
-
-static void keep(struct reading *reading, const struct csv_row *row)
+/* Read the file into rows that the caller frees. */
+static int read_file(const void *data, size_t len, const struct load_options *options, struct rows *rows,
+                     size_t *unreadable)
 {
-    fuzz_must(row->time_us >= 0 && row->time_us <= WEIR_MAX_TIME_US && row->cost >= 1 &&
-                  row->cost <= WEIR_MAX_PERMITS && row->key.len >= 1 && row->key.len <= WEIR_MAX_KEY_LEN,
-              "a row is in its ranges");
-    reading->good++;
-    if (reading->count == ROWS)
-        return;
-    struct kept *kept = &reading->rows[reading->count++];
-    *kept = (struct kept){ row->time_us, row->cost, malloc(row->key.len), row->key.len };
-    fuzz_must(kept->key, "there is memory");
-    memcpy(kept->key, row->key.data, row->key.len);
-}
-
-/* Check a row by the rules in csv.h's first comment. */
-static void check_plain(struct span line, int result, const struct csv_row *row)
-{
-    const size_t first = span_find(line, ','), last = span_find_last(line, ',');
-    if (result != 1)
-        return;
-    fuzz_must(first < last && row->key.data == line.data + first + 1 && row->key.len == last - first - 1,
-              "a plain row's key stands between the first and the last comma");
-    int64_t cost;
-    fuzz_must(span_number(span_trim(span_slice(line, last + 1, line.len)), &cost) && cost == row->cost,
-              "and its cost behind that");
-}
-
-static void read_rows(struct csv *csv, struct lines *lines, struct reading *reading)
-{
-    struct span line;
-    int64_t number = 0;
-    while (lines_next(lines, &line) == 1) {
-        struct csv_row row;
-        struct fault fault = { "" };
-        const struct span first = line;
-        fuzz_must(lines->number > number, "lines are read in order, each once");
-        const int result = csv_read(csv, lines, line, &row, &fault);
-        fuzz_must(result == 1 || (result == 0 && *fault.text), "a row is read, or refused with a reason");
-        for (const char *at = fault.text; *at; at++)
-            fuzz_must((unsigned char)*at >= ' ' && *at != 0x7f, "a terminal obeys nothing in \"%s\"", fault.text);
-        number = result == 1 ? lines->last_number : lines->number;
-        if (csv->is_plain)
-            check_plain(first, result, &row);
-        if (result == 1)
-            keep(reading, &row);
+    struct progress progress = { 0 };
+    struct loader load = { .rows = rows, .options = options, .progress = &progress };
+    rows_start(rows);
+    const int code = load_file(&load, fuzz_file(data, len));
+    *unreadable = load.unreadable;
+    fuzz_must(code == EXIT_OK || code == EXIT_FAILED || code == EXIT_ERROR, "reading ends with a status");
+    fuzz_must(load.free_rows <= rows->count, "rows that cost nothing are rows");
+    for (size_t i = 0; i < rows->count; i++) {
+        const struct row *row = &rows->all[i];
+        fuzz_must(row->time_us >= 0 && row->time_us <= WEIR_MAX_TIME_US, "a time is in its range");
+        fuzz_must(row->cost >= 0 && row->cost <= WEIR_MAX_PERMITS, "so is a cost");
+        fuzz_must(row->key < rows->key_count && rows->keys[row->key].len >= 1 &&
+                      rows->keys[row->key].len <= WEIR_MAX_KEY_LEN,
+                  "so is a key");
     }
+    return code;
 }
 
-static void read_file(const void *data, size_t len, const struct csv_choice *choice, struct reading *reading)
+static bool is_same_key(const struct rows *a, const struct rows *b, uint32_t key)
 {
-    static struct csv csv;
-    struct lines lines;
-    struct span line;
-    struct bytes *bytes = bytes_open(fuzz_file(data, len));
-    reading->count = reading->good = 0;
-    reading->code = EXIT_OK;
-    fuzz_must(bytes, "a file in memory can be opened");
-    lines_start(&lines, bytes, "input");
-    csv_start(&csv, choice);
-    if (lines_next(&lines, &line) == 1) {
-        reading->code = csv_begin(&csv, &lines, line);
-        reading->is_plain = csv.is_plain;
-        if (reading->code == EXIT_OK)
-            read_rows(&csv, &lines, reading);
-    }
-    csv_free(&csv);
-    lines_free(&lines);
-    bytes_close(bytes);
-}
-
-static void forget(struct reading *reading)
-{
-    for (size_t i = 0; i < reading->count; i++)
-        free(reading->rows[i].key);
-    reading->count = 0;
-}
-
-/* ---- There and back ---- */
-
-static void check_round(const struct reading *reading)
-{
-    static struct reading again;
-    static const struct csv_choice choice = { .has_unit = true, .unit = TIME_MICROSECONDS };
-    size_t room = 64;
-    for (size_t i = 0; i < reading->count; i++)
-        room += 2 * reading->rows[i].len + 80;
-    char *text = malloc(room);
-    fuzz_must(text, "there is memory");
-    size_t at = (size_t)snprintf(text, room, "\"time\",\"key\",\"cost\"\r\n");
-    for (size_t i = 0; i < reading->count; i++) {
-        const struct kept *row = &reading->rows[i];
-        at += (size_t)snprintf(text + at, room - at, "\"%" PRId64 "\",\"", row->time_us);
-        for (size_t j = 0; j < row->len; j++) {
-            if (row->key[j] == '"')
-                text[at++] = '"';
-            text[at++] = row->key[j];
-        }
-        at += (size_t)snprintf(text + at, room - at, "\",\"%" PRId64 "\"\n", row->cost);
-    }
-    read_file(text, at, &choice, &again);
-    fuzz_must(again.code == EXIT_OK && again.good == reading->count, "%zu of %zu rows come back", again.good,
-              reading->count);
-    for (size_t i = 0; i < again.count; i++) {
-        const struct kept *row = &reading->rows[i], *back = &again.rows[i];
-        fuzz_must(row->time_us == back->time_us && row->cost == back->cost && row->len == back->len &&
-                      memcmp(row->key, back->key, row->len) == 0,
-                  "row %zu comes back as it was", i + 1);
-    }
-    forget(&again);
-    free(text);
-}
-
-/* A carriage return before a line feed is dropped, also in a quoted field: see lines.h. */
-static bool has_lost_return(const struct reading *reading)
-{
-    for (size_t i = 0; i < reading->count; i++)
-        if (memmem(reading->rows[i].key, reading->rows[i].len, "\r\n", 2))
-            return true;
-    return false;
+    return a->keys[key].len == b->keys[key].len &&
+           memcmp(a->bytes + a->keys[key].offset, b->bytes + b->keys[key].offset, a->keys[key].len) == 0;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char *const times[] = { NULL, "1", "2", "ts" }, *const keys[] = { NULL, "2", "key", "1" };
-    static const char *const costs[] = { NULL, "3", "n", "4096" };
-    static struct reading reading;
+    static const char *const times[] = { NULL, "1", "2", "ts" }, *const keys[] = { NULL, "2", "client/24/64", "1+key" };
+    static const char *const costs[] = { NULL, "3", "n", "4096" }, *const formats[] = { NULL, "csv", "json", "logfmt" };
     if (size == 0)
         return 0;
-    const struct csv_choice choice = { .time = times[data[0] % 4],
-                                       .key = keys[data[0] / 4 % 4],
-                                       .cost = costs[data[0] / 16 % 4],
-                                       .has_unit = data[0] & 64,
-                                       .unit = TIME_SECONDS };
-    complaints = 0;
-    read_file(data + 1, size - 1, &choice, &reading);
-    fuzz_must(reading.code == EXIT_OK || complaints > 0, "who is not served is told why");
-    if (reading.count > 0 && !has_lost_return(&reading))
-        check_round(&reading);
-    forget(&reading);
+    struct load_options options = { .time = times[data[0] % 4],
+                                    .costs = { costs[data[0] / 16 % 4] },
+                                    .cost_count = 1,
+                                    .key_count = 1,
+                                    .format = load_format_exists("logfmt") ? formats[size % 4] : formats[size % 3],
+                                    .has_unit = data[0] & 64,
+                                    .unit = data[0] & 64 ? TIME_SECONDS : TIME_BY_SIZE };
+    struct fault fault = { "" };
+    fuzz_must(key_spec_read(&options.keys[0], keys[data[0] / 4 % 4], &fault), "the key can be read");
+    struct rows rows, again;
+    size_t unreadable, unreadable_again;
+    const int code = read_file(data + 1, size - 1, &options, &rows, &unreadable);
+    fuzz_must(read_file(data + 1, size - 1, &options, &again, &unreadable_again) == code && again.count == rows.count &&
+                  again.key_count == rows.key_count && unreadable == unreadable_again,
+              "the same file is read in the same way");
+    for (size_t i = 0; i < rows.count; i++)
+        fuzz_must(rows.all[i].time_us == again.all[i].time_us && rows.all[i].cost == again.all[i].cost &&
+                      rows.all[i].key == again.all[i].key && is_same_key(&rows, &again, rows.all[i].key),
+                  "row %zu is the same", i + 1);
+    rows_free(&rows);
+    rows_free(&again);
     return 0;
 }

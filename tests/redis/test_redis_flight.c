@@ -275,7 +275,7 @@ TEST(a_settling_charge_is_a_separate_call_in_order_and_names_the_note, 10)
     write_out();
     ck_assert_int_eq(count_of("EVALSHA"), 4);
     ck_assert_int_eq(count_of(redis_scripts[REDIS_SETTLE].sha1), 2);
-    ck_assert_int_eq(count_of("$1\r\n2\r\n$14\r\nweir:limit:{a}\r\n$16\r\nweir:limit:{a}:i\r\n$22\r\n"), 1);
+    ck_assert_int_eq(count_of("$1\r\n2\r\n$14\r\nweir:limit:{a}\r\n$16\r\nweir:limit:{a}:i\r\n$26\r\n"), 1);
     assert_answer(1, 1, REDIS_FLYING);
     struct redis_reply reply = idle_answer(bytes, 3 * WEIR_SECOND, 7, 2);
     assert_reply(&reply, REDIS_FLYING);

@@ -103,11 +103,11 @@ static bool client_is_idle(const struct client *client)
 void client_check_patience(struct client *client)
 {
     const int64_t now_us = client->server->now_us;
-    if (client->watch.fd >= 0 && ((client->began_us && now_us - client->began_us > PATIENCE_US) ||
-                                  (client->stuck_us && now_us - client->stuck_us > PATIENCE_US) ||
-                                  ((!client->is_authenticated || client->is_scraper) &&
-                                   now_us - client->accepted_us > PATIENCE_US) ||
-                                  client_is_idle(client))) {
+    if (client->watch.fd >= 0 &&
+        ((client->began_us && now_us - client->began_us > PATIENCE_US) ||
+         (client->stuck_us && now_us - client->stuck_us > PATIENCE_US) ||
+         ((!client->is_authenticated || client->is_scraper) && now_us - client->accepted_us > PATIENCE_US) ||
+         client_is_idle(client))) {
         client_close(client);
         client_is_due(client);
     }

@@ -321,8 +321,9 @@ void command_run(struct client *client, const struct resp_command *command)
     if (command_is_foreign(command)) {
         struct server *server = client->server;
         if (server->http_said_us == 0 || server->now_us - server->http_said_us >= WEIR_MINUTE) {
-            complain("a client does not speak Redis's protocol, for example HTTP: its connection is closed. A web page may have "
-                     "tried to give commands; --password-file refuses it altogether");
+            complain(
+                "a client does not speak Redis's protocol, for example HTTP: its connection is closed. A web page may have "
+                "tried to give commands; --password-file refuses it altogether");
             server->http_said_us = server->now_us;
         }
         client->is_ending = true;

@@ -37,7 +37,7 @@ struct serve {
     struct server server;
     struct watch signals, answers;
     int64_t drain_until_us; /* 0: not draining */
-    bool tells_reload;      /* SIGHUP has been obeyed: say so at the next tick, when a changed policy file is in force */
+    bool tells_reload; /* SIGHUP has been obeyed: say so at the next tick, when a changed policy file is in force */
 };
 
 /* ---- Start ---- */
@@ -169,10 +169,11 @@ static void tell_reload(struct serve *serve)
     if (!policies || weir_follow_read(serve->server.limiter, WEIR_FOLLOW_POLICY_FILE, &stats) != WEIR_OK)
         complain("SIGHUP: the options have been read again");
     else
-        complain("SIGHUP: the options have been read again; %s was loaded %llu times, last %lld s ago, and refused %llu "
-                 "times",
-                 policies, (unsigned long long)stats.answers, (long long)(stats.age_us / WEIR_SECOND),
-                 (unsigned long long)(stats.failures + stats.refused));
+        complain(
+            "SIGHUP: the options have been read again; %s was loaded %llu times, last %lld s ago, and refused %llu "
+            "times",
+            policies, (unsigned long long)stats.answers, (long long)(stats.age_us / WEIR_SECOND),
+            (unsigned long long)(stats.failures + stats.refused));
 }
 
 /* Answer what clients have sent so far, also those that have connected and wait to be accepted, and take no more. */

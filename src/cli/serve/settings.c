@@ -18,7 +18,7 @@
 #define CLIENTS_MAX 1000000
 #define INSTANCES_MAX 10000
 #define IDLE_MAX 31536000 /* a year, in seconds */
-#define CONFIG_MAX 65536 /* bytes of the file */
+#define CONFIG_MAX 65536  /* bytes of the file */
 
 const char SERVE_HELP[] =
     "Usage: weir serve [-f FILE] [--listen HOST:PORT] [--unix PATH] [OPTION]...\n"

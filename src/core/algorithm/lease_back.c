@@ -71,8 +71,6 @@ bool lease_settle(struct lease *lease, const struct lease_rules *rules, int64_t 
     struct lease_batch *batch = batch_of(lease, now_us, charged_us, &passed);
     const int64_t fits = batch ? min_of(cost, lease_room(lease, rules)) : 0;
     assert(lease->plan.algorithm != WEIR_LEAKY_BUCKET);
-    if (fits < cost && is_greedy(&lease->plan) && lease->noted_us + lease->lead_us >= charged_us)
-        lease_date_back(lease, now_us, max_of(0, now_us + lease->lead_us - charged_us));
     if (!batch && !passed && !is_busy && left == 0)
         return false;
     if (fits < cost && !passed && !lease_rest_of(lease, charged_us))

@@ -80,7 +80,7 @@ static void remember_key_name(struct loader *load, const struct reader *reader)
 /* Read a cost: 0 for "-" or a zero. A fraction counts as a whole permit, and more than a limit can hold as that. */
 static bool cost_read(struct span text, int64_t *out)
 {
-    const int64_t most = WEIR_MAX_PERMITS < UINT32_MAX ? WEIR_MAX_PERMITS : UINT32_MAX; /* as rows keep it */
+    const int64_t most = WEIR_MAX_PERMITS;
     text = span_trim(text);
     *out = 0;
     if (span_is(text, "-"))
