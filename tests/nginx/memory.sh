@@ -40,7 +40,7 @@ pipelined() {
         my $s = IO::Socket::UNIX->new(Peer => "http.sock") or die;
         my @paths = (($path) x $count, $last // ());
         print $s map { "GET $paths[$_] HTTP/1.1\r\nHost: x\r\n" . ($_ < $#paths ? "" : "Connection: close\r\n") . "\r\n" } 0 .. $#paths;
-        $s->flush; print while <$s>' "$@" >head
+        $s->flush; print while <$s>' "$@" >./head
     sed -n 's/^HTTP[^ ]* \([0-9]*\) .*/\1/p' head | paste -sd' ' >out
 }
 is "$(gets 5 '/?k=a')" '200 200 200 429 429' && is "$(weir_says)" 'REJECTED three 0'

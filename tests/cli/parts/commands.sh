@@ -56,7 +56,7 @@ misuse "--lease-life '999us'" replay --lease-life 999us -p "$once"
 misuse "--lease-life '1s blocks=3'" replay --lease-life '1s blocks=3' -p "$once"
 misuse "--lease-excess '101' is not a whole number from 1 to 100" replay --lease-excess 101 -p "$once"
 misuse "--lease-max '0'" replay --lease-max 0 -p "$once"
-misuse "--lease-max '8796093022209'" replay --lease-max 1000000001 -p "$once"
+misuse "--lease-max '8796093022209'" replay --lease-max 8796093022209 -p "$once"
 misuse "'--instances'" try --instances 2 -p "$once"
 misuse '--redis belongs to --mode distributed or hybrid' replay --redis redis://localhost -p "$once"
 misuse '--redis-password-file belongs' try --redis-password-file pw -p "$once"
@@ -75,7 +75,7 @@ run 2 replay "$@" && has err '65 limits are more than the 64' && [ ! -s out ]
 verdict 'weir replay with 65 limits is wrong use' $?
 misuse '--key has 0 bytes' try -p "$once" --key ''
 misuse '--key has 65537 bytes' try -p "$once" --key "$(printf '%065537d' 0)"
-misuse "'8796093022209'" try -p "$once" --cost 1000000001
+misuse "'8796093022209'" try -p "$once" --cost 8796093022209
 misuse 'no FILE' check
 misuse '--redis URL' check --redis-prefix p: good.conf
 misuse "'17'" check --redis redis://localhost --redis-replicas 17

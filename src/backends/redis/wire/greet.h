@@ -22,7 +22,7 @@ struct redis_greeting {
     bool asks_role;                      /* the one before those answers ROLE */
     bool is_primary;                     /* it says so */
     bool not_primary;                    /* the greeting failed because it does not */
-    char password[REDIS_SECRET_MAX + 1]; /* sent in AUTH */
+    char password[REDIS_SECRET_MAX + 1]; /* sent in AUTH; overwritten once the greeting is over */
 };
 
 /* Write the greeting. Return true if `out` holds a password now. */

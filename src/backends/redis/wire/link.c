@@ -38,7 +38,6 @@ int redis_link_init(struct redis_link *link)
 void redis_link_free(struct redis_link *link)
 {
     redis_link_close(link, "");
-    explicit_bzero(link->greeting.password, sizeof link->greeting.password);
     redis_wire_free(&link->wire);
     free(link->received);
     redis_bytes_free(&link->out);
@@ -67,6 +66,7 @@ void redis_link_close(struct redis_link *link, const char *reason)
     link->ends = link->is_patient = false;
     link->sent = 0;
     snprintf(link->reason, sizeof link->reason, "%s", reason);
+    explicit_bzero(link->greeting.password, sizeof link->greeting.password);
     redis_tls_end(link->tls); /* last: `reason` may be its words */
     link->tls = NULL;
 }
@@ -353,6 +353,7 @@ static void link_step_greeting(struct redis_link *link)
             redis_link_close(link, reason);
         } else if (link->greeting.due == 0) {
             link->state = REDIS_LINK_UP;
+            explicit_bzero(link->greeting.password, sizeof link->greeting.password); /* the server has it now */
             if (link->greeting.asks_role)
                 redis_wire_show_lists(&link->wire, NULL, NULL);
         }
