@@ -282,7 +282,7 @@ TEST(a_refusal_names_the_field_and_what_is_wrong_with_it, 10)
         { { .limit = 1, .period_us = 1, .align = WEIR_ALIGN_EPOCH }, "align", "refill=interval" },
         { { .limit = 1, .period_us = 1, .align = (enum weir_align)7, .refill = WEIR_INTERVAL }, "align", "0 to 1" },
         { { .limit = 1, .period_us = 1, .refill = (enum weir_refill)2 }, "refill", "0 to 1" },
-        { { .limit = 1, .period_us = 1, .algorithm = (enum weir_algorithm)5 }, "algorithm", "0 to 4" },
+        { { .limit = 1, .period_us = 1, .algorithm = (enum weir_algorithm)7 }, "algorithm", "0 to 6" },
         { { .limit = 1, .period_us = 1, .algorithm = WEIR_FIXED_WINDOW, .burst = 1 }, "burst", "fixed_window" },
         { { .limit = 1, .period_us = 1, .algorithm = WEIR_SLIDING_WINDOW, .blocks = 1025 }, "blocks", "1 to 1024" },
         { { .limit = INT64_C(1) << 32, .period_us = 1, .algorithm = WEIR_SLIDING_WINDOW, .blocks = 513 },
