@@ -24,7 +24,7 @@ same() {
     shift
     run 0 replay --decisions "$@" && mv out local &&
         run 0 replay --decisions --mode distributed --redis "$url" "$@" && [ -s local ] && cmp local out >>err 2>&1 &&
-        [ ! -s err ] && no_keys
+        ! grep -qv 'all times are whole seconds' err && no_keys
     verdict "$name" $?
 }
 

@@ -285,7 +285,7 @@ TEST(policies_are_reported_when_they_change, 60)
                      "policies: api=token_bucket limit=100 period=1s (Consul's weir/api);"
                      " api/10.0/8*=token_bucket limit=100 period=1s (Consul's weir/api/10.0/8*);"
                      " web !column 1: \"nonsense\" is not an algorithm: token_bucket, fixed_window, sliding_window,"
-                     " leaky_bucket or concurrency is expected (Consul's weir/web)");
+                     " leaky_bucket, concurrency, unlimited or deny is expected (Consul's weir/web)");
     fake_consul_page(stage.fake, KV, 404, 7, "");
     ck_assert_str_eq(told_await(POLICIES, "policies", 3).text, "policies:");
     ck_assert(fake_consul_asked(stage.fake, "GET ", 0, &asked));
