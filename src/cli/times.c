@@ -62,9 +62,9 @@ bool time_is_plausible(int64_t time_us)
 bool time_unit_of_size(int64_t value, enum time_unit *out)
 {
     static const enum time_unit units[] = { TIME_SECONDS, TIME_MILLISECONDS, TIME_MICROSECONDS, TIME_NANOSECONDS };
-    int64_t first = 631152000, end = 2840140800;
-    for (size_t i = 0; i < 4; i++, first *= 1000, end = end < INT64_MAX / 1000 ? end * 1000 : INT64_MAX)
-        if (value >= first && value < end)
+    static const int64_t scales[] = { 1, 1000, 1000000, 1000000000 };
+    for (size_t i = 0; i < 4; i++)
+        if (value >= 631152000 * scales[i] && value / scales[i] < 2840140800) /* the end in ns is beyond int64_t */
             return *out = units[i], true;
     return false;
 }
