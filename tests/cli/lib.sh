@@ -27,11 +27,12 @@ verdict() {
 }
 
 # run STATUS [WORD]...: run weir WORD... with the file `in` as its input; succeed if it exits with STATUS. `err` has
-# what it says, without the line on the detected format, which only `said` has.
+# what it says, without the line on the detected format, which only `said` has. A program that goes on for minutes, a
+# server that should have refused to start, say, is ended: status 124.
 run() {
     expected_status=$1
     shift
-    "$weir" "$@" <in >out 2>said
+    timeout 240 "$weir" "$@" <in >out 2>said
     actual_status=$?
     grep -v 'weir: [^ ]*: detected the format ' said >err
     [ "$actual_status" -eq "$expected_status" ] && return 0

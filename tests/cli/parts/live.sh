@@ -68,7 +68,11 @@ serve_start --control c.sock
 run 1 top --control c.sock && has err 'it needs the option top_keys' && run 1 reload --control c.sock &&
     has err 'has no policy_file' && run 0 watch --control c.sock --turns 0 --keys 0
 verdict 'top and reload name the option that the process lacks' $?
-run 1 serve --unix other.sock --control c.sock && has err 'cannot listen at control_socket c.sock: Address already in use'
-verdict 'a second process cannot take the socket' $?
+"$weir" serve --unix other.sock --control c.sock >other 2>err &
+other=$!
+await grep -q 'other.sock$' other && has err 'another process listens at control_socket c.sock'
+status=$?
+kill "$other" && wait "$other" && [ "$status" -eq 0 ] && run 0 stats --control c.sock
+verdict 'a process whose control socket is taken serves, and leaves it to the other' $?
 kill "$served"
 wait "$served"
