@@ -7,6 +7,7 @@
 #include <weir/weir.h>
 
 #include "cli/cli.h"
+#include "cli/policies.h"
 #include "cli/store.h"
 
 const char CHECK_HELP[] =
@@ -116,8 +117,8 @@ static int check_visit(void *user, const struct weir_policy_line *line)
                 check->path, line->number, (int)line->policy->percent, 100 - (int)line->policy->percent);
     int error = weir_policy_print(line->policy, text, sizeof text);
     if (error == WEIR_OK)
-        fprintf(check->limits, line->pattern ? "%s/%s = %s\n" : "%s%s = %s\n", line->name,
-                line->pattern ? line->pattern : "", text);
+        fprintf(check->limits, "%s%s%s = %s\n", line->name, line->pattern ? "/" : "",
+                line->pattern ? pattern_shown(line->pattern).text : "", text);
     return error;
 }
 

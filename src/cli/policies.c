@@ -21,6 +21,23 @@ static int policies_add_limit(struct policies *policies, const char *name, const
 static int policies_add_override(struct policies *policies, const struct weir_policy_line *line);
 static int find_limits(struct file_visit *visit);
 
+struct pattern_shown pattern_shown(const char *pattern)
+{
+    struct pattern_shown out = { "" };
+    const struct span span = span_of(pattern);
+    size_t used = 0;
+    for (size_t i = 0, len; i < span.len; i += len) {
+        char shown[24];
+        len = span_character(span_slice(span, i, span.len));
+        len = len ? len : 1;
+        span_show(span_slice(span, i, i + len), shown, sizeof shown);
+        const bool is_obeyed = shown[0] == '\\' && shown[1] == 'x';
+        for (size_t j = i; j < i + len; j++)
+            used += (size_t)sprintf(out.text + used, is_obeyed ? "%%%02X" : "%c", (unsigned char)pattern[j]);
+    }
+    return out;
+}
+
 void policies_free(struct policies *policies)
 {
     free(policies->all);

@@ -22,6 +22,12 @@ struct override {
     struct weir_policy policy;
 };
 
+/* A pattern to print: as written, but with %XX for what a terminal may obey, which is the same pattern. */
+struct pattern_shown {
+    char text[3 * WEIR_MAX_PATTERN_LEN + 1];
+};
+struct pattern_shown pattern_shown(const char *pattern);
+
 struct policies {
     struct named_policy *all;
     size_t count;

@@ -137,6 +137,13 @@ void span_show(struct span span, char *out, size_t size)
     out[used] = '\0';
 }
 
+struct shown span_shown(struct span span)
+{
+    struct shown shown;
+    span_show(span, shown.text, sizeof shown.text);
+    return shown;
+}
+
 bool fault_set(struct fault *fault, const char *what, struct span value, const char *wrong)
 {
     char shown[72];

@@ -53,6 +53,12 @@ bool span_is_utf8(struct span span);
  * "..."; `size` is at least 8. */
 void span_show(struct span span, char *out, size_t size);
 
+/* The same as a value: span_shown(name).text serves as an argument of printf(). */
+struct shown {
+    char text[640]; /* the name of an override fits */
+};
+struct shown span_shown(struct span span);
+
 /* Set the fault to `what 'value' wrong`, for example: cost '0' is not 1 to 9. Return false, for the caller to return.
  */
 bool fault_set(struct fault *fault, const char *what, struct span value, const char *wrong);

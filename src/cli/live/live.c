@@ -50,6 +50,13 @@ static bool is_among(struct span name, const char *const *texts)
     return *texts;
 }
 
+/* True for a number, true or false. Anything else becomes a string, whatever the other side sends. */
+static bool is_plain(struct span value)
+{
+    return span_is(value, "true") || span_is(value, "false") ||
+           (value.len > 0 && value.len == strspn(value.data, "-0123456789"));
+}
+
 void live_json(const char *line, const char *const *texts)
 {
     const char *at = strchr(line, ' ');
@@ -60,8 +67,10 @@ void live_json(const char *line, const char *const *texts)
         const char *value = name.data + name.len + 1;
         const bool is_rest = span_is(name, "policy"); /* has blanks */
         const size_t len = is_rest ? strlen(value) : strcspn(value, " ");
-        printf("%s\"%.*s\":", comma, (int)name.len, name.data);
-        if (is_among(name, texts))
+        fputs(comma, stdout);
+        json_string(name);
+        putchar(':');
+        if (is_among(name, texts) || !is_plain((struct span){ value, len }))
             json_string((struct span){ value, len });
         else
             printf("%.*s", (int)len, value);
@@ -96,10 +105,10 @@ static void print_stats(const struct live_answer *answer)
     printf("%12s %12s %12s %12s %12s  limit\n", "allowed", "denied", "would deny", "near", "fallback");
     for (const char *line = NULL; (line = live_next(answer, line, "limit"));) {
         const struct span name = live_field(line, "name");
-        printf("%12" PRIu64 " %12" PRIu64 " %12" PRIu64 " %12" PRIu64 " %12" PRIu64 "  %.*s = %s\n",
+        printf("%12" PRIu64 " %12" PRIu64 " %12" PRIu64 " %12" PRIu64 " %12" PRIu64 "  %s = %s\n",
                live_number(line, "allowed"), live_number(line, "denied"), live_number(line, "would_deny"),
-               live_number(line, "near"), live_number(line, "fallback"), (int)name.len, name.data,
-               live_rest(line, "policy"));
+               live_number(line, "near"), live_number(line, "fallback"), span_shown(name).text,
+               span_shown(span_of(live_rest(line, "policy"))).text);
     }
     printf("%" PRIu64 " keys in %" PRIu64 " bytes, %" PRIu64 " outages, %" PRIu64 " errors, %" PRIu64
            " answers for want of room\n",
@@ -148,7 +157,7 @@ int command_stats(int argc, char **argv)
 
 static void print_top_key(const char *line, bool json, bool is_first)
 {
-    char text[256], shown[400], bytes[400];
+    char text[256], shown[400], bytes[660];
     const struct span limit = live_field(line, "limit"), hash = live_field(line, "hash");
     struct span key = live_field(line, "key");
     const uint64_t len = live_number(line, "len");
@@ -158,8 +167,10 @@ static void print_top_key(const char *line, bool json, bool is_first)
     if (json) {
         printf("%s{\"limit\":", is_first ? "" : ",");
         json_string(limit);
-        printf(",\"denied\":%" PRIu64 ",\"error\":%" PRIu64 ",\"hash\":\"%.*s\",\"key\":", live_number(line, "denied"),
-               live_number(line, "error"), (int)hash.len, hash.data);
+        printf(",\"denied\":%" PRIu64 ",\"error\":%" PRIu64 ",\"hash\":", live_number(line, "denied"),
+               live_number(line, "error"));
+        json_string(hash);
+        fputs(",\"key\":", stdout);
         if (len > 0)
             json_string(key);
         else
@@ -168,9 +179,9 @@ static void print_top_key(const char *line, bool json, bool is_first)
         return;
     }
     span_show(key, shown, sizeof shown);
-    snprintf(bytes, sizeof bytes, "#%.*s", (int)hash.len, hash.data);
-    printf("%12" PRIu64 " %12" PRIu64 "  %.*s/%s%s\n", live_number(line, "denied"), live_number(line, "error"),
-           (int)limit.len, limit.data, len > 0 ? shown : bytes, len > key.len ? "..." : "");
+    snprintf(bytes, sizeof bytes, "#%s", span_shown(hash).text);
+    printf("%12" PRIu64 " %12" PRIu64 "  %s/%s%s\n", live_number(line, "denied"), live_number(line, "error"),
+           span_shown(limit).text, len > 0 ? shown : bytes, len > key.len ? "..." : "");
 }
 
 static int top(const struct live_options *options)

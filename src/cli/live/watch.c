@@ -84,7 +84,7 @@ static void key_show(const char *line, char shown[400])
     struct span key = live_field(line, "key");
     const struct span hash = live_field(line, "hash");
     if (key.len == 0 || key.len >= sizeof text)
-        snprintf(shown, 400, "#%.*s", (int)hash.len, hash.data);
+        snprintf(shown, 400, "#%.398s", span_shown(hash).text);
     else
         span_show(live_decode(text, key), shown, 400);
 }
@@ -99,8 +99,9 @@ static void show_table(const struct watch *watch, const char *time)
     for (const char *line = NULL; (line = live_next(&watch->now, line, "limit"));) {
         const struct rates rates = rates_of(watch, line);
         const struct span name = live_field(line, "name");
-        printf("%10" PRIu64 " %10" PRIu64 " %12" PRIu64 " %8" PRIu64 "  %.*s = %s\n", rates.allowed, rates.denied,
-               rates.would_deny, rates.near, (int)name.len, name.data, live_rest(line, "policy"));
+        printf("%10" PRIu64 " %10" PRIu64 " %12" PRIu64 " %8" PRIu64 "  %s = %s\n", rates.allowed, rates.denied,
+               rates.would_deny, rates.near, span_shown(name).text,
+               span_shown(span_of(live_rest(line, "policy"))).text);
     }
     if (watch->keys > 0)
         printf("\n%10s  denied most\n", "denied");
@@ -108,7 +109,7 @@ static void show_table(const struct watch *watch, const char *time)
         char shown[400];
         const struct span limit = live_field(line, "limit");
         key_show(line, shown);
-        printf("%10" PRIu64 "  %.*s/%s\n", live_number(line, "denied"), (int)limit.len, limit.data, shown);
+        printf("%10" PRIu64 "  %s/%s\n", live_number(line, "denied"), span_shown(limit).text, shown);
     }
 }
 
@@ -117,8 +118,8 @@ static void show_lines(const struct watch *watch, const char *time)
     for (const char *line = NULL; (line = live_next(&watch->now, line, "limit"));) {
         const struct rates rates = rates_of(watch, line);
         const struct span name = live_field(line, "name");
-        printf("%s %.*s allowed %" PRIu64 "/s denied %" PRIu64 "/s would deny %" PRIu64 "/s near %" PRIu64 "/s\n", time,
-               (int)name.len, name.data, rates.allowed, rates.denied, rates.would_deny, rates.near);
+        printf("%s %s allowed %" PRIu64 "/s denied %" PRIu64 "/s would deny %" PRIu64 "/s near %" PRIu64 "/s\n", time,
+               span_shown(name).text, rates.allowed, rates.denied, rates.would_deny, rates.near);
     }
     if (!watch->top.text || !live_next(&watch->top, NULL, "key"))
         return;
@@ -127,7 +128,7 @@ static void show_lines(const struct watch *watch, const char *time)
         char shown[400];
         const struct span limit = live_field(line, "limit");
         key_show(line, shown);
-        printf(" %.*s/%s %" PRIu64, (int)limit.len, limit.data, shown, live_number(line, "denied"));
+        printf(" %s/%s %" PRIu64, span_shown(limit).text, shown, live_number(line, "denied"));
     }
     putchar('\n');
 }

@@ -104,7 +104,7 @@ static void print_input(const struct report *report)
         for (size_t j = 0; j < report->policies->override_count; j++) {
             const struct override *override = &report->policies->overrides[j];
             if (override->limit == i)
-                printf("%-18s%s/%s = %s\n", "", policy->name, override->pattern, override->text);
+                printf("%-18s%s/%s = %s\n", "", policy->name, pattern_shown(override->pattern).text, override->text);
         }
     }
     for (size_t i = 0; i < report->file_count; i++) {
@@ -172,7 +172,7 @@ static void print_would_deny(const struct report *report, size_t number)
 static void print_counts(const struct report *report)
 {
     const struct tally *tally = report->tally;
-    char note[128] = "";
+    char note[660] = "";
     putchar('\n');
     report_count("requests", report->rows->total, 0, "");
     report_count("admitted", tally->admitted, report->rows->total, "");
@@ -184,7 +184,7 @@ static void print_counts(const struct report *report)
         report_count("permits admitted", tally->permits_admitted, tally->permits_asked, "");
     }
     if (report->key_name[0])
-        snprintf(note, sizeof note, "(by %s)", report->key_name);
+        snprintf(note, sizeof note, "(by %s)", span_shown(span_of(report->key_name)).text);
     else if (report->rows->total)
         snprintf(note, sizeof note, "(the input has no key: all requests share one)");
     report_count("distinct keys", tally->keys, 0, note);

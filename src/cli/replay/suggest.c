@@ -309,12 +309,13 @@ static bool suggest_print(const struct suggest *suggest, const struct loader *lo
     static const char header[] = "       limit    requests    denied     clients    denied\n";
     const struct found *best = &findings->found[0][findings->period];
     struct report report = { .rows = findings->rows, .top = suggest->top };
-    char text[SUGGEST_TEXT_SIZE];
+    char text[SUGGEST_TEXT_SIZE], keys[660];
     suggest_policy(suggest, 0, findings->period, best->limit, text);
     printf("%s\n\n", text);
     report_count("requests", findings->rows->count, 0, "");
-    snprintf(text, sizeof text, "(by %s)", load->key_name[0] ? load->key_name : "nothing: all requests share one key");
-    report_count("clients", findings->rows->key_count, 0, text);
+    snprintf(keys, sizeof keys, "(by %s)",
+             load->key_name[0] ? span_shown(span_of(load->key_name)).text : "nothing: all requests share one key");
+    report_count("clients", findings->rows->key_count, 0, keys);
     if (suggest->requests_ppm < 1000000)
         report_count("requests to deny", findings->most.denied, 0, "at most");
     report_count("clients to deny", findings->most.keys, 0, "at most");

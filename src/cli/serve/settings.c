@@ -269,7 +269,7 @@ static int read_line(struct settings *settings, char *line, size_t number)
         settings_read_option(settings, option->val, value) == EXIT_OK)
         return EXIT_OK;
     if (!is_known)
-        complain("%s:%zu: there is no option '%s' here", settings->config, number, name);
+        complain("%s:%zu: there is no option '%s' here", settings->config, number, span_shown(span_of(name)).text);
     else if ((*value != '\0') != (option->has_arg == required_argument))
         complain("%s:%zu: option '%s' %s", settings->config, number, name, *value ? "takes no value" : "needs a value");
     else

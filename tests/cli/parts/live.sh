@@ -76,3 +76,29 @@ kill "$other" && wait "$other" && [ "$status" -eq 0 ] && run 0 stats --control c
 verdict 'a process whose control socket is taken serves, and leaves it to the other' $?
 kill "$served"
 wait "$served"
+
+# What a socket answers may come from any program.
+cat >liar.pl <<'EOF'
+use IO::Socket::UNIX;
+my $socket = IO::Socket::UNIX->new(Local => "liar.sock", Listen => 1) or die;
+while (my $client = $socket->accept) {
+    my $request = <$client>;
+    print $client $request =~ /^top/ ? "key limit=a\e[31m denied=1 error=0 hash=\e[2J len=0 key=\nend\n"
+        : "limiter keys=1\e[31m bytes=0\nlimit name=a\e[31m allowed=1 near=\e[2J policy=p\e[2J q\nend\n";
+}
+EOF
+rm -f liar.sock
+perl liar.pl &
+liar=$!
+tries=0
+while [ ! -S liar.sock ] && [ $tries -lt 100 ]; do tries=$((tries + 1)); sleep 0.1; done
+esc=$(printf '\033')
+is_good=0
+for command in stats top 'watch --turns 1'; do
+    for json in '' --json; do
+        # shellcheck disable=SC2086 # words
+        run 0 $command $json --control liar.sock && ! grep -q "$esc" out && ! grep -q "$esc" said && [ -s out ] || is_good=1
+    done
+done
+verdict 'what a control socket answers is shown without obeying it' $is_good
+kill "$liar"

@@ -237,6 +237,27 @@ printf '0,a\n' >in
 refuses 'two fields are not time_us,key,cost' '2 fields'
 printf '0,\033[31m\0,x\n' >in
 refuses 'a bad row is shown without obeying it' "cost 'x'"
+
+# Nothing that a file names is obeyed by a terminal: members, columns, times and patterns.
+esc=$(printf '\033')
+is_tame() {
+    ! grep -q "$esc" out && ! grep -q "$esc" said && ! LC_ALL=C grep -q "$(printf '\233')" out
+}
+{ for i in 1 2 3; do printf '{"a\\u001b[31m":{"client_ip":"192.0.2.%s"},"b\\u001b[2J":"2026-02-25T16:19:3%sZ"}\n' $i $i; done; } >in
+run 0 replay --time "b$esc[2J" -p "$once" && has said 'the key is a\x1b[31m.client_ip, the time is b\x1b[2J' &&
+    has out '(by a\x1b[31m.client_ip)' && is_tame
+verdict 'the names of members are shown without obeying them' $?
+run 0 suggest --time "b$esc[2J" && has out '(by a\x1b[31m.client_ip)' && is_tame
+verdict 'weir suggest shows them so, too' $?
+yes '{"a\u001b[31m":{"client_ip":"192.0.2.1"},"time":"2026-02-25T16:19:30Z"}' | head -n 30 >in
+run 0 replay -p "$once" && has said 'all 30 rows have the same a\x1b[31m.client_ip' && is_tame
+verdict 'the name of a key that all rows share is shown without obeying it' $?
+printf '{"a\\u001b[31m":"192.0.2.%s","b\\u001b[2J":"2026-02-25T16:19:31Z"}\n' 1 2 3 >in
+run 1 replay -p "$once" && has said 'looks like an address: a\x1b[31m' 'looks like a time: b\x1b[2J' && is_tame
+verdict 'members that look like an address or a time are shown without obeying them' $?
+printf 'a = %s\na/x\233\302\233y = %s\n' "$once" "$once" >policies
+run 0 check policies && has out 'a/x%9B%C2%9By = ' && is_tame && cp out again && run 0 check again && cmp -s out again
+verdict 'a pattern is shown without obeying it, and is the same pattern' $?
 printf '7 - - [10/Nov/2026:06:00:00 +0000] "GET / HTTP/1.0"\n' >in
 refuses 'a log line without a status is refused' 'no status that is a number after the request' --format common
 printf 'time_us,key\n0,a\n1,"b\n2,c\n3,d,e\n4,"f"g\n' >in

@@ -30,7 +30,7 @@ bool load_format_exists(const char *name)
 /* Say which format was found, how many rows fit it, and which members were taken. */
 static void say_format(const struct reader *reader)
 {
-    char taken[2 * ROLES_PATH_SIZE + 80] = "";
+    char taken[2 * sizeof(struct shown) + 80] = ""; /* a byte is shown as up to four */
     const bool is_log = reader->kind == READER_LOG;
     const struct reader_field *key = &reader->fields[reader->keys[0].parts[0].field];
     if (!reader->is_guessed || !load_may_say(reader->load))
@@ -38,10 +38,11 @@ static void say_format(const struct reader *reader)
     if (!is_log && !reader->sheet.is_plain) {
         size_t len = 0;
         if (*key->path)
-            len = (size_t)snprintf(taken, sizeof taken, "; the key is %s", key->path);
+            len = (size_t)snprintf(taken, sizeof taken, "; the key is %s", span_shown(span_of(key->path)).text);
         if (*reader->time.path)
-            snprintf(taken + len, sizeof taken - len, "%s the time is %s%s%s", len ? "," : ";", reader->time.path,
-                     reader->unit ? " in " : "", time_unit_name(reader->unit));
+            snprintf(taken + len, sizeof taken - len, "%s the time is %s%s%s", len ? "," : ";",
+                     span_shown(span_of(reader->time.path)).text, reader->unit ? " in " : "",
+                     reader->unit ? time_unit_name(reader->unit) : "");
     }
     complain("%s: detected the format %s%s%s%s%s; %zu of %zu rows fit%s", reader->name, reader_format(reader),
              is_log && *reader->format.prefix ? " behind " : "", is_log ? reader->format.prefix : "",
@@ -281,7 +282,7 @@ static void warn_of_keys(struct loader *load)
     else
         complain("all %zu rows have the same %s, '%s'; if that is not the client, choose another key with --key: "
                  "client, path, user or method in an access log, a field's name or number in CSV",
-                 rows->total, load->key_name, shown);
+                 rows->total, span_shown(span_of(load->key_name)).text, shown);
 }
 
 /* Say what to try if too few rows fit. */

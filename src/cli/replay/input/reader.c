@@ -216,7 +216,7 @@ static void format_describe(struct span line, size_t time, size_t time_len, size
     for (size_t at = 0; at < last && len + 32 < size;) {
         const char *field = at == time ? "$time_local" : at == client ? "$remote_addr" : NULL;
         size_t end = field ? at + (at == time ? time_len : client_len) : at;
-        if (!field && strchr(" []()\"',;=<>|", line.data[at])) {
+        if (!field && line.data[at] && strchr(" []()\"',;=<>|", line.data[at])) {
             len += (size_t)snprintf(out + len, size - len, "%c", line.data[at]);
             at++;
             continue;
@@ -259,9 +259,9 @@ static int refuse(struct reader *reader, const struct sample *sample, const stru
     has_time = time_in(line, &time, &time_len);
     has_client = address_in(line, &client, &client_len);
     if (has_client)
-        fprintf(stderr, "  looks like a client: %.*s\n", (int)client_len, line.data + client);
+        fprintf(stderr, "  looks like a client: %s\n", span_shown(span_slice(line, client, client + client_len)).text);
     if (has_time)
-        fprintf(stderr, "  looks like a time: %.*s\n", (int)time_len, line.data + time);
+        fprintf(stderr, "  looks like a time: %s\n", span_shown(span_slice(line, time, time + time_len)).text);
     if (!has_time || !has_client)
         fprintf(stderr, "  it has no %s that weir recognises\n",
                 has_time     ? "client"
@@ -548,15 +548,20 @@ static int member_missing(const struct reader *reader, const struct roles *roles
     for (int list = 0; list < 2; list++) {
         const char(*notes)[ROLES_PATH_SIZE] = list ? roles->times : roles->addresses;
         for (size_t i = 0; i < 4 && notes[i][0]; i++)
-            fprintf(stderr, "%s%s", i ? ", " : list ? "  looks like a time: " : "  looks like an address: ", notes[i]);
+            fprintf(stderr, "%s%s",
+                    i      ? ", "
+                    : list ? "  looks like a time: "
+                           : "  looks like an address: ",
+                    span_shown(span_of(notes[i])).text);
         if (notes[0][0])
             fputc('\n', stderr);
     }
     const bool needs_time = !roles_choose(roles, ROLE_TIME) && !roles->around;
     fprintf(stderr, "  choose, for example: weir replay --key %s%s%s %s\n",
-            roles->addresses[0][0] ? roles->addresses[0] : "NAME", needs_time ? " --time " : "",
+            roles->addresses[0][0] ? span_shown(span_of(roles->addresses[0])).text : "NAME",
+            needs_time ? " --time " : "",
             !needs_time          ? ""
-            : roles->times[0][0] ? roles->times[0]
+            : roles->times[0][0] ? span_shown(span_of(roles->times[0])).text
                                  : "NAME",
             reader->name);
     return EXIT_FAILED;
@@ -808,7 +813,7 @@ static bool record_time(struct reader *reader, struct span around, int64_t *out_
         return *reader->time.path && has_columns(reader)
                    ? fault_say(fault, "has %zu field%s, and column %zu is asked for", reader->record.count,
                                reader->record.count == 1 ? "" : "s", reader->time.at + 1)
-                   : fault_say(fault, "has no field %s for the time", reader->time.path);
+                   : fault_say(fault, "has no field %s for the time", span_shown(span_of(reader->time.path)).text);
     if (date != RECORD_NONE) {
         const struct span day = reader->record.all[date].value;
         snprintf(joined, sizeof joined, "%.*sT%.*s", day.len < 16 ? (int)day.len : 16, day.data,
