@@ -73,7 +73,7 @@ if [ -z "$bench" ]; then
 fi
 say "measuring"
 # shellcheck disable=SC2086 # an option or none
-"$bench" --only decisions,callers --algorithms token --keys 1k --threads 1 $quick --json "$scratch/json" \
+"$bench" --only processes,callers --keys 1k $quick --json "$scratch/json" \
     >"$scratch/table" 2>"$scratch/log" || {
     cat "$scratch/log" >&2
     exit 2
@@ -84,7 +84,7 @@ figure() {
     grep -m 1 -e "$1" "$scratch/json" | sed -n "s|.*\"$2\": {\"median\": \([0-9.e+-]*\),.*|\1|p"
 }
 
-row 'weir, local' 'the process' "$(figure '"weir_try", "algorithm": "token", "keys": 1000, "skew": "zipf".*"allow"' ns)"
+row 'weir, local' 'the process' "$(figure '"one process, 1000 keys, token: ns a decision"' local)"
 for how in 'pool, gateway script' 'weir_try'; do
     one="\"callers\": 1, \"how\": \"$how\""
     ns=$(figure "$one" 'p50 us' | awk '{ print $1 * 1000 }')

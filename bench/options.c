@@ -11,18 +11,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cluster_sim.h"
-
 #define MAX_KEYS UINT64_C(100000000)
 #define MAX_SECONDS 60.0
 
 static const char HELP[] =
     "usage: weir-bench [options]\n"
     "\n"
-    "Measures local, distributed and hybrid mode side by side and prints one table; writes JSON and plots on request.\n"
-    "Distributed and hybrid mode run on a private redis-server. Takes less than 2 minutes.\n"
+    "Measures local, distributed and hybrid mode side by side, and machine mode beside local mode. Distributed and hybrid\n"
+    "mode run on a private redis-server. Takes less than 3 minutes.\n"
     "\n"
-    "  --quick            short repetitions and at most 100,000 keys: shows that everything runs; the figures mean little\n"
+    "  --quick            short repetitions and few keys: shows that everything runs; the figures mean little\n"
     "  --modes LIST       some of local, distributed, hybrid; default all\n"
     "  --redis URL        measure on this server instead: redis://host:port, or any other URL that weir accepts. All keys\n"
     "                     begin with weir-bench: and are removed. Measurements that would stop the server, or need its\n"
@@ -37,39 +35,21 @@ static const char HELP[] =
     "  --results DIR      write the results into this folder: results.html, table.txt, results.json, and plots as PNG\n"
     "                     and SVG (drawn by gnuplot) with their numbers as TSV\n"
     "  --json FILE        write the JSON to this file instead of results.json in that folder\n"
-    "  --compare A B      measure nothing; read the JSON of two runs and print each figure of B divided by A's, with the\n"
-    "                     spread over the repetitions, the figures that changed beyond noise first. Status 1: some\n"
-    "                     did; 2: a file cannot be read or they have no figure in common\n"
-    "  --cluster-sim N    measure nothing; simulate hybrid mode with 1, 2, 5, 10, ... and at last N instances, up to\n"
-    "                     1000, by default options and virtual time: what is admitted, denied wrongly, and asked of\n"
-    "                     Redis. With --results, results.html has the charts. 1000 take some 800 MB\n"
+    "  --repeat N         repetitions of each measurement, 1 to 99; default 5\n"
+    "  --seconds S        length of a repetition; default 0.08, or 0.1 for a single section\n"
     "\n"
-    "To measure the parts of weir, next to floors and yardsticks:\n"
+    "For those who change weir:\n"
     "\n"
-    "  --full             all sections, every algorithm in every cell; 10,000,000 keys for memory and growth. Takes\n"
-    "                     half an hour\n"
     "  --only LIST        some of these sections, or all:\n"
     "                     modes       the table above\n"
-    "                     memory, growth, floors, decisions, denials, full, latency, batch,\n"
-    "                     handles     local mode\n"
-    "                     hostile     decisions while 100 clients molest the control socket\n"
-    "                     goals       the goals of local mode, a line each; --keys then only says how far growth\n"
-    "                                 goes: 1M by default, 10M with --full\n"
     "                     processes   one machine, four processes: machine mode beside local mode; alone, it adds a\n"
     "                                 million keys and the other algorithms\n"
-    "                     server, callers, round-trip, leases, one-caller, users, outage, cluster,\n"
-    "                     replicas, tls\n"
-    "                                 distributed and hybrid mode, on private servers\n"
-    "                     peers       the cost of following a private Consul\n"
-    "                     A section on its own shows more: growth goes to 10,000,000 keys, decisions and handles add\n"
-    "                     denials and another number of keys, peers makes 50 changes\n"
-    "  --threads LIST     numbers of threads for decisions, and for the modes in one process, such as 1,2,4; default\n"
-    "                     1,2, or 1,8,64 for the modes\n"
-    "  --keys LIST        numbers of keys for decisions, such as 1,1k,1M; default 1,1k,1M. The largest also replaces\n"
-    "                     the 1M of the other sections\n"
+    "                     server      what a decision costs Redis, by script and by decisions in a call\n"
+    "                     callers     threads that wait for Redis, beside a pool of blocking connections\n"
+    "                     one-caller  hybrid mode for a caller that asks again as soon as it is answered\n"
+    "  --threads LIST     numbers of callers for the modes, such as 1,2,4; default 1,8,64\n"
+    "  --keys N           the largest number of keys of a section, such as 10k or 1M; default 100k\n"
     "  --algorithms LIST  some of token, interval, fixed, sliding, leaky; default all\n"
-    "  --repeat N         repetitions of each measurement, 1 to 99; default 5\n"
-    "  --seconds S        length of a repetition; default 0.1, or 0.08 for several sections\n"
     "  --help             print this text\n";
 
 __attribute__((format(printf, 1, 2), noreturn)) static void options_refuse(const char *format, ...)
@@ -113,25 +93,6 @@ static char *options_next_word(char **list, const char *option)
     if (word && !*word)
         options_refuse("%s: an empty word in the list", option);
     return word;
-}
-
-static int compare_numbers(const void *left, const void *right)
-{
-    uint64_t a = *(const uint64_t *)left;
-    uint64_t b = *(const uint64_t *)right;
-    return (a > b) - (a < b);
-}
-
-static void parse_keys(struct bench *bench, char *list)
-{
-    char *word;
-    bench->keys_given = true;
-    for (bench->keys_len = 0; (word = options_next_word(&list, "--keys")); bench->keys_len++) {
-        if (bench->keys_len == LIST_MAX)
-            options_refuse("--keys: more than %d numbers", LIST_MAX);
-        bench->keys[bench->keys_len] = parse_number("--keys", word, 1, MAX_KEYS);
-    }
-    qsort(bench->keys, (size_t)bench->keys_len, sizeof bench->keys[0], compare_numbers);
 }
 
 static void parse_threads(struct bench *bench, char *list)
@@ -214,7 +175,6 @@ static void make_results(const char *folder)
 
 enum {
     QUICK = 256,
-    FULL,
     ONLY,
     MODES_LIST, /* this to POLICY only affect section modes */
     REDIS,
@@ -229,15 +189,12 @@ enum {
     REPEAT,
     SECONDS,
     JSON,
-    COMPARE,
-    CLUSTER_SIM,
     HELP_TEXT
 };
 
 static const struct option OPTIONS[] = {
     /* in the order of the codes */
     { "quick", no_argument, NULL, QUICK },
-    { "full", no_argument, NULL, FULL },
     { "only", required_argument, NULL, ONLY },
     { "modes", required_argument, NULL, MODES_LIST },
     { "redis", required_argument, NULL, REDIS },
@@ -252,47 +209,9 @@ static const struct option OPTIONS[] = {
     { "repeat", required_argument, NULL, REPEAT },
     { "seconds", required_argument, NULL, SECONDS },
     { "json", required_argument, NULL, JSON },
-    { "compare", required_argument, NULL, COMPARE },
-    { "cluster-sim", required_argument, NULL, CLUSTER_SIM },
     { "help", no_argument, NULL, HELP_TEXT },
     { NULL, 0, NULL, 0 },
 };
-
-static void set_extent(struct bench *bench, enum extent extent)
-{
-    if (bench->extent != EXTENT_DEFAULT && bench->extent != extent)
-        options_refuse("--quick and --full exclude each other");
-    bench->extent = extent;
-}
-
-static void set_keys(struct bench *bench, const uint64_t *keys, int n)
-{
-    memcpy(bench->keys, keys, (size_t)n * sizeof *keys);
-    bench->keys_len = n;
-}
-
-/* Fill in the defaults. */
-static void set_defaults(struct bench *bench)
-{
-    static const uint64_t quick[] = { 1, 1000, 100000 };
-    static const uint64_t usual[] = { 1, 1000, 1000000 };
-    static const uint64_t thorough[] = { 1, 1000, 100000, 1000000 };
-    if (bench->seconds == 0)
-        bench->seconds = bench->extent == EXTENT_QUICK ? 0.01 : bench->thorough ? 0.1 : 0.08;
-    bench->threads_given = bench->threads_len > 0;
-    if (!bench->threads_given) {
-        memcpy(bench->threads, (int[]){ 1, 2 }, 2 * sizeof(int));
-        bench->threads_len = 2;
-    }
-    if (bench->keys_given)
-        return;
-    if (bench->extent == EXTENT_QUICK)
-        set_keys(bench, quick, 3);
-    else if (bench->thorough)
-        set_keys(bench, thorough, 4);
-    else
-        set_keys(bench, usual, 3);
-}
 
 struct given {               /* options that the sections need not know */
     int sections_len;        /* the number of sections that --only names */
@@ -303,8 +222,7 @@ static void parse_option(struct options *options, int option, char *value, struc
 {
     struct bench *bench = &options->bench;
     switch (option) {
-    case QUICK: set_extent(bench, EXTENT_QUICK); break;
-    case FULL: set_extent(bench, EXTENT_FULL); break;
+    case QUICK: bench->is_quick = true; break;
     case ONLY: given->sections_len = parse_sections(options, value); break;
     case MODES_LIST: parse_modes(bench, value); break;
     case REDIS: bench->redis_url = value; break;
@@ -314,13 +232,11 @@ static void parse_option(struct options *options, int option, char *value, struc
     case POLICY: bench->log_policy = value; break;
     case RESULTS: bench->results = value; break;
     case THREADS: parse_threads(bench, value); break;
-    case KEYS: parse_keys(bench, value); break;
+    case KEYS: bench->keys = parse_number("--keys", value, 1, MAX_KEYS); break;
     case ALGORITHMS: parse_algorithms(bench, value); break;
     case REPEAT: bench->repeats = (int)parse_number("--repeat", value, 1, MEASURE_MAX_REPEATS); break;
     case SECONDS: bench->seconds = parse_real("--seconds", value, 0.001, MAX_SECONDS); break;
     case JSON: options->json = value; break;
-    case CLUSTER_SIM: options->cluster_sim = (int)parse_number("--cluster-sim", value, 1, CLUSTER_SIM_MOST); break;
-    case COMPARE: options->compared[0] = value; break;
     case HELP_TEXT: fputs(HELP, stdout); exit(fflush(stdout) == 0 ? 0 : 2);
     default: fputs("Try weir-bench --help.\n", stderr); exit(2); /* getopt has printed the error */
     }
@@ -341,22 +257,17 @@ void options_parse(struct options *options, int argc, char **argv)
     struct given given = { 0 };
     struct bench *bench = &options->bench;
     int option;
-    *bench = (struct bench){ .extent = EXTENT_DEFAULT,
-                             .repeats = 5,
+    *bench = (struct bench){ .repeats = 5,
                              .kinds = { true, true, true, true, true },
                              .modes = { true, true, true },
                              .instances = 3 };
     while ((option = getopt_long(argc, argv, "", OPTIONS, NULL)) != -1)
         parse_option(options, option, optarg, &given);
-    if (options->compared[0] && optind < argc)
-        options->compared[1] = argv[optind++];
-    if (options->compared[0] && !options->compared[1])
-        options_refuse("--compare takes two files of results, A and B");
     if (optind < argc)
         options_refuse("'%s' is not an option", argv[optind]);
-    bench->thorough = bench->extent == EXTENT_FULL || given.sections_len == 1;
+    bench->is_alone = given.sections_len == 1;
     for (int i = 0; given.sections_len == 0 && i < options->sections_len; i++)
-        options->is_chosen[i] = bench->extent == EXTENT_FULL || options->sections[i].is_usual;
+        options->is_chosen[i] = options->sections[i].is_usual;
     if (given.modes_alone && !are_modes_chosen(options))
         options_refuse("--%s goes with section modes, which --only leaves out", given.modes_alone);
     if ((bench->log_speed != 0 || bench->log_policy) && !bench->log)
@@ -365,5 +276,6 @@ void options_parse(struct options *options, int argc, char **argv)
     options_check_policy(bench->log_policy);
     if (bench->results)
         make_results(bench->results);
-    set_defaults(bench);
+    if (bench->seconds == 0)
+        bench->seconds = bench->is_quick ? 0.01 : bench->is_alone ? 0.1 : 0.08;
 }

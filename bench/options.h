@@ -4,13 +4,13 @@
 
 #include "bench.h"
 
-#define OPTIONS_MAX_SECTIONS 32
+#define OPTIONS_MAX_SECTIONS 8
 #define OPTIONS_LOG_POLICY "token_bucket limit=10 period=1s burst=20"
 
 struct section {
     const char *name;
     void (*run)(struct bench *bench);
-    bool is_usual; /* measured unless --only or --full says otherwise */
+    bool is_usual; /* measured unless --only says otherwise */
 };
 
 struct options {
@@ -18,9 +18,7 @@ struct options {
     int sections_len;
     bool is_chosen[OPTIONS_MAX_SECTIONS];
     struct bench bench;
-    const char *json;        /* NULL: only that of bench.results */
-    int cluster_sim;         /* instances to simulate instead of measuring; 0: none */
-    const char *compared[2]; /* files of results to compare; NULL: measure */
+    const char *json; /* NULL: only that of bench.results */
 };
 
 /* Read the options and make the folder for results. Ends the program after printing the help, or with status 2 and a

@@ -8,34 +8,23 @@ cd "$(dirname "$0")/.."
 usage() {
     cat <<'TEXT'
 usage: sh bench/run.sh [options of weir-bench]
-       sh bench/run.sh --compare A.json B.json
-       sh bench/run.sh --cluster-sim N
 
 Installs missing Debian packages, builds weir with optimisation, and measures local, distributed and hybrid mode side by
 side. With the build it takes less than 3 minutes on 2 cores.
 
 Prints a verdict of three sentences and one table with the modes as columns. The results also go into
-bench/results/<UTC time>/: results.html, a page that needs no network; the table as table.txt; results.json; and plots as PNG and SVG with their numbers as TSV. --results DIR and --json FILE choose other places;
-paths are relative to your current folder.
-
---compare measures nothing: it reads the results.json of two runs and prints each figure of B divided by A's, with the
-spread over the repetitions. It lists first what changed beyond noise: figures of which each repetition in B, of at least
-5, is beyond every one in A, and whose medians differ by more than 5 %. Exit status: 0, 1 if there are any, 2 if a file
-cannot be read or both have no figure in common.
-
---cluster-sim measures nothing either: it simulates hybrid mode with up to N instances in virtual time.
+bench/results/<UTC time>/: results.html, a page that needs no network; the table as table.txt; results.json; and plots
+as PNG and SVG with their numbers as TSV. --results DIR and --json FILE choose other places; paths are relative to your
+current folder.
 
 Distributed and hybrid mode run on a private redis-server, in a temporary folder and on a Unix socket only, which ends
-with the benchmark; --redis URL measures on your server instead. Section peers starts a private Consul agent, which
-tests/tools/servers.sh downloads if the system has none. Without Redis, Consul or gnuplot, the rest is measured.
+with the benchmark; --redis URL measures on your server instead. Without Redis or gnuplot, the rest is measured.
 TEXT
 }
 
 # The options that this script has to know. getopt_long() also accepts an option's first letters.
 has_results=no
 has_redis=no
-compares=no
-simulates=no
 for argument in "$@"; do
     case $argument in
     -h | --h*)
@@ -49,54 +38,38 @@ for argument in "$@"; do
         ;;
     --res*) has_results=yes ;;
     --red*) has_redis=yes ;;
-    --co*) compares=yes ;;
-    --cl*) simulates=yes ;;
     esac
 done
 
-# shellcheck disable=SC2086 # a list of words
-need_packages $build_packages
+# shellcheck disable=SC2086 # lists of words
+need_packages $build_packages $consul_packages
 redis=ON
 # shellcheck disable=SC2086
 if ! (need_packages $redis_packages); then
     say "continuing without distributed mode, which needs:" "$redis_packages"
     redis=OFF
-elif [ $compares = no ] && [ $has_redis = no ] && ! command -v redis-server >/dev/null 2>&1 && [ -z "${WEIR_TEST_REDIS_SERVER-}" ] &&
+elif [ $has_redis = no ] && ! command -v redis-server >/dev/null 2>&1 && [ -z "${WEIR_TEST_REDIS_SERVER-}" ] &&
     ! (need_packages redis-tools); then
     # Debian's redis-tools contains the server program, but no service that would start.
     say "continuing without a redis-server: distributed and hybrid mode will not be measured"
 fi
-consul=ON
-# shellcheck disable=SC2086
-if ! (need_packages $consul_packages); then
-    say "continuing without Consul, which needs:" "$consul_packages"
-    consul=OFF
-elif [ $compares = no ] && ! command -v consul >/dev/null 2>&1 && [ -z "${WEIR_TEST_CONSUL-}" ]; then
-    sh tests/tools/servers.sh consul-1.8 >/dev/null # it reports a failure itself
-fi
-if [ $compares = no ] && ! command -v gnuplot >/dev/null 2>&1 && ! (need_packages gnuplot-nox); then
+if ! command -v gnuplot >/dev/null 2>&1 && ! (need_packages gnuplot-nox); then
     say "continuing without gnuplot: there will be no plots, only their numbers"
 fi
 mkdir -p build
 exec 9>build/release.lock
 flock 9 # another run may be building in the same folder
-configure_preset release -DBUILD_TESTING=OFF -DWEIR_BENCH=ON -DWEIR_REDIS=$redis -DWEIR_CONSUL=$consul
+configure_preset release -DBUILD_TESTING=OFF -DWEIR_BENCH=ON -DWEIR_REDIS=$redis
 cmake --build build/release --parallel "$jobs" --target weir-bench
 exec 9>&-
 
 bench=$PWD/build/release/bench/weir-bench
-if [ $compares = yes ]; then
-    cd "$invoked_from"
-    exec "$bench" "$@"
-fi
-if [ $simulates = yes ]; then
-    say "simulating"
-elif [ $# -eq 0 ]; then
+if [ $# -eq 0 ]; then
     say "measuring for about 2 minutes; sh bench/run.sh --quick is shorter and only shows that everything runs"
 else
     say "measuring"
 fi
-if [ $redis = ON ] && [ $has_redis = no ] && [ $simulates = no ]; then
+if [ $redis = ON ] && [ $has_redis = no ]; then
     echo "Distributed and hybrid mode run on a private redis-server; --redis URL measures on yours."
 fi
 results=

@@ -20,9 +20,10 @@
 
 enum { SPEED_LOCAL, SPEED_MACHINE, SPEED_ADDS, SPEEDS };
 
-#define GOAL_TWO 1.6
-
 static const int process_counts[] = { 1, 2, PROCESSES };
+static const char *const gains[SPEEDS] = { [SPEED_LOCAL] = "local, times one process",
+                                           [SPEED_MACHINE] = "machine, times one process",
+                                           [SPEED_ADDS] = "local and an addition, times one process" };
 
 /* ---- Processes that do the same ---- */
 
@@ -101,8 +102,13 @@ void subject_open_together(struct subject *subject, enum kind kind, uint64_t key
     options.mode = WEIR_MACHINE;
     options.max_keys = (int64_t)keys;
     options.timeout_us = PATIENCE_US;
-    subject_open_with(subject, &options, kind, ANSWER_ALLOW, keys);
-    subject_fill(subject, ANSWER_ALLOW, keys);
+    subject_open(subject, &options, kind, keys);
+}
+
+void subject_open_alone(struct subject *subject, enum kind kind, uint64_t keys)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    subject_open(subject, &options, kind, keys);
 }
 
 static void speed_work(struct board *board, int number, void *user)
@@ -110,7 +116,7 @@ static void speed_work(struct board *board, int number, void *user)
     const struct speed *speed = user;
     struct subject own, *subject = speed->way == SPEED_MACHINE ? speed->together : &own;
     if (subject == &own)
-        subject_open_filled(subject, KIND_TOKEN, ANSWER_ALLOW, speed->keys);
+        subject_open_alone(subject, KIND_TOKEN, speed->keys);
     const struct stream *stream = speed->streams[number];
     size_t at = (size_t)number * stream->len / PROCESSES / STREAM_STEP * STREAM_STEP;
     uint64_t operations = 0;
@@ -148,19 +154,6 @@ static void report_begin(struct bench *bench, int processes, uint64_t keys, cons
     report_text(bench->report, "figure", text);
 }
 
-/* Report machine mode's times of one process. Two processes have a goal. */
-static void report_gain(struct bench *bench, int processes, uint64_t keys, const char *which,
-                        const struct sample *gain)
-{
-    char text[96];
-    report_sample(bench->report, "machine, times one process", gain);
-    if (processes != 2 || measure_processors() < 2)
-        return;
-    snprintf(text, sizeof text, "machine mode, two processes, %llu keys%s: times one process", (unsigned long long)keys,
-             which);
-    report_goal_apart(bench->report, text, gain, AT_LEAST, GOAL_TWO);
-}
-
 /* Measure one, two and four processes in turns, in all ways from `first` on. */
 static void measure_several(struct bench *bench, struct speed *speed, int first, struct sample rates[3][SPEEDS])
 {
@@ -192,12 +185,7 @@ void several_report(struct bench *bench, struct subject *together, const struct 
         report_figure(bench->report, "machine", &rates[i][SPEED_MACHINE]);
         for (int way = first; way < end; way++) {
             const struct sample gain = sample_ratio(&rates[i][way], &rates[0][way]);
-            if (way == SPEED_MACHINE)
-                report_gain(bench, process_counts[i], keys, "", &gain);
-            else
-                report_sample(bench->report, way == SPEED_LOCAL ? "local, times one process"
-                                                                : "local and an addition, times one process",
-                              &gain);
+            report_sample(bench->report, gains[way], &gain);
         }
     }
     munmap(speed.words, WORDS * sizeof(struct word));
@@ -211,7 +199,7 @@ static void report_apart(struct bench *bench, struct speed *speed, const char *w
         const struct sample gain = sample_ratio(&rates[i][SPEED_MACHINE], &rates[0][SPEED_MACHINE]);
         report_begin(bench, process_counts[i], speed->keys, which);
         report_figure(bench->report, "machine", &rates[i][SPEED_MACHINE]);
-        report_gain(bench, process_counts[i], speed->keys, which, &gain);
+        report_sample(bench->report, gains[SPEED_MACHINE], &gain);
     }
 }
 

@@ -24,7 +24,8 @@ void board_end(struct board *board);
 /* Say that this process is ready, and wait until all are. Return when to stop. */
 int64_t await_start(struct board *board);
 
-/* Open machine mode in memory that child processes share, filled as subject_open_filled() does. */
+/* Open local mode, or machine mode in memory that child processes share. */
+void subject_open_alone(struct subject *subject, enum kind kind, uint64_t keys);
 void subject_open_together(struct subject *subject, enum kind kind, uint64_t keys);
 
 /* Report the speed of several processes that draw from the same keys. With many keys only machine mode: each process

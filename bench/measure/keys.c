@@ -105,8 +105,3 @@ void stream_free(struct stream *stream)
     pages_unmap(stream->draws, stream->len * sizeof(struct bench_key));
     stream->draws = NULL;
 }
-
-const char *skew_name(enum skew skew)
-{
-    return skew == SKEW_ZIPF ? "zipf" : "uniform";
-}

@@ -36,7 +36,4 @@ double random_fraction(uint64_t *state);
 /* Draw the time to the next of `per_second` requests from many independent users: exponentially distributed. */
 double random_gap_ns(uint64_t *state, double per_second);
 
-/* Return "zipf" or "uniform". */
-const char *skew_name(enum skew skew);
-
 #endif

@@ -33,11 +33,6 @@ void *pages_map(size_t size)
     return map + before;
 }
 
-void pages_keep_small(void *pages, size_t size)
-{
-    madvise(pages, whole_pages(size), MADV_NOHUGEPAGE); /* a kernel that refuses has no huge pages */
-}
-
 void pages_unmap(void *pages, size_t size)
 {
     if (pages)

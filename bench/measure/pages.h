@@ -7,9 +7,6 @@
 /* Map `size` zeroed bytes, aligned to a huge page. Fails without memory. */
 void *pages_map(size_t size);
 
-/* Keep the untouched part of the mapping off huge pages. */
-void pages_keep_small(void *pages, size_t size);
-
 /* Unmap it. NULL is ignored. */
 void pages_unmap(void *pages, size_t size);
 

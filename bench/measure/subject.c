@@ -1,8 +1,7 @@
 /* subject.c - a weir limiter set up for one kind of measurement.
  *
  * No key becomes idle while it is measured: a limiter may drop an idle key, and the benchmark would then measure adding
- * keys. The "allow" policies refill slowly and hold many permits. The "deny" policies have one permit a day, which the
- * filling takes.
+ * keys. The policies refill slowly and hold many permits.
  */
 #include "measure/subject.h"
 
@@ -17,30 +16,20 @@
 
 static const char *const KIND_NAMES[KINDS] = { "token", "interval", "fixed", "sliding", "leaky" };
 
-static const struct weir_policy POLICIES[KINDS][2] = {
-    [KIND_TOKEN] = { { .limit = 1, .period_us = PERMIT_SECONDS * WEIR_SECOND, .burst = SUBJECT_PLENTY },
-                     { .limit = 1, .period_us = WEIR_DAY } },
-    [KIND_INTERVAL] = { { .refill = WEIR_INTERVAL, .limit = SUBJECT_PLENTY, .period_us = WEIR_DAY },
-                        { .refill = WEIR_INTERVAL, .limit = 1, .period_us = WEIR_DAY } },
-    [KIND_FIXED] = { { .algorithm = WEIR_FIXED_WINDOW, .limit = SUBJECT_PLENTY, .period_us = WEIR_DAY },
-                     { .algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_us = WEIR_DAY } },
-    [KIND_SLIDING] = { { .algorithm = WEIR_SLIDING_WINDOW, .limit = SUBJECT_PLENTY, .period_us = WEIR_DAY },
-                       { .algorithm = WEIR_SLIDING_WINDOW, .limit = 1, .period_us = WEIR_DAY } },
-    [KIND_LEAKY] = { { .algorithm = WEIR_LEAKY_BUCKET,
-                       .limit = 1,
-                       .period_us = PERMIT_SECONDS * WEIR_SECOND,
-                       .capacity = SUBJECT_PLENTY },
-                     { .algorithm = WEIR_LEAKY_BUCKET, .limit = 1, .period_us = WEIR_DAY } },
+static const struct weir_policy POLICIES[KINDS] = {
+    [KIND_TOKEN] = { .limit = 1, .period_us = PERMIT_SECONDS * WEIR_SECOND, .burst = SUBJECT_PLENTY },
+    [KIND_INTERVAL] = { .refill = WEIR_INTERVAL, .limit = SUBJECT_PLENTY, .period_us = WEIR_DAY },
+    [KIND_FIXED] = { .algorithm = WEIR_FIXED_WINDOW, .limit = SUBJECT_PLENTY, .period_us = WEIR_DAY },
+    [KIND_SLIDING] = { .algorithm = WEIR_SLIDING_WINDOW, .limit = SUBJECT_PLENTY, .period_us = WEIR_DAY },
+    [KIND_LEAKY] = { .algorithm = WEIR_LEAKY_BUCKET,
+                     .limit = 1,
+                     .period_us = PERMIT_SECONDS * WEIR_SECOND,
+                     .capacity = SUBJECT_PLENTY },
 };
 
 const char *kind_name(enum kind kind)
 {
     return KIND_NAMES[kind];
-}
-
-const char *answer_name(enum answer answer)
-{
-    return answer == ANSWER_ALLOW ? "allow" : "deny";
 }
 
 static void subject_log(void *user, enum weir_log_level level, const char *line)
@@ -50,14 +39,17 @@ static void subject_log(void *user, enum weir_log_level level, const char *line)
         bench_say("weir: %s", line);
 }
 
-void subject_open(struct subject *subject, enum kind kind, enum answer answer, uint64_t keys)
+static void subject_fill(const struct subject *subject, uint64_t keys)
 {
-    struct weir_options options = WEIR_OPTIONS_INIT;
-    subject_open_with(subject, &options, kind, answer, keys);
+    struct weir_decision decision;
+    struct bench_key key;
+    for (uint64_t i = 0; i < keys; i++) {
+        key_write(i, &key);
+        bench_require(weir_try(subject->limit, weir_key(&key, KEY_LEN), SUBJECT_FILL, &decision), "weir_try");
+    }
 }
 
-void subject_open_with(struct subject *subject, struct weir_options *options, enum kind kind, enum answer answer,
-                       uint64_t keys)
+void subject_open(struct subject *subject, struct weir_options *options, enum kind kind, uint64_t keys)
 {
     options->log = subject_log;
     if (keys > 500000) { /* half the default; the margin keeps one shard from filling up before the others */
@@ -66,23 +58,12 @@ void subject_open_with(struct subject *subject, struct weir_options *options, en
     }
     differs_note(options);
     bench_require(weir_open(options, &subject->weir), "weir_open");
-    bench_require(weir_limit_define(subject->weir, kind_name(kind), &POLICIES[kind][answer], &subject->limit),
+    bench_require(weir_limit_define(subject->weir, kind_name(kind), &POLICIES[kind], &subject->limit),
                   "weir_limit_define");
+    subject_fill(subject, keys);
 }
 
-void subject_fill(struct subject *subject, enum answer answer, uint64_t keys)
-{
-    struct weir_decision decision;
-    struct bench_key key;
-    for (uint64_t i = 0; i < keys; i++) {
-        key_write(i, &key);
-        bench_require(
-            weir_try(subject->limit, weir_key(&key, KEY_LEN), answer == ANSWER_ALLOW ? SUBJECT_FILL : 1, &decision),
-            "weir_try");
-    }
-}
-
-void subject_check(const struct subject *subject, uint64_t keys)
+static void subject_check(const struct subject *subject, uint64_t keys)
 {
     struct weir_stats stats = { .size = sizeof stats };
     bench_require(weir_stats_read(subject->weir, &stats), "weir_stats_read");
@@ -97,29 +78,10 @@ void subject_close(struct subject *subject)
     subject->weir = NULL;
 }
 
-void subject_open_filled(struct subject *subject, enum kind kind, enum answer answer, uint64_t keys)
-{
-    subject_open(subject, kind, answer, keys);
-    subject_fill(subject, answer, keys);
-}
-
 void subject_finish(struct subject *subject, uint64_t keys)
 {
     subject_check(subject, keys);
     subject_close(subject);
-}
-
-struct baseline *subject_baseline(enum answer answer, uint64_t keys)
-{
-    int64_t second_ns = 1000 * WEIR_SECOND;
-    struct baseline *baseline = answer == ANSWER_ALLOW ? baseline_open(keys, PERMIT_SECONDS * second_ns, SUBJECT_PLENTY)
-                                                       : baseline_open(keys, 86400 * second_ns, 1);
-    struct bench_key key;
-    for (uint64_t i = 0; i < keys; i++) {
-        key_write(i, &key);
-        baseline_try(baseline, &key, answer == ANSWER_ALLOW ? SUBJECT_FILL : 1);
-    }
-    return baseline;
 }
 
 uint64_t subject_work(void *subject, const struct bench_key *draws, size_t n)
@@ -131,13 +93,5 @@ uint64_t subject_work(void *subject, const struct bench_key *draws, size_t n)
         bench_require(weir_try(limit, weir_key(&draws[i], KEY_LEN), 1, &decision), "weir_try");
         admitted += decision.allowed;
     }
-    return admitted;
-}
-
-uint64_t baseline_work(void *baseline, const struct bench_key *draws, size_t n)
-{
-    uint64_t admitted = 0;
-    for (size_t i = 0; i < n; i++)
-        admitted += baseline_try(baseline, &draws[i], 1);
     return admitted;
 }

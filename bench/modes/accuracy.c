@@ -13,7 +13,7 @@
 
 #include "redis/user_store.h"
 
-#define RUNS_MOST 3                  /* unless --full asks for more */
+#define RUNS_MOST 3
 #define WINDOW_US (30 * WEIR_SECOND) /* longer than a run; expired on a user's server within a minute */
 
 const double accuracy_demands[ACCURACY_DEMANDS] = { 0.5, 1, 2, 4 };
@@ -26,14 +26,10 @@ static void set_scale(struct accuracy *accuracy)
     accuracy->runs = bench->repeats < RUNS_MOST ? bench->repeats : RUNS_MOST;
     accuracy->length_us = 3 * WEIR_SECOND;
     accuracy->window_permits = 1000;
-    if (bench->extent == EXTENT_QUICK) {
+    if (bench->is_quick) {
         accuracy->runs = 1;
         accuracy->length_us = 300000;
         accuracy->window_permits = 60;
-    } else if (bench->extent == EXTENT_FULL) {
-        accuracy->runs = bench->repeats;
-        accuracy->length_us = 9 * WEIR_SECOND;
-        accuracy->window_permits = 3000;
     }
 }
 

@@ -6,8 +6,6 @@
 
 #include "report/plots.h"
 
-#define GOAL_LEFT_PERCENT 2.0
-
 /* ---- Admitted ---- */
 
 static void report_admitted(const struct accuracy *accuracy, int cell, const char *figure)
@@ -62,15 +60,6 @@ static void report_worst(const struct accuracy *accuracy, const char *figure, wo
     }
 }
 
-/* Compare one mode's worst value with a goal, if the mode was measured. */
-static void hold(const struct accuracy *accuracy, const char *what, worst_of *of, enum weir_mode mode, int first,
-                 int last, double most)
-{
-    const struct sample sample = of(accuracy, mode, first, last);
-    if (accuracy->modes->is_chosen[mode])
-        report_goal_apart(accuracy->modes->bench->report, what, &sample, AT_MOST, most);
-}
-
 static void report_windows(const struct accuracy *accuracy)
 {
     struct report *report = accuracy->modes->bench->report;
@@ -82,14 +71,7 @@ static void report_windows(const struct accuracy *accuracy)
     report_heading(report, heading);
     report_cells(accuracy, ACCURACY_WINDOW, 0, ACCURACY_DEMANDS - 1);
     report_worst(accuracy, "largest excess over the limit, permits", over, first, last);
-    hold(accuracy, "windows, distributed: over the limit; permits, worst of all", over, WEIR_DISTRIBUTED, first, last,
-         0);
-    hold(accuracy, "windows, hybrid: over the limit; permits, worst of all", over, WEIR_HYBRID, first, last, 0);
     report_worst(accuracy, "unused, %: the worst of these rows", left, first, last);
-    hold(accuracy, "windows, distributed: unused part of the limit; %, worst cell", left, WEIR_DISTRIBUTED, first, last,
-         0);
-    hold(accuracy, "windows, hybrid: unused part of the limit; %, worst cell", left, WEIR_HYBRID, first, last,
-         GOAL_LEFT_PERCENT);
     if (!accuracy->modes->is_chosen[WEIR_LOCAL])
         return;
     struct sample off = { 0 };
@@ -99,7 +81,6 @@ static void report_windows(const struct accuracy *accuracy)
     sample_add(&off, most);
     modes_row(accuracy->modes, "off the split's prediction, permits");
     modes_figure(accuracy->modes, WEIR_LOCAL, &off);
-    report_goal_apart(report, "windows, local: off the split's prediction; permits, worst of all", &off, AT_MOST, 1);
 }
 
 static void report_buckets(const struct accuracy *accuracy)
@@ -113,15 +94,9 @@ static void report_buckets(const struct accuracy *accuracy)
     report_heading(report, heading);
     report_cells(accuracy, ACCURACY_BUCKET, ACCURACY_TWICE, ACCURACY_TWICE);
     report_worst(accuracy, "unused at 0.5 to 4 x, %: the worst row", left, first, last);
-    hold(accuracy, "bucket, hybrid: unused part of the limit; %, worst cell", left, WEIR_HYBRID, first, last,
-         GOAL_LEFT_PERCENT);
     report_worst(accuracy, "largest excess in any stretch, permits", over, first, last);
     if (accuracy->modes->is_chosen[WEIR_HYBRID])
         modes_floor(accuracy->modes, &stated, "hybrid, as stated");
-    hold(accuracy, "bucket, distributed: over the limit; permits, worst of all", over, WEIR_DISTRIBUTED, first, last,
-         0);
-    hold(accuracy, "bucket, hybrid: over the limit, as stated; permits, worst of all", over, WEIR_HYBRID, first, last,
-         accuracy->hybrid_over_max);
 }
 
 /* ---- Clocks that disagree ---- */
@@ -154,29 +129,20 @@ static struct sample runs_differ_by(const struct accuracy *accuracy, enum weir_m
 
 static void report_wrong_windows(const struct accuracy *accuracy)
 {
-    const int first = accuracy_wrong_clock_cell(ACCURACY_WINDOW, 0);
-    const int last = accuracy_wrong_clock_cell(ACCURACY_BUCKET, 0) - 1;
     const struct modes *modes = accuracy->modes;
     modes_row(modes, "windows: difference to right clocks, permits");
     for (int mode = 0; mode < MODES; mode++) {
         if (!modes->is_chosen[mode])
             continue;
         const struct sample differ = differ_by(accuracy, (enum weir_mode)mode);
-        const struct sample most = { .n = 1, .values = { sample_max(&differ) } };
         modes_figure(modes, (enum weir_mode)mode, &differ);
-        if (mode == WEIR_DISTRIBUTED)
-            report_goal_apart(modes->bench->report,
-                              "windows, distributed: what wrong clocks change; permits, worst of all", &most, AT_MOST,
-                              0);
     }
     if (modes->is_chosen[WEIR_HYBRID]) {
         const struct sample runs = runs_differ_by(accuracy, WEIR_HYBRID);
         modes_floor(modes, &runs, "hybrid, run to run");
     }
-    hold(accuracy, "windows, hybrid, wrong clocks: over the limit; permits, worst of all", over, WEIR_HYBRID, first,
-         last, 0);
-    hold(accuracy, "windows, hybrid, wrong clocks: unused part of the limit; %, worst cell", left, WEIR_HYBRID, first,
-         last, GOAL_LEFT_PERCENT);
+    report_worst(accuracy, "windows: largest excess, permits", over, accuracy_wrong_clock_cell(ACCURACY_WINDOW, 0),
+                 accuracy_wrong_clock_cell(ACCURACY_BUCKET, 0) - 1);
 }
 
 static void report_clocks(const struct accuracy *accuracy)

@@ -47,10 +47,9 @@ struct changes {
     double hybrid_over_max;
 };
 
-static const struct scale scales[] = {
-    [EXTENT_QUICK] = { 1, { 500000, 1200000, 1800000 }, 200000, 200000 },
-    [EXTENT_DEFAULT] = { RUNS_MOST, { 1000000, 3000000, 4500000 }, 500000, 500000 },
-    [EXTENT_FULL] = { 0, { 2 * WEIR_SECOND, 6 * WEIR_SECOND, 9 * WEIR_SECOND }, 500000, 500000 },
+static const struct scale scales[2] = { /* the second is quick */
+    [true] = { 1, { 500000, 1200000, 1800000 }, 200000, 200000 },
+    [false] = { RUNS_MOST, { 1000000, 3000000, 4500000 }, 500000, 500000 },
 };
 
 /* ---- Who else there is ---- */
@@ -229,17 +228,12 @@ static void report_over(const struct changes *changes)
 {
     const struct modes *modes = changes->modes;
     const struct sample stated = { .n = 1, .values = { changes->hybrid_over_max } };
-    char what[96];
     modes_row(modes, "largest excess in any stretch, permits");
     for (int mode = 0; mode < MODES; mode++) {
         if (!modes->is_chosen[mode])
             continue;
         const struct sample worst = worst_over(changes, (enum weir_mode)mode);
         modes_figure(modes, (enum weir_mode)mode, &worst);
-        snprintf(what, sizeof what, "changes, %s: over the limit; permits, worst of all", modes_names[mode]);
-        if (mode != WEIR_LOCAL)
-            report_goal_apart(modes->bench->report, what, &worst, AT_MOST,
-                              mode == WEIR_HYBRID ? changes->hybrid_over_max : 0);
     }
     if (modes->is_chosen[WEIR_HYBRID])
         modes_floor(modes, &stated, "hybrid, as stated");
@@ -300,12 +294,12 @@ static void plot_changes(const struct changes *changes)
 void modes_changes(struct modes *modes)
 {
     struct changes *changes = bench_allocate(1, sizeof *changes);
-    const struct scale *scale = &scales[modes->bench->extent];
+    const struct scale *scale = &scales[modes->bench->is_quick];
     for (int mode = 0; mode < MODES; mode++)
         changes->admitted[mode] = bench_allocate((size_t)(scale->at_us[CHANGES] / STEP_US), sizeof(double));
     changes->modes = modes;
     changes->scale = *scale;
-    if (scale->runs == 0 || scale->runs > modes->bench->repeats)
+    if (scale->runs > modes->bench->repeats)
         changes->scale.runs = modes->bench->repeats;
     user_store_remember(modes->store, LIMIT, instances_keys(1, changes->scale.runs));
     measure_unpin_main(); /* it must kill a process on time */

@@ -82,7 +82,7 @@ static void measure_loads(struct modes *modes)
                                                            .weir = remotes[mode].weir });
     }
     bench_progress("costs: calls and CPU time");
-    const double least = modes->bench->extent == EXTENT_QUICK ? 0 : LEAST_SECONDS;
+    const double least = modes->bench->is_quick ? 0 : LEAST_SECONDS;
     turns_measure(modes, &turns, fmax(modes->bench->seconds, least));
     report_loads(modes, &turns, loads);
     for (int mode = 0; mode < MODES; mode++)
@@ -137,7 +137,7 @@ static void report_memory(const struct modes *modes, const char *figure, const s
 
 static void measure_memories(struct modes *modes)
 {
-    const uint64_t keys = modes->bench->extent == EXTENT_QUICK ? QUICK_MEMORY_KEYS : MEMORY_KEYS;
+    const uint64_t keys = modes->bench->is_quick ? QUICK_MEMORY_KEYS : MEMORY_KEYS;
     struct memory memories[MODES] = { 0 };
     const struct sample *own[MODES], *of_redis[MODES];
     char heading[96];

@@ -2,8 +2,7 @@
  *
  * The server is killed as by kill -9 and restarted some seconds later with its data: it writes each change to its
  * append-only file before it answers. (A restart without data forgives each key its used permits once.) This part has
- * its own server, because others are measured on the shared one. Section outage shows the loss of a server that neither
- * answers nor goes away.
+ * its own server, because others are measured on the shared one.
  *
  * Each mode has as many instances as --instances says. They are limiters of this process that know only their number.
  * Each instance of each mode gets the same requests at the same times: an open loop, see due_wait(). All modes run at
@@ -223,7 +222,7 @@ void modes_gap(struct modes *modes)
 {
     static struct gap_found found[MODES];
     const struct bench *bench = modes->bench;
-    const struct course *course = bench->extent == EXTENT_QUICK ? &QUICK : &USUAL;
+    const struct course *course = bench->is_quick ? &QUICK : &USUAL;
     const char *why = NULL;
     char heading[96];
     int gaps = bench->repeats < MAX_GAPS ? bench->repeats : MAX_GAPS;

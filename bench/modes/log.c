@@ -132,7 +132,7 @@ static void count_keys(struct log *log)
 static void choose_pace(const struct bench *bench, struct log *log)
 {
     double own_seconds = (double)log->requests[log->requests_len - 1].due_ns / 1e9;
-    double usual = bench->extent == EXTENT_QUICK ? QUICK_SECONDS : USUAL_SECONDS;
+    double usual = bench->is_quick ? QUICK_SECONDS : USUAL_SECONDS;
     log->speed = bench->log_speed != 0 ? bench->log_speed : fmax(1, own_seconds / usual);
     log->seconds = own_seconds / log->speed;
     for (size_t i = 0; i < log->requests_len; i++)
@@ -155,7 +155,7 @@ static void read_log(const struct bench *bench, struct log *out)
     struct rows rows;
     *out = (struct log){ .speed = 1 };
     log_read_rows(bench, &rows, out);
-    size_t most = bench->extent == EXTENT_QUICK ? QUICK_SECONDS * MAX_PER_SECOND : USUAL_SECONDS * MAX_PER_SECOND;
+    size_t most = bench->is_quick ? QUICK_SECONDS * MAX_PER_SECOND : USUAL_SECONDS * MAX_PER_SECOND;
     out->requests_len = bench->log_speed == 0 && rows.count > most ? most : rows.count;
     out->left_out = rows.count - out->requests_len;
     out->requests = bench_allocate(out->requests_len, sizeof *out->requests);
@@ -268,8 +268,8 @@ static struct told log_tell(const struct replayer *all, const struct weir_stats 
 /* Return the largest number of --threads. */
 static int callers_of(const struct bench *bench)
 {
-    int most = bench->threads_given ? 1 : CALLERS;
-    for (int i = 0; bench->threads_given && i < bench->threads_len; i++)
+    int most = bench->threads_len > 0 ? 1 : CALLERS;
+    for (int i = 0; i < bench->threads_len; i++)
         most = bench->threads[i] > most ? bench->threads[i] : most;
     return most;
 }

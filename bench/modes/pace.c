@@ -308,7 +308,7 @@ static bool pace_open_mode(const struct modes *modes, enum weir_mode mode, struc
 
 static double length_at(const struct bench *bench, int rate)
 {
-    const double few = bench->extent == EXTENT_QUICK ? 0 : (double)FEW / ALL_RATES[rate].per_second;
+    const double few = bench->is_quick ? 0 : (double)FEW / ALL_RATES[rate].per_second;
     return fmax(LENGTH * bench->seconds, few);
 }
 

@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "local/sections.h"
+#include "modes/lookup.h"
 #include "modes/turns.h"
 #include "redis/pool.h"
 #include "redis/user_store.h"
@@ -51,7 +51,7 @@ struct speed {
     struct side sides[MODES];
     struct stream streams[STREAMS];
     struct pool pings;
-    struct table *table;
+    struct lookup *lookup;
     struct turns turns;
     struct row by_callers[LIST_MAX], spread, batch, usual, by_kind[KINDS], by_keys[STREAMS], denied;
 };
@@ -95,12 +95,6 @@ static bool open_side(struct speed *speed, enum weir_mode mode, bool fills_store
 
 /* ---- Rows ---- */
 
-static size_t speed_look_up(void *table, int thread, const struct bench_key *draws, size_t n)
-{
-    (void)thread;
-    return n - (size_t)floors_work(table, draws, n);
-}
-
 /* `limit`: its offset in struct side. */
 static struct row add_row(struct speed *speed, const struct load *like, size_t limit)
 {
@@ -138,7 +132,7 @@ static struct row add_keys(struct speed *speed, const struct stream *stream)
 {
     const struct load like = { .call = remote_call, .threads = 1, .stream = stream };
     const struct load lookup = {
-        .call = speed_look_up, .subject = speed->table, .threads = 1, .step = TIMED_AT_ONCE, .stream = stream
+        .call = lookup_call, .subject = speed->lookup, .threads = 1, .step = TIMED_AT_ONCE, .stream = stream
     };
     struct row row = add_row(speed, &like, TOKEN);
     row.loads[MODES] = turns_add(&speed->turns, &lookup);
@@ -235,11 +229,11 @@ static void speed_choose(struct speed *speed, struct modes *modes)
     static const int usual[] = { 1, 8, 64 };
     const struct bench *bench = modes->bench;
     speed->modes = modes;
-    speed->many_keys = bench_largest_keys(bench, bench->extent == EXTENT_QUICK ? QUICK_MANY_KEYS : MANY_KEYS);
+    speed->many_keys = bench->keys > 0 ? bench->keys : bench->is_quick ? QUICK_MANY_KEYS : MANY_KEYS;
     if (speed->many_keys < FEW_KEYS)
         speed->many_keys = FEW_KEYS;
-    speed->callers_len = bench->threads_given ? bench->threads_len : (int)(sizeof usual / sizeof usual[0]);
-    memcpy(speed->callers, bench->threads_given ? bench->threads : usual, (size_t)speed->callers_len * sizeof(int));
+    speed->callers_len = bench->threads_len > 0 ? bench->threads_len : (int)(sizeof usual / sizeof usual[0]);
+    memcpy(speed->callers, bench->threads_len > 0 ? bench->threads : usual, (size_t)speed->callers_len * sizeof(int));
 }
 
 static void speed_prepare(struct speed *speed)
@@ -251,7 +245,7 @@ static void speed_prepare(struct speed *speed)
         most = speed->callers[i] > most ? speed->callers[i] : most;
     for (int i = 0; i < STREAMS; i++)
         stream_make(&speed->streams[i], keys[i], i == STREAM_UNIFORM ? SKEW_UNIFORM : SKEW_ZIPF);
-    speed->table = floors_table_open(speed->many_keys);
+    speed->lookup = lookup_open(speed->many_keys);
     if (modes->is_chosen[WEIR_DISTRIBUTED] && store_can_be_asked(modes->store))
         pool_open(&speed->pings, modes->store, POOL_PING, most);
 }
@@ -263,7 +257,7 @@ static void speed_finish(struct speed *speed)
             remote_close(&speed->sides[mode].kinds[KIND_TOKEN]);
     for (int i = 0; i < STREAMS; i++)
         stream_free(&speed->streams[i]);
-    floors_table_close(speed->table);
+    lookup_close(speed->lookup);
     pool_close(&speed->pings);
 }
 

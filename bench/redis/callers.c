@@ -3,18 +3,9 @@
  * All callers and weir's own thread share one processor; the server has another. As on a busy machine, the processor
  * time of either side thus bounds the decisions per second. A second table has one thread that wants many decisions.
  */
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "redis/pool.h"
 #include "redis/submitted.h"
 #include "redis/ways.h"
-
-#define GOAL_CALLERS 64
-#define GOAL_SPEEDUP 2.0
-#define GOAL_SERVER 0.5
-#define FEW_CALLERS 8
-#define GOAL_FEW 0.95
 
 static const int CALLERS[] = { 1, 2, 4, 8, 16, 32, 64, 0 };
 
@@ -29,35 +20,16 @@ static void callers_compare(struct bench *bench, const struct load *loads, int w
     report_sample(bench->report, "server ratio", &server);
     if (way != WAY_WEIR)
         return;
-    char what[96];
     struct sample like = sample_ratio(&load->per_second, &loads[WAY_SCRIPT].per_second);
     report_sample(bench->report, "times the script's", &like);
-    if (load->threads <= FEW_CALLERS) {
-        snprintf(what, sizeof what, "decisions/s relative to a pool's with the gateway script, callers: %d",
-                 load->threads);
-        report_goal(bench->report, what, &speed, AT_LEAST, GOAL_FEW);
-        snprintf(what, sizeof what, "decisions/s relative to a pool's with weir's own script, callers: %d",
-                 load->threads);
-        report_goal(bench->report, what, &like, AT_LEAST, GOAL_FEW);
-    } else if (load->threads == GOAL_CALLERS) {
-        snprintf(what, sizeof what, "decisions/s relative to a pool's with the gateway script, callers: %d",
-                 load->threads);
-        report_goal(bench->report, what, &speed, AT_LEAST, GOAL_SPEEDUP);
-        snprintf(what, sizeof what, "server CPU per decision relative to that pool's, callers: %d", load->threads);
-        report_goal(bench->report, what, &server, AT_MOST, GOAL_SERVER);
-    }
 }
 
 /* ---- Many decisions of one thread ---- */
-
-#define GOAL_BATCH 1.0 /* a batch must not be slower than submitting one by one */
 
 static void many_compare(struct bench *bench, const struct load *loads, int way)
 {
     struct sample ratio = sample_ratio(&loads[way].per_second, &loads[0].per_second);
     report_sample(bench->report, "times the submitted", &ratio);
-    report_goal(bench->report, "decisions/s in batches of 256 relative to 256 submitted at a time", &ratio, AT_LEAST,
-                GOAL_BATCH);
 }
 
 static void measure_many(struct bench *bench, const struct store *store)

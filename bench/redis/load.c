@@ -38,8 +38,6 @@ static double others_us(const struct store *store, const struct load_cost *cost)
     double us = (double)machine_us - cost->client_us;
     if (store)
         us -= cost->server_us;
-    for (int i = 0; store && i < STORE_BESIDE_MAX && store->beside[i]; i++)
-        us -= (double)redis_server_cpu_us(store->beside[i]);
     return us;
 }
 

@@ -10,8 +10,6 @@
 
 #define FEW 1000
 #define MANY 100000
-#define GOAL_FEW_NS 1000.0
-#define GOAL_MANY_NS 20000.0
 
 static const struct one_caller {
     const char *text;
@@ -25,7 +23,6 @@ static const struct one_caller {
 static void one_caller_report(struct bench *bench, const struct one_caller *cell, const struct load *load,
                               double by_lease)
 {
-    char what[160];
     report_row(bench->report);
     report_text(bench->report, "policy", cell->text);
     report_count(bench->report, "keys", cell->keys);
@@ -35,8 +32,6 @@ static void one_caller_report(struct bench *bench, const struct one_caller *cell
     report_number(bench->report, "by lease %", by_lease);
     if (load->failed > 0)
         report_count(bench->report, "failed", load->failed);
-    snprintf(what, sizeof what, "ns a decision of one caller in hybrid mode, %s, %d keys", cell->text, (int)cell->keys);
-    report_goal(bench->report, what, &load->ns, AT_MOST, cell->keys == FEW ? GOAL_FEW_NS : GOAL_MANY_NS);
 }
 
 static bool one_caller_measure(struct bench *bench, const struct store *store, const struct one_caller *cell)

@@ -21,9 +21,6 @@ struct pipeline { /* one way of calling */
     int in_flight; /* calls */
     bool denied;   /* each request costs more than a full bucket */
     bool drained;  /* of FORM_PAIRS: the keys hold nothing but what was just reserved, which drains within 0.1 ms */
-    double
-        goal; /* bound on the server CPU, relative to the gateway script with as many calls in flight, or of a pair to
-                    * a take; 0: none */
     size_t cursor;
     bool settles; /* of FORM_PAIRS with one decision: the next call gives back, as every second one does */
     uint64_t asked, given;
@@ -32,37 +29,35 @@ struct pipeline { /* one way of calling */
 
 static const struct pipeline PIPELINES[] = {
     { .name = "gateway script", .form = FORM_GATEWAY, .decisions = 1, .in_flight = 16 },
-    { .name = "weir", .form = FORM_KEYS, .decisions = 1, .in_flight = 16, .goal = 0.60 },
-    { .name = "weir, keys in a call", .form = FORM_KEYS, .decisions = 32, .in_flight = 16, .goal = 0.25 },
-    { .name = "weir, keys in a call", .form = FORM_KEYS, .decisions = 64, .in_flight = 16, .goal = 0.22 },
-    { .name = "weir, keys in a call", .form = FORM_KEYS, .decisions = 256, .in_flight = 16, .goal = 0.22 },
-    { .name = "weir, costs of a hot key in a call", .form = FORM_HOT, .decisions = 64, .in_flight = 16, .goal = 0.08 },
+    { .name = "weir", .form = FORM_KEYS, .decisions = 1, .in_flight = 16 },
+    { .name = "weir, keys in a call", .form = FORM_KEYS, .decisions = 32, .in_flight = 16 },
+    { .name = "weir, keys in a call", .form = FORM_KEYS, .decisions = 64, .in_flight = 16 },
+    { .name = "weir, keys in a call", .form = FORM_KEYS, .decisions = 256, .in_flight = 16 },
+    { .name = "weir, costs of a hot key in a call", .form = FORM_HOT, .decisions = 64, .in_flight = 16 },
     { .name = "gateway script", .form = FORM_GATEWAY, .decisions = 1, .in_flight = 16, .denied = true },
-    { .name = "weir, denied again", .form = FORM_READ, .decisions = 1, .in_flight = 16, .denied = true, .goal = 0.35 },
+    { .name = "weir, denied again", .form = FORM_READ, .decisions = 1, .in_flight = 16, .denied = true },
     { .name = "weir, denied first", .form = FORM_KEYS, .decisions = 1, .in_flight = 16, .denied = true },
     { .name = "only the clock and the key", .form = FORM_FLOOR, .decisions = 1, .in_flight = 16, .denied = true },
     { .name = "gateway script", .form = FORM_GATEWAY, .decisions = 1, .in_flight = 64 },
-    { .name = "weir", .form = FORM_KEYS, .decisions = 1, .in_flight = 64, .goal = 0.60 },
+    { .name = "weir", .form = FORM_KEYS, .decisions = 1, .in_flight = 64 },
     { .name = "weir, keys in a call", .form = FORM_KEYS, .decisions = 64, .in_flight = 1 },
     { .name = "weir, costs of a hot key in a call", .form = FORM_HOT, .decisions = 64, .in_flight = 1 },
     { .name = "weir", .form = FORM_KEYS, .kind = KIND_INTERVAL, .decisions = 1, .in_flight = 16 },
     { .name = "weir", .form = FORM_KEYS, .kind = KIND_FIXED, .decisions = 1, .in_flight = 16 },
     { .name = "weir", .form = FORM_KEYS, .kind = KIND_SLIDING, .decisions = 1, .in_flight = 16 },
     { .name = "weir", .form = FORM_KEYS, .kind = KIND_LEAKY, .decisions = 1, .in_flight = 16 },
-    { .name = "weir, reserved and settled", .form = FORM_PAIRS, .decisions = 1, .in_flight = 64, .goal = 2.0 },
-    { .name = "weir, reserved and settled", .form = FORM_PAIRS, .decisions = 64, .in_flight = 1, .goal = 2.0 },
+    { .name = "weir, reserved and settled", .form = FORM_PAIRS, .decisions = 1, .in_flight = 64 },
+    { .name = "weir, reserved and settled", .form = FORM_PAIRS, .decisions = 64, .in_flight = 1 },
     { .name = "the same, drained since",
       .form = FORM_PAIRS,
       .drained = true,
       .decisions = 1,
-      .in_flight = 64,
-      .goal = 2.0 },
+      .in_flight = 64 },
     { .name = "the same, drained since",
       .form = FORM_PAIRS,
       .drained = true,
       .decisions = 64,
-      .in_flight = 1,
-      .goal = 2.0 },
+      .in_flight = 1 },
 };
 #define PIPELINES_LEN ((int)(sizeof PIPELINES / sizeof PIPELINES[0]))
 
@@ -181,14 +176,10 @@ static void report_pair(struct bench *bench, const struct pipeline *pipelines, c
         if (takes->form != FORM_KEYS || takes->kind != pair->kind || takes->denied ||
             takes->decisions != pair->decisions || takes->in_flight != pair->in_flight)
             continue;
-        char what[128];
         struct sample ratio = sample_ratio(&pair->server_us, &takes->server_us);
         for (int k = 0; k < ratio.n; k++)
             ratio.values[k] *= 2; /* requests to a pair */
         report_sample(bench->report, "a pair to a take", &ratio);
-        snprintf(what, sizeof what, "server CPU of a reservation and its settling relative to a take's: %d %s%s", 64,
-                 pair->decisions > 1 ? "in a call" : "calls in flight", pair->drained ? ", drained" : "");
-        report_goal(bench->report, what, &ratio, AT_MOST, pair->goal);
     }
 }
 
@@ -207,15 +198,8 @@ static void report_pipeline(struct bench *bench, const struct pipeline *pipeline
         return;
     struct sample ratio = sample_ratio(&pipeline->server_us, &yardstick->server_us);
     report_sample(bench->report, "of the gateway's", &ratio);
-    if (pipeline->form == FORM_PAIRS) {
+    if (pipeline->form == FORM_PAIRS)
         report_pair(bench, pipelines, pipeline);
-    } else if (pipeline->goal > 0) {
-        char what[128];
-        snprintf(what, sizeof what, "server CPU relative to the gateway script's: %d %s a call, %d in flight%s",
-                 pipeline->decisions, pipeline->form == FORM_HOT ? "costs of a key" : "keys", pipeline->in_flight,
-                 pipeline->denied ? ", denied" : "");
-        report_goal(bench->report, what, &ratio, AT_MOST, pipeline->goal);
-    }
 }
 
 void bench_server(struct bench *bench)

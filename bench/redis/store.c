@@ -178,7 +178,7 @@ static void store_fill(const struct bench *bench)
 {
     redisContext *connection = store_connect(&private_store);
     load_scripts(connection);
-    private_store.keys = bench_largest_keys(bench, bench->extent == EXTENT_QUICK ? QUICK_KEYS : KEYS);
+    private_store.keys = bench->keys > 0 ? bench->keys : bench->is_quick ? QUICK_KEYS : KEYS;
     stream_make(&private_store.stream, private_store.keys, SKEW_ZIPF);
     store_pipeline(connection, private_store.keys, make_gateway, &private_store);
     redisFree(connection);

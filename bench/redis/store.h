@@ -7,15 +7,11 @@
 #include "bench.h"
 #include "redis/calls.h"
 
-#define STORE_BESIDE_MAX 4
-
 struct store {
     struct redis_server server; /* not running if the user's server is measured */
     bool is_users;   /* it is the server of --redis: it must not be stopped, and all keys are under `prefix` */
     char url[2048];  /* for limiters; may contain a password */
     char prefix[32]; /* weir_options.redis_prefix; empty: the default */
-    /* Other servers that a section has started, NULL after the last: their CPU time is not that of other programs. */
-    const struct redis_server *beside[STORE_BESIDE_MAX];
     char about[150]; /* "redis-server 7.0.15, private, on a Unix socket"; no password */
     char gateway_sha1[SHA1_LEN + 1], floor_sha1[SHA1_LEN + 1];
     uint64_t keys;        /* the number of keys filled for the gateway script and for weir's token bucket */

@@ -1,25 +1,20 @@
 /* ways.c - the same callers on several ways to a decision: see ways.h. */
 #include "redis/ways.h"
 
-const int ways_callers[] = { 1, 8, 64, 0 };
-
 static void report_way(struct bench *bench, const struct ways *ways, const struct load *loads, int way)
 {
     const struct load *load = &loads[way];
     report_row(bench->report);
     report_count(bench->report, "callers", (uint64_t)load->threads);
     report_text(bench->report, ways->column, load->name);
-    if (!ways->failed_alone || load->failed == 0) {
-        report_sample(bench->report, "decisions/s", &load->per_second);
-        if (!ways->other_servers)
-            report_sample(bench->report, "server us", &load->server_us);
-        report_sample(bench->report, "client us", &load->client_us);
-        report_sample(bench->report, "p50 us", &load->p50_us);
-        report_sample(bench->report, "p99 us", &load->p99_us);
-    }
+    report_sample(bench->report, "decisions/s", &load->per_second);
+    report_sample(bench->report, "server us", &load->server_us);
+    report_sample(bench->report, "client us", &load->client_us);
+    report_sample(bench->report, "p50 us", &load->p50_us);
+    report_sample(bench->report, "p99 us", &load->p99_us);
     if (load->failed > 0)
         report_count(bench->report, "failed", load->failed);
-    if (way > 0 && (!ways->failed_alone || load->failed + loads[0].failed == 0))
+    if (way > 0)
         ways->compare(bench, loads, way);
 }
 
@@ -39,24 +34,4 @@ void ways_measure(struct bench *bench, const struct ways *ways)
         for (int way = 0; way < ways->n; way++)
             report_way(bench, ways, loads, way);
     }
-}
-
-void ways_measure_distributed(struct bench *bench, const struct ways *ways, const struct store *const *stores,
-                              const struct weir_options *options)
-{
-    struct ways asked = *ways;
-    struct remote remotes[WAYS_MAX];
-    int opened = 0;
-    while (opened < ways->n &&
-           remote_open(&remotes[opened], stores[opened], &options[opened], CALLS_LIMIT, &calls_policies[KIND_TOKEN])) {
-        asked.way[opened].call = remote_call;
-        asked.way[opened].subject = &remotes[opened];
-        opened++;
-    }
-    if (opened == ways->n)
-        ways_measure(bench, &asked);
-    else
-        remote_report_missing(bench);
-    while (opened > 0)
-        remote_close(&remotes[--opened]);
 }

@@ -21,8 +21,6 @@ struct ways {
     const char *section;       /* shown as progress */
     const char *column;        /* the heading of the ways' names */
     const struct store *store; /* its keys are requested; its server's CPU time is reported */
-    bool other_servers;        /* not every way uses that server: its CPU time is not reported */
-    bool failed_alone;         /* if decisions failed, report only how many: failing has its own speed */
     const int *callers;        /* the numbers of callers, measured one after the other; 0 at the end */
     int n;
     struct way way[WAYS_MAX];
@@ -30,13 +28,6 @@ struct ways {
     void (*compare)(struct bench *bench, const struct load *loads, int way);
 };
 
-extern const int ways_callers[]; /* few, some, many */
-
 void ways_measure(struct bench *bench, const struct ways *ways);
-
-/* The same where each way is weir_try() in distributed mode, with options[i] on the server of stores[i]. If one of them
- * cannot be opened, a row says why and nothing is measured. */
-void ways_measure_distributed(struct bench *bench, const struct ways *ways, const struct store *const *stores,
-                              const struct weir_options *options);
 
 #endif

@@ -21,16 +21,6 @@ void format_short(char *out, size_t out_size, double number)
     snprintf(out, out_size, "%s%s", digits, size < 10e3 ? "" : size < 1e6 ? "k" : "M");
 }
 
-void format_missed(char *out, size_t out_size, double by)
-{
-    char number[NUMBER_MAX];
-    if (by < 1)
-        snprintf(number, sizeof number, "%.1g", by);
-    else
-        format_number(number, sizeof number, by);
-    snprintf(out, out_size, " by %s", number);
-}
-
 static void format_range(char *out, size_t out_size, const struct sample *sample)
 {
     char min[NUMBER_MAX], max[NUMBER_MAX];

@@ -7,9 +7,6 @@
 void format_number(char *out, size_t out_size, double number); /* three significant digits, no exponent */
 void format_short(char *out, size_t out_size, double number);  /* the same, in thousands or millions: 26.1k */
 
-/* Write " by 12.5". A number below 1 gets one significant digit, which three decimals might not show. */
-void format_missed(char *out, size_t out_size, double by);
-
 void format_sample(char *out, size_t out_size, const struct sample *sample); /* median (min..max) */
 void format_figure(char *out, size_t out_size,
                    const struct sample *sample); /* 26.1k +-3%, by the end farther from the median; or 0.00..4.00 */

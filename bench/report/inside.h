@@ -8,7 +8,6 @@
 
 #define MAX_COLUMNS 16
 #define MAX_ROWS 512
-#define MAX_GOALS 128
 #define MAX_NOTES 16
 #define MAX_TEXT 96
 #define MAX_PATH 4096
@@ -16,12 +15,6 @@
 struct value {
     char table[MAX_TEXT]; /* empty: none */
     char json[MAX_TEXT];
-};
-
-struct goal {
-    char what[MAX_TEXT], measured[MAX_TEXT], wanted[MAX_TEXT / 3], missed[MAX_TEXT / 4];
-    double value, missed_by; /* 0: met */
-    bool met;
 };
 
 struct report {
@@ -33,12 +26,11 @@ struct report {
     char machine[MAX_TEXT * 10]; /* the facts in one line */
     size_t facts_width;          /* used in the current line */
     char columns[MAX_COLUMNS][MAX_TEXT];
-    int columns_len, rows_len, goals_len, notes_len, sections_len, facts_len;
+    int columns_len, rows_len, notes_len, sections_len, facts_len;
     struct value rows[MAX_ROWS][MAX_COLUMNS];
     char headings[MAX_ROWS][MAX_TEXT * 3]; /* above a row; empty: none */
     char notes[MAX_NOTES][MAX_TEXT * 4];
     char options[MAX_TEXT * 4]; /* of the section, see differs.h; empty: the defaults */
-    struct goal goals[MAX_GOALS];
 };
 
 #endif

@@ -165,62 +165,9 @@ void report_page_section(struct report *report)
         page_element(report->page, "p", has_bars ? NULL : "note", "%s", report->notes[i]);
 }
 
-void report_page_verdict(struct report *report, const char *sentence)
-{
-    if (!report->page)
-        return;
-    fputs("<div class=\"verdict\">", report->page);
-    page_element(report->page, "p", NULL, "%s", sentence);
-    fputs("</div>\n", report->page);
-}
-
-void report_curves(struct report *report, const char *heading, const char *caption, const struct report_curves *curves)
-{
-    char first[MAX_TEXT], last[MAX_TEXT], most_text[MAX_TEXT], number[MAX_TEXT / 3];
-    double most = 0;
-    if (!report->page || curves->count == 0)
-        return;
-    for (int c = 0; c < 3; c++)
-        for (size_t i = 0; i < curves->count; i++)
-            most = fmax(most, curves->y[c][i]);
-    format_number(number, sizeof number, most);
-    snprintf(most_text, sizeof most_text, "%s at the top", number);
-    snprintf(first, sizeof first, "%.0f", curves->x[0]);
-    snprintf(last, sizeof last, "%.0f %s", curves->x[curves->count - 1], curves->x_unit);
-    page_section(report->page, heading);
-    page_element(report->page, "p", NULL, "%s", caption);
-    page_draw_curves(report->page,
-                     &(struct page_curves){ .label = heading,
-                                            .names = { curves->names[0], curves->names[1], curves->names[2] },
-                                            .x = curves->x,
-                                            .y = { curves->y[0], curves->y[1], curves->y[2] },
-                                            .count = curves->count,
-                                            .is_logarithmic = true,
-                                            .x_first = first,
-                                            .x_last = last,
-                                            .most = most_text });
-    page_section_end(report->page);
-}
-
 bool report_page_close(struct report *report)
 {
     if (!report->page)
         return true;
-    if (report->goals_len > 0) {
-        page_section(report->page, "weir's goals");
-        page_table(report->page, "Medians, or the worst of all. A busy machine misses more of them.",
-                   "goal|measured|wanted|");
-        for (int i = 0; i < report->goals_len; i++) {
-            const struct goal *goal = &report->goals[i];
-            fputs("<tr>", report->page);
-            page_element(report->page, "td", "key", "%s", goal->what);
-            page_element(report->page, "td", NULL, "%s", goal->measured);
-            page_element(report->page, "td", NULL, "%s", goal->wanted);
-            page_element(report->page, "td", NULL, "%s%s", goal->met ? "met" : "missed", goal->missed);
-            fputs("</tr>\n", report->page);
-        }
-        page_table_end(report->page);
-        page_section_end(report->page);
-    }
     return page_close(report->page, report->page_path) == EXIT_OK;
 }

@@ -10,7 +10,7 @@ bool report_page_open(struct report *report, const char *folder);
 /* Write the section that has just ended. No page: does nothing, as below. */
 void report_page_section(struct report *report);
 
-/* Write the goals and end the page. False after a complaint. */
+/* End the page. False after a complaint. */
 bool report_page_close(struct report *report);
 
 #endif

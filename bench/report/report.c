@@ -212,41 +212,6 @@ void report_figure(struct report *report, const char *column, const struct sampl
     format_sample_json(value->json, MAX_TEXT, sample);
 }
 
-static struct goal *goal_add(struct report *report, const char *what, const struct sample *sample, enum bound bound,
-                             double wanted)
-{
-    require_room(report->goals_len, MAX_GOALS, "goals");
-    struct goal *goal = &report->goals[report->goals_len++];
-    char number[MAX_TEXT / 4];
-    format_number(number, sizeof number, wanted);
-    goal->value = sample_median(sample);
-    goal->met = bound == AT_MOST ? goal->value <= wanted : goal->value >= wanted;
-    goal->missed_by = goal->met ? 0 : fabs(goal->value - wanted);
-    if (!goal->met)
-        format_missed(goal->missed, sizeof goal->missed, goal->missed_by);
-    snprintf(goal->what, MAX_TEXT, "%s", what);
-    snprintf(goal->wanted, sizeof goal->wanted, "%s %s", bound == AT_MOST ? "<=" : ">=", number);
-    format_sample(goal->measured, MAX_TEXT, sample);
-    return goal;
-}
-
-void report_goal_apart(struct report *report, const char *what, const struct sample *sample, enum bound bound,
-                       double wanted)
-{
-    goal_add(report, what, sample, bound, wanted);
-}
-
-void report_goal(struct report *report, const char *what, const struct sample *sample, enum bound bound, double wanted)
-{
-    const struct goal *goal = goal_add(report, what, sample, bound, wanted);
-    struct value *value = value_at(report, "goal");
-    if (value->table[0] != '\0')
-        value = value_at(report, "second goal");
-    snprintf(value->table, MAX_TEXT, "%s %s%s", goal->wanted, goal->met ? "met" : "MISSED", goal->missed);
-    snprintf(value->json, MAX_TEXT, "{\"bound\": \"%s\", \"met\": %s, \"missed_by\": %.6g}", goal->wanted,
-             goal->met ? "true" : "false", goal->missed_by);
-}
-
 /* Print in lines of at most WIDTH. */
 static void print_sentence(struct report *report, const char *before, const char *sentence)
 {
@@ -354,28 +319,6 @@ void report_end_section(struct report *report)
     report->sections_len++;
 }
 
-static void print_goals(struct report *report)
-{
-    if (report->goals_len > 0) {
-        report_print(report, "\n");
-        print_sentence(report, "goals: ",
-                       "weir's goals; medians, or the worst of all where the line says so; a machine that is busy with "
-                       "other work misses more of them");
-    }
-    json_print(report, "\n  },\n  \"goals\": [");
-    for (int i = 0; i < report->goals_len; i++) {
-        const struct goal *goal = &report->goals[i];
-        char what[MAX_TEXT + 16];
-        json_quote(goal->what, what, sizeof what);
-        report_print(report, "%-6s  %-70s  %-22s  %s%s%s\n", goal->met ? "met" : "MISSED", goal->what, goal->measured,
-                     goal->wanted, goal->met ? "" : ",", goal->missed);
-        json_print(report,
-                   "%s\n    {\"what\": %s, \"value\": %.6g, \"bound\": \"%s\", \"met\": %s, \"missed_by\": %.6g}",
-                   i > 0 ? "," : "", what, goal->value, goal->wanted, goal->met ? "true" : "false", goal->missed_by);
-    }
-    json_print(report, "\n  ]");
-}
-
 static void print_disturbances(struct report *report)
 {
     struct measure_disturbances disturbed = measure_disturbed();
@@ -384,13 +327,12 @@ static void print_disturbances(struct report *report)
             report,
             "\nother programs disturbed %d repetitions, which were measured again; %d more were kept although disturbed\n",
             disturbed.repeated, disturbed.kept);
-    json_print(report, ",\n  \"disturbed\": {\"repeated\": %d, \"kept\": %d}\n}\n", disturbed.repeated, disturbed.kept);
+    json_print(report, "\n  },\n  \"disturbed\": {\"repeated\": %d, \"kept\": %d}\n}\n", disturbed.repeated, disturbed.kept);
 }
 
 bool report_close(struct report *report)
 {
     bool written = true;
-    print_goals(report);
     print_disturbances(report);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         bench_say("cannot write the table");

@@ -37,28 +37,7 @@ void report_heading(struct report *report, const char *words);
 /* Add a sentence below the section's table. */
 void report_note(struct report *report, const char *sentence);
 
-/* Begin the page of results, if there is one, with a sentence. */
-void report_page_verdict(struct report *report, const char *sentence);
-
-/* Draw up to 3 curves over x, which is logarithmic, on the page of results, if there is one. */
-struct report_curves {
-    const char *names[3];
-    const double *x, *y[3];
-    size_t count;
-    const char *x_unit; /* a plural */
-};
-void report_curves(struct report *report, const char *heading, const char *caption, const struct report_curves *curves);
-
-/* Compare the median of a sample with a goal. The result is a value of the row, and a line of the summary under `what`.
- * A row has room for two goals. */
-enum bound { AT_MOST, AT_LEAST };
-void report_goal(struct report *report, const char *what, const struct sample *sample, enum bound bound, double goal);
-
-/* The same without a value in the row, for a table whose columns mean something else. */
-void report_goal_apart(struct report *report, const char *what, const struct sample *sample, enum bound bound,
-                       double goal);
-
-/* Print the summary of goals and the disturbances, end the JSON, free everything. False, with a line on stderr, if
+/* Print the disturbances, end the JSON, free everything. False, with a line on stderr, if
  * writing failed. */
 bool report_close(struct report *report);
 

@@ -56,7 +56,6 @@ check() {
         ;;
     esac
     shift
-    [ "${1-}" != --cluster-sim ] || set -- "$1" 3 # the rows do not matter
     options_of "$@" || return 0 # without Consul, for one
     while read -r option; do
         case $option in
