@@ -102,6 +102,12 @@ WEIR_API uint64_t weir_request_plan(const struct weir_backend_request *request, 
 /* The source of a decision that was not made, see decide() below. Users never see it. */
 #define WEIR_BY_NOBODY UINT8_MAX
 
+/* An error of decide(), submit() and `done` beside enum weir_error: WEIR_EIO for a request that has certainly changed
+ * nothing. The store answered that it did not execute it, for example because it is full or read-only, or the request
+ * never left. With WEIR_FAIL_LOCAL weir keeps such a refund or settlement and sends it again when the backend calls
+ * `returned`, see watch(). Users see WEIR_EIO. */
+#define WEIR_EIO_UNDONE (-64)
+
 struct weir_backend {
     const struct weir_backend_ops *ops;
 };
@@ -126,7 +132,7 @@ struct weir_backend_ops {
      * large as WEIR_MAX_ALL * WEIR_MAX_PERMITS. Fill out[i] with the decision of request i's own limit; if any of them
      * denies, fill each as WEIR_PEEK would. On an error, out[] means nothing.
      *
-     * WEIR_ETIME and WEIR_EIO are failures: weir applies options.on_failure to each request that was not decided. It
+     * WEIR_ETIME, WEIR_EIO and WEIR_EIO_UNDONE are failures: weir applies options.on_failure to each request that was not decided. It
      * returns any other error to the caller. */
     int (*decide)(struct weir_backend *backend, const struct weir_backend_request *reqs, size_t n, bool all,
                   int64_t deadline_us, struct weir_decision *out);
@@ -161,8 +167,8 @@ struct weir_backend_ops {
      * it is not known. Any thread may call it. Must not block. */
     int64_t (*reachable_us)(struct weir_backend *backend, const struct weir_key *key);
 
-    /* Optional. From now on, call `returned` each time the backend, or a part of it, becomes reachable again, on a
-     * thread of the backend. `returned` does not block; it may call submit(). Called at most once, before the first
+    /* Optional. From now on, call `returned` each time the backend, or a part of it, becomes reachable again, and a
+     * while after a WEIR_EIO_UNDONE, on a thread of the backend. `returned` does not block; it may call submit(). Called at most once, before the first
      * request. */
     void (*watch)(struct weir_backend *backend, void (*returned)(void *user), void *user);
 

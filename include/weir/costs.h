@@ -47,8 +47,8 @@ WEIR_API int weir_reserve_all(weir *w, const struct weir_request *requests, size
  * In hybrid mode the permits of a busy key join a lease, or go to Redis with this instance's next call there.
  *
  * Settle once: a second call corrects a second time. WEIR_EINVAL if *reservation is none. In the modes on Redis also
- * the errors of weir_refund() and weir_charge(): WEIR_ETIME and WEIR_EIO leave open whether the correction was made, so
- * do not repeat it. Permits that the fallback of an outage has reserved do not come back. */
+ * the errors of weir_refund() and weir_charge(). With WEIR_FAIL_LOCAL, WEIR_ETIME and WEIR_EIO leave open whether the
+ * correction was made, so do not repeat it: weir repeats those that were certainly not. Permits that the fallback of an outage has reserved do not come back. */
 WEIR_API int weir_settle(weir_limit *limit, struct weir_key key, const struct weir_reservation *reservation,
                          int64_t actual);
 

@@ -252,10 +252,10 @@ enum weir_source {
     WEIR_BY_FULL,    /* enum weir_on_full: the table had no room for a new key */
     WEIR_BY_BACKEND, /* the user's own backend */
     WEIR_BY_REDIS,
-    WEIR_BY_LEASE,      /* permits leased from Redis before */
-    WEIR_BY_DENIAL,     /* a denial by Redis that still holds */
-    WEIR_BY_FALLBACK,   /* WEIR_FAIL_LOCAL, during an outage */
-    WEIR_BY_FAIL_OPEN,  /* WEIR_FAIL_OPEN, during an outage */
+    WEIR_BY_LEASE,       /* permits leased from Redis before */
+    WEIR_BY_DENIAL,      /* a denial by Redis that still holds */
+    WEIR_BY_FALLBACK,    /* WEIR_FAIL_LOCAL, during an outage */
+    WEIR_BY_FAIL_OPEN,   /* WEIR_FAIL_OPEN, during an outage */
     WEIR_BY_FAIL_CLOSED, /* WEIR_FAIL_CLOSED, during an outage */
     WEIR_BY_POLICY       /* WEIR_UNLIMITED or WEIR_DENY: no state was looked at */
 };
@@ -335,8 +335,9 @@ WEIR_API int weir_peek(weir_limit *limit, struct weir_key key, int64_t cost, str
  * so that its promise holds no matter when they were taken. A fixed window takes them from the current window, even if
  * the permits belong to an earlier one.
  *
- * With WEIR_FAIL_LOCAL, refunds and settlements made while Redis is out of reach go there when it returns: up to 16,384
- * wait, and the call returns WEIR_OK. Those that still wait when the limiter is closed are lost. */
+ * With WEIR_FAIL_LOCAL, refunds and settlements that Redis has certainly not executed are sent again until it does, and
+ * the call returns WEIR_OK: because Redis is out of reach, or answers that it executes nothing (READONLY, OOM,
+ * NOREPLICAS and the like). Up to 16,384 wait. Those that still wait when the limiter is closed are lost. */
 WEIR_API int weir_refund(weir_limit *limit, struct weir_key key, int64_t cost);
 
 /* Make the key fresh. In hybrid mode other instances notice a reset or a refund only when their leases and remembered

@@ -102,6 +102,32 @@ TEST(permits_stay_owed_after_a_charge_inside_a_callback_is_refused, 30)
     ck_assert_uint_eq(stats_of(place->limiter).unsettled, 0);
 }
 
+TEST(a_refused_settlement_is_sent_again_until_it_is_executed_and_a_lost_one_is_not, 30)
+{
+    PLACE(place, EAGER, NULL, "fixed_window limit=10 period=1h");
+    struct weir_reservation first, second;
+    struct weir_decision decision;
+    must_succeed(weir_reserve(place->limit, weir_key_text("a"), 4, &decision, &first));
+    must_succeed(weir_reserve(place->limit, weir_key_text("a"), 4, &decision, &second));
+    atomic_store(&place->cable.error, WEIR_EIO_UNDONE);
+    ck_assert_int_eq(weir_settle(place->limit, weir_key_text("a"), &first, 1), WEIR_OK);
+    place->cable.returned(place->cable.user); /* and is refused again */
+    ck_assert_int_eq(peeked(place->limit, "a", 1).remaining, 2);
+    atomic_store(&place->cable.error, WEIR_OK);
+    place->cable.returned(place->cable.user);
+    ck_assert_int_eq(peeked(place->limit, "a", 1).remaining, 5);
+    place->cable.returned(place->cable.user);
+    ck_assert_int_eq(peeked(place->limit, "a", 1).remaining, 5); /* once */
+
+    atomic_store(&place->cable.error, WEIR_EIO_UNDONE);
+    ck_assert_int_eq(weir_settle(place->limit, weir_key_text("a"), &second, 1), WEIR_OK);
+    atomic_store(&place->cable.error, WEIR_ETIME); /* it may have been executed */
+    place->cable.returned(place->cable.user);
+    atomic_store(&place->cable.error, WEIR_OK);
+    place->cable.returned(place->cable.user);
+    ck_assert_int_eq(peeked(place->limit, "a", 1).remaining, 5);
+}
+
 TEST(outages_beyond_the_number_kept_are_dropped_and_counted, 30)
 {
     PLACE(place, LAZY, NULL, "token_bucket limit=1000 period=1000s");

@@ -23,7 +23,7 @@ TEST(a_missing_script_is_loaded_and_its_call_resent_at_most_three_times, 10)
     redis_flight_clear(hangar.again);
     redis_flight_again(hangar.flight, hangar.again, ended);
     ck_assert_uint_eq(hangar.again->request_count, 0);
-    ck_assert_int_eq(hangar.statuses[0], WEIR_EIO);
+    ck_assert_int_eq(hangar.statuses[0], WEIR_EIO_UNDONE);
     hangar_close();
 }
 
@@ -128,7 +128,11 @@ TEST(an_error_ends_its_call_and_no_other, 10)
         hangar_open(16);
         fly_two_calls();
         assert_reply(&error, REDIS_FLYING);
-        ck_assert_int_eq(hangar.statuses[0], WEIR_EIO);
+        /* A proxy may answer anything else though Redis has executed the call. */
+        const char *word = errors[i].word;
+        const bool is_refusal = strcmp(word, "READONLY") == 0 || strcmp(word, "OOM") == 0 ||
+                                strcmp(word, "NOPERM") == 0 || strcmp(word, "LOADING") == 0;
+        ck_assert_int_eq(hangar.statuses[0], is_refusal ? WEIR_EIO_UNDONE : WEIR_EIO);
         ck_assert_int_eq(hangar.statuses[1], 1);
         assert_answer(1, 1, REDIS_LANDED);
         ck_assert_int_eq(hangar.statuses[1], WEIR_OK);
@@ -178,7 +182,8 @@ TEST(repeated_readonly_errors_report_one_replica, 10)
     write_out();
     assert_reply(&replica, REDIS_FLYING);
     assert_reply(&replica, REDIS_LANDED);
-    ck_assert(hangar.flight->read_only && hangar.statuses[0] == WEIR_EIO && hangar.statuses[1] == WEIR_EIO);
+    ck_assert(hangar.flight->read_only && hangar.statuses[0] == WEIR_EIO_UNDONE &&
+              hangar.statuses[1] == WEIR_EIO_UNDONE);
     hangar_close();
 }
 

@@ -155,7 +155,7 @@ TEST(a_request_that_changes_nothing_waits_for_no_replica, 10)
         { WEIR_TAKE, 6, 3, NULL, false, WEIR_OK },
         { WEIR_PEEK, 1, 0, NULL, false, WEIR_OK },
         { WEIR_TAKE, 1, 0, NULL, true, WEIR_ETIME },
-        { WEIR_TAKE, 1, 0, "OOM command not allowed", false, WEIR_EIO },
+        { WEIR_TAKE, 1, 0, "OOM command not allowed", false, WEIR_EIO_UNDONE },
         { WEIR_TAKE, 1, 0, "NOSCRIPT No matching script. Please use EVAL.", false, 1 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -497,7 +497,7 @@ TEST(a_read_does_not_count_as_a_try_of_the_script, 10)
     }
     redis_flight_clear(desk.again);
     redis_flight_again(desk.flight, desk.again, ended);
-    ck_assert_int_eq(desk.statuses[0], WEIR_EIO);
+    ck_assert_int_eq(desk.statuses[0], WEIR_EIO_UNDONE);
     ck_assert_uint_eq(desk.again->request_count, 0);
     desk_close();
 }

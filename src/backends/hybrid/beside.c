@@ -2,8 +2,9 @@
  * at a few others.
  *
  * Permits that were leased and that this instance does not use go back. weir_close() gives back all that is left. A
- * return is sent at most once. If it or its answer is lost, so are the permits. The remote knows when it charged them,
- * and gives back none that have come back since (WEIR_REFUND in <weir/backend.h>).
+ * return whose answer is lost may have been executed, so it is not sent again. One that the remote refuses to execute
+ * (WEIR_EIO_UNDONE) waits until the remote reports that it may be tried again. The remote knows when it charged the
+ * permits, and gives back none that have come back since (WEIR_REFUND in <weir/backend.h>).
  *
  * Leases that are about to end are renewed, if that costs other instances nothing (lease_needs_renewal()). Otherwise
  * each key's next request would wait for a call, however many keys one call could have carried. */
@@ -19,6 +20,7 @@
 #define OTHERS_FOR_RENEWAL 2 /* looked at in addition for each lease that is renewed */
 #define RENEWALS_MOST 32     /* under way in a shard: few beside WEIR_MAX_SUBMITTED */
 #define RETURNS_A_CALL 64
+#define REFUSED_MOST 16384 /* refused returns that wait; further ones are lost */
 
 struct hybrid_return {
     struct weir_op op;
@@ -27,10 +29,25 @@ struct hybrid_return {
     char key[];
 };
 
+/* End a return that has been sent: free it, or keep it for hybrid_send_refused(). */
+static void return_end(struct hybrid *hybrid, struct hybrid_return *own, int status)
+{
+    const bool waits = status == WEIR_EIO_UNDONE && own->request.now_us == WEIR_OWN_CLOCK && hybrid->returned;
+    if (!waits || atomic_fetch_add_explicit(&hybrid->refused_count, 1, memory_order_relaxed) >= REFUSED_MOST) {
+        if (waits)
+            atomic_fetch_sub_explicit(&hybrid->refused_count, 1, memory_order_relaxed);
+        free(own);
+        return;
+    }
+    own->next = atomic_load_explicit(&hybrid->refused, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&hybrid->refused, &own->next, own, memory_order_release,
+                                                  memory_order_relaxed))
+        ;
+}
+
 static void return_ended(struct weir_op *op, int status)
 {
-    (void)status;
-    free(op); /* its first member */
+    return_end(op->user, (struct hybrid_return *)(void *)op, status); /* its first member */
 }
 
 /* Return a request about the account's key. The key is the account's. */
@@ -50,8 +67,8 @@ static struct weir_backend_request request_about(struct account *account, int64_
 /* ---- Returns ---- */
 
 /* Return what the account can give back, or NULL. */
-static struct hybrid_return *return_of(struct account_shard *shard, struct account *account, int64_t now_us,
-                                       int64_t request_us, bool all) REQUIRES(shard->mutex)
+static struct hybrid_return *return_of(struct hybrid *hybrid, struct account_shard *shard, struct account *account,
+                                       int64_t now_us, int64_t request_us, bool all) REQUIRES(shard->mutex)
 {
     int64_t charged_us;
     const int64_t permits = lease_take_rest(&account->lease, now_us, all, &charged_us);
@@ -69,6 +86,7 @@ static struct hybrid_return *return_of(struct account_shard *shard, struct accou
     own->op = (struct weir_op){
         .request = { .limit = account->limit, .key = own->request.key, .cost = permits },
         .done = return_ended,
+        .user = hybrid,
     };
     return own;
 }
@@ -84,7 +102,25 @@ static void return_send(struct hybrid *hybrid, struct hybrid_return *own)
     else /* a replay repeats exactly only if no other thread has a part in it */
         remote->ops->decide(remote, &own->request, 1, false, deadline_us, &unused);
     if (status != 1)
-        free(own);
+        return_end(hybrid, own, status);
+}
+
+/* Take all that wait, in any order. */
+static struct hybrid_return *refused_take(struct hybrid *hybrid)
+{
+    struct hybrid_return *first = atomic_exchange_explicit(&hybrid->refused, NULL, memory_order_acquire);
+    for (struct hybrid_return *own = first; own; own = own->next)
+        atomic_fetch_sub_explicit(&hybrid->refused_count, 1, memory_order_relaxed);
+    return first;
+}
+
+void hybrid_send_refused(struct hybrid *hybrid)
+{
+    struct hybrid_return *own = refused_take(hybrid), *next;
+    for (; own; own = next) {
+        next = own->next;
+        return_send(hybrid, own);
+    }
 }
 
 /* ---- Renewals ---- */
@@ -122,7 +158,7 @@ void hybrid_look_around(struct hybrid *hybrid, const struct weir_backend_request
     for (int i = 0; i <= others; i++) {
         const bool is_usable = account && account->by_caller == by_caller && !lease_is_ahead(&account->lease, now_us);
         if (is_usable)
-            *end = return_of(shard, account, now_us, request->now_us, false);
+            *end = return_of(hybrid, shard, account, now_us, request->now_us, false);
         if (*end)
             end = &(*end)->next;
         struct lease_call *renewal = NULL;
@@ -172,7 +208,7 @@ static struct hybrid_return *returns_take(struct hybrid *hybrid, struct account_
     while (shard->hand && most > 0) {
         struct account *account = shard->hand;
         if (!account->by_caller) /* the leases of a replay end with it */
-            *end = return_of(shard, account, now_us, WEIR_OWN_CLOCK, true);
+            *end = return_of(hybrid, shard, account, now_us, WEIR_OWN_CLOCK, true);
         if (*end) {
             end = &(*end)->next;
             most--;
@@ -182,6 +218,11 @@ static struct hybrid_return *returns_take(struct hybrid *hybrid, struct account_
     }
     lock_give(&shard->mutex);
     return first;
+}
+
+void hybrid_drop_refused(struct hybrid *hybrid)
+{
+    returns_free(refused_take(hybrid));
 }
 
 /* Send them in one call and wait for the answer. */

@@ -293,11 +293,21 @@ static int hybrid_probe(struct weir_backend *backend, const struct weir_backend_
     return own && own->probe ? own->probe(remote, requests, n, deadline_us, out, why) : WEIR_OK;
 }
 
+/* The remote may execute again what it has refused. Runs on a thread of the remote. */
+static void hybrid_returned(void *user)
+{
+    struct hybrid *hybrid = user;
+    hybrid_send_refused(hybrid);
+    hybrid->returned(hybrid->returned_user);
+}
+
 static void hybrid_watch(struct weir_backend *backend, void (*returned)(void *user), void *user)
 {
-    struct weir_backend *remote = ((struct hybrid *)backend)->remote;
-    if (remote->ops->watch)
-        remote->ops->watch(remote, returned, user);
+    struct hybrid *hybrid = (struct hybrid *)backend;
+    hybrid->returned = returned;
+    hybrid->returned_user = user;
+    if (hybrid->remote->ops->watch)
+        hybrid->remote->ops->watch(hybrid->remote, hybrid_returned, hybrid);
 }
 
 static void hybrid_instances(struct weir_backend *backend, int64_t count)
@@ -313,6 +323,7 @@ static void hybrid_destroy(struct weir_backend *backend)
     if (hybrid->forks.told)
         forks_forget(&hybrid->forks);
     hybrid->remote->ops->destroy(hybrid->remote);
+    hybrid_drop_refused(hybrid);
     accounts_free(&hybrid->accounts);
     free(hybrid);
 }
@@ -342,6 +353,8 @@ static void hybrid_forked(struct forks_watcher *watcher, enum forks_moment momen
         lock_give(&shard->mutex);
     }
     turn(&slab->mutex);
+    if (moment == FORKS_IN_CHILD) /* the parent sends them */
+        hybrid_drop_refused(hybrid);
 }
 
 void hybrid_watch_forks(struct weir_backend *backend)

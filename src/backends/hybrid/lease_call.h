@@ -23,6 +23,10 @@ struct hybrid {
     int64_t timeout_us;
     struct clock clock; /* (c) the clock of leases */
     struct accounts accounts;
+    struct hybrid_return *_Atomic refused; /* returns that the remote has certainly not executed, beside.c */
+    _Atomic int64_t refused_count;
+    void (*returned)(void *user); /* (c) once watched */
+    void *returned_user;          /* (c) once watched */
     struct forks_watcher forks;
 };
 
@@ -115,6 +119,10 @@ void lease_call_send(struct lease_call *call);
 /* Give back all permits that are leased, for at most timeout_us: no call begins any more. Permits whose return has no
  * answer after that time are lost. The caller holds no lock. */
 void hybrid_give_all_back(struct hybrid *hybrid);
+
+/* Send again, or forget, the returns that the remote has refused to execute. */
+void hybrid_send_refused(struct hybrid *hybrid);
+void hybrid_drop_refused(struct hybrid *hybrid);
 
 /* ---- lease_answer.c ---- */
 

@@ -108,7 +108,7 @@ static int redis_decide(struct weir_backend *backend, const struct weir_backend_
     struct redis *redis = (struct redis *)backend;
     struct redis_process *process = process_of(redis);
     if (!process)
-        return WEIR_EIO;
+        return WEIR_EIO_UNDONE;
     if (process_is_here(process)) {
         log_line(&redis->config.log, WEIR_LOG_ERROR,
                  "a `done` must not wait for Redis: call weir_submit() there, or use weir_event_fd()");
@@ -131,7 +131,7 @@ static int redis_submit(struct weir_backend *backend, const struct weir_backend_
 {
     struct redis_process *process = process_of((struct redis *)backend);
     if (!process)
-        return WEIR_EIO;
+        return WEIR_EIO_UNDONE;
     return process->cluster ? redis_cluster_submit(process->cluster, request, deadline_us, op)
                             : redis_engine_submit(process->engine, request, deadline_us, op);
 }
@@ -147,7 +147,7 @@ static int redis_probe(struct weir_backend *backend, const struct weir_backend_r
         message_write(why, "%s",
                       has_words ? redis->words.text : "redis has not answered yet: the connection is being made");
     lock_give(&redis->words.mutex);
-    return error;
+    return error == WEIR_EIO_UNDONE ? WEIR_EIO : error;
 }
 
 /* ---- Life ---- */

@@ -203,7 +203,7 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
         limiter_free(limiter);
         return error;
     }
-    if (ops->watch && limiter->outage->settle.is_on)
+    if (ops->watch)
         ops->watch(backend, settle_returned, limiter);
     events_tell_policies(limiter);
     *out = limiter;

@@ -199,7 +199,11 @@ int failure_answer(struct weir *limiter, int error, struct weir_backend_request 
     const size_t first = !lasts || error == WEIR_ESTATE ? 0 : error == WEIR_OK ? first_asked(out, n) : n;
     if (lasts && first < n)
         outage_over(limiter, &requests[first].key, outage_time(limiter, requests[first].now_us));
-    const bool failed = error == WEIR_ETIME || error == WEIR_EIO;
+    const bool failed = failure_is_failure(error);
+    if (error == WEIR_EIO_UNDONE && requests[0].verb == WEIR_REFUND && returns_keep_refused(limiter, requests, out))
+        return WEIR_OK;
+    if (error == WEIR_EIO_UNDONE)
+        error = WEIR_EIO;
     if (!error || (n > 1 && !all)) /* some of a batch may have been decided */
         outage_note_left(limiter, requests, n, asked, out);
     if (!failed || limiter->on_failure == WEIR_FAIL_ERROR || requests[0].verb == WEIR_REFUND ||
@@ -258,7 +262,7 @@ static int decide_counted(struct weir *limiter, struct weir_backend_request *req
     }
     if (error == SETTLE_BUSY)
         return deny_for_now(requests, n, out);
-    if ((error == WEIR_EIO || error == WEIR_ETIME) && n > 1 && !all)
+    if (failure_is_failure(error) && n > 1 && !all)
         return decide_one_by_one(limiter, requests, n, deadline_us, out);
     for (size_t i = 0; n > 1 && i < n; i++)
         out[i].source = WEIR_BY_NOBODY;
@@ -329,5 +333,8 @@ int failure_follow(struct weir *limiter, struct weir_backend_request *request, s
     int error = fell_back ? read_clock(limiter, &request->now_us) : request_time(limiter, &request->now_us);
     if (error)
         return error;
-    return decider->ops->decide(decider, request, 1, false, deadline_us(limiter), out);
+    error = decider->ops->decide(decider, request, 1, false, deadline_us(limiter), out);
+    if (error == WEIR_EIO_UNDONE && request->verb == WEIR_REFUND && returns_keep_refused(limiter, request, out))
+        return WEIR_OK;
+    return error == WEIR_EIO_UNDONE ? WEIR_EIO : error;
 }

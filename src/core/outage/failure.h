@@ -28,6 +28,12 @@ void failure_deny_for_now(const struct weir_backend_request *request, struct wei
  * changed; its time is read anew. */
 int failure_follow(struct weir *limiter, struct weir_backend_request *request, struct weir_decision *out);
 
+/* True if the backend could not decide, so that on_failure does. */
+static inline bool failure_is_failure(int error)
+{
+    return error == WEIR_ETIME || error == WEIR_EIO || error == WEIR_EIO_UNDONE;
+}
+
 /* True if on_failure decided instead of the backend. */
 static inline bool failure_decided(const struct weir_decision *decision)
 {

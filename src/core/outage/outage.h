@@ -10,8 +10,9 @@
 struct kept_returns {
     struct kept_return *first, **end;
     size_t count;
-    size_t unseen;   /* of these, from the first on, that have not been sent yet */
-    bool is_sending; /* a thread sends, or an answer is under way */
+    size_t unseen;    /* of these, from the first on, that have not been sent yet */
+    unsigned refused; /* of those sent since, so many were refused and wait again */
+    bool is_sending;  /* a thread sends, or an answer is under way */
 };
 
 /* (a) atomic, (s) settle.mutex, (c) constant */

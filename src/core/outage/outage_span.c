@@ -175,6 +175,7 @@ __attribute__((noinline)) void outage_over(struct weir *limiter, const struct we
     if (word & OUTAGE_LOGGED)
         log_later(&limiter->log, WEIR_LOG_INFO, "backend %s answers again", limiter->backend->ops->name);
     outage_tell_end(limiter, word, now_us);
+    returns_send(limiter);
     if (settle_is_due(limiter))
         settle_all(limiter);
 }

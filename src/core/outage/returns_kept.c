@@ -1,9 +1,10 @@
 /* returns_kept.c - refunds and settlements that give permits back while the backend is out of reach.
  *
  * A request whose answer is lost may have been executed, and must not be sent twice: that would create permits. So only
- * those are kept that were never sent, because the backend says beforehand that it is out of reach. They are sent once,
- * one after the other: the thread that delivers an answer sends the next. A permit that comes back late, or not at all,
- * is one too few for a while and never one too many.
+ * those are kept that were certainly not executed: the backend says beforehand that it is out of reach, or answers that
+ * it refuses to write (WEIR_EIO_UNDONE). They are sent until they are executed or an answer is lost, one after the
+ * other: the thread that delivers an answer sends the next. A permit that comes back late, or not at all, is one too few
+ * for a while and never one too many.
  */
 #include "core/outage/returns_kept.h"
 
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 
 #define KEPT_MOST 16384
+#define REFUSED_MOST 64 /* after as many refusals in a row the rest waits for the next report, see returns_send() */
 
 struct kept_return {
     struct weir_op op; /* the first member */
@@ -58,9 +60,18 @@ void returns_drop(struct weir *limiter) UNCHECKED
 
 bool returns_keep(struct weir *limiter, const struct weir_backend_request *request, struct weir_decision *out)
 {
+    if (!limiter->backend->ops->reachable_us || outage_is_in_reach(limiter, &request->key) ||
+        !returns_keep_refused(limiter, request, out))
+        return false;
+    if (outage_is_in_reach(limiter, &request->key)) /* it has returned in the meantime */
+        returns_send(limiter);
+    return true;
+}
+
+bool returns_keep_refused(struct weir *limiter, const struct weir_backend_request *request, struct weir_decision *out)
+{
     const struct weir_backend_ops *ops = limiter->backend->ops;
-    if (!limiter->outage->settle.is_on || !ops->reachable_us || !ops->submit || !ops->watch ||
-        outage_is_in_reach(limiter, &request->key))
+    if (!limiter->outage->settle.is_on || !ops->submit || !ops->watch)
         return false;
     struct kept_return *own = malloc(sizeof *own + request->key.len);
     if (!own)
@@ -85,8 +96,6 @@ bool returns_keep(struct weir *limiter, const struct weir_backend_request *reque
     struct weir_plan plan;
     weir_request_plan(request, &plan);
     *out = (struct weir_decision){ .allowed = true, .source = WEIR_BY_FALLBACK, .limit = plan.size };
-    if (outage_is_in_reach(limiter, &request->key)) /* it has returned in the meantime */
-        returns_send(limiter);
     return true;
 }
 
@@ -94,13 +103,13 @@ bool returns_keep(struct weir *limiter, const struct weir_backend_request *reque
 
 static void kept_sent(struct weir_op *op, int status);
 
-/* Submit one. True if its answer has come already, or will not come. */
-static bool kept_submit(struct weir *limiter, struct kept_return *own)
+/* Submit one. 1: kept_sent() will run; otherwise the status with which it has ended. */
+static int kept_submit(struct weir *limiter, struct kept_return *own)
 {
     const struct weir_request *of = &own->op.request;
     int64_t now_us;
     if (request_time(limiter, &now_us) != WEIR_OK)
-        return true;
+        return WEIR_EIO_UNDONE;
     struct weir_backend_request request = backend_request(of->limit, of->key, own->permits, now_us, WEIR_REFUND);
     request.ahead = own->since_us;
     own->op.verb = own->since_us > 0 ? WEIR_OP_SETTLE : WEIR_OP_REFUND;
@@ -108,7 +117,23 @@ static bool kept_submit(struct weir *limiter, struct kept_return *own)
     own->op.request.limit = request.limit; /* the key's override: the backend reads the op */
     own->op.done = kept_sent;
     memcpy(own->op.opaque, &limiter, sizeof limiter);
-    return limiter->backend->ops->submit(limiter->backend, &request, deadline_us(limiter), &own->op) != 1;
+    return limiter->backend->ops->submit(limiter->backend, &request, deadline_us(limiter), &own->op);
+}
+
+/* One has ended with `status`: it waits again if it was certainly not executed, or else it is freed. */
+static void kept_end(struct weir *limiter, struct kept_return *own, int status)
+{
+    struct kept_returns *kept = &limiter->outage->kept;
+    if (status != WEIR_EIO_UNDONE && status != WEIR_EFULL && status != WEIR_ENOMEM) {
+        free(own);
+        return;
+    }
+    own->op.request.limit = own->op.request.limit->of;
+    lock_take(&limiter->outage->settle.mutex);
+    kept_append(kept, own);
+    if (++kept->refused >= REFUSED_MOST)
+        kept->unseen = 0;
+    lock_give(&limiter->outage->settle.mutex);
 }
 
 /* Send until one waits for its answer or none can be sent. Returns to parts that are out of reach stay. This counts as
@@ -132,18 +157,18 @@ static void kept_go_on(struct weir *limiter)
             lock_give(&limiter->outage->settle.mutex);
             continue;
         }
-        if (!kept_submit(limiter, own))
+        const int status = kept_submit(limiter, own);
+        if (status == 1)
             return; /* the thread that delivers the answer goes on */
-        free(own);
+        kept_end(limiter, own, status);
     }
 }
 
 static void kept_sent(struct weir_op *op, int status)
 {
     struct weir *limiter;
-    (void)status; /* it may have been executed whatever this is */
     memcpy(&limiter, op->opaque, sizeof limiter);
-    free(op); /* its first member */
+    kept_end(limiter, (struct kept_return *)(void *)op, status); /* its first member */
     kept_go_on(limiter);
 }
 
@@ -153,6 +178,7 @@ void returns_send(struct weir *limiter)
     lock_take(&limiter->outage->settle.mutex);
     const bool begins = kept->count > 0 && !kept->is_sending;
     kept->unseen = kept->count;
+    kept->refused = 0;
     kept->is_sending = kept->is_sending || begins;
     lock_give(&limiter->outage->settle.mutex);
     if (!begins)

@@ -11,6 +11,10 @@ void returns_init(struct kept_returns *kept);
  * or too many wait already. Any thread; holds no lock. */
 bool returns_keep(struct weir *limiter, const struct weir_backend_request *request, struct weir_decision *out);
 
+/* Keep one that the backend has certainly not executed, WEIR_EIO_UNDONE, and fill *out. False: too many wait already, or
+ * without WEIR_FAIL_LOCAL: the caller gets the error. */
+bool returns_keep_refused(struct weir *limiter, const struct weir_backend_request *request, struct weir_decision *out);
+
 /* The backend, or a part of it, is in reach again: send what waits for it. */
 void returns_send(struct weir *limiter);
 

@@ -25,7 +25,7 @@ static void router_send_on(struct redis_router *router, const struct redis_engin
 {
     struct redis_cluster *cluster = cluster_of(router);
     struct weir_op *op = redis_waiter_op(waiter);
-    int error = WEIR_EIO;
+    int error = WEIR_EIO_UNDONE; /* no node has executed it */
     if (waiter->waiter.hops < REDIS_HOPS_MAX && redirect) {
         const unsigned to = redis_cluster_follow(cluster, from, redirect);
         waiter->waiter.hops++;
@@ -34,7 +34,7 @@ static void router_send_on(struct redis_router *router, const struct redis_engin
             error = redis_engine_take_over(redis_cluster_engine(cluster, to), waiter);
     }
     if (error <= 0)
-        op->done(op, error == WEIR_EFULL ? WEIR_EIO : error);
+        op->done(op, error == WEIR_EFULL ? WEIR_EIO_UNDONE : error);
 }
 
 /* ---- Health ---- */

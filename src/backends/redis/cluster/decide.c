@@ -33,7 +33,7 @@ static int cluster_decide_together(struct redis_cluster *cluster, struct redis_j
         owner = redis_cluster_follow(cluster, engine, job->redirect);
         job->asking = result == REDIS_ASKING;
     }
-    return WEIR_EIO;
+    return WEIR_EIO_UNDONE; /* no node has executed it */
 }
 
 static int cluster_decide_one(struct redis_cluster *cluster, const struct weir_backend_request *request,
@@ -48,7 +48,7 @@ static int cluster_decide_one(struct redis_cluster *cluster, const struct weir_b
         .redirect = &redirect,
     };
     const int result = cluster_decide_together(cluster, &job);
-    return result == REDIS_TRY_AGAIN ? WEIR_EIO : result; /* no server says so of a single key */
+    return result == REDIS_TRY_AGAIN ? WEIR_EIO_UNDONE : result; /* no server says so of a single key */
 }
 
 /* ---- Independent requests ---- */
@@ -134,7 +134,7 @@ static void batch_decide(struct batch *batch, struct redis_cluster *cluster)
         struct redis_engine *engine = part->owner == REDIS_NOBODY ? NULL : redis_cluster_engine(cluster, part->owner);
         const int error = engine && !redis_engine_is_down(engine)
                               ? redis_thread_waiter_begin(&part->thread, engine, &part->job)
-                              : WEIR_EIO;
+                              : WEIR_EIO_UNDONE;
         part->is_under_way = error == WEIR_OK;
         if (error) /* otherwise the I/O thread has the job, and may have ended it */
             part->job.error = error;
@@ -201,6 +201,8 @@ static int cluster_decide_in_turn(struct redis_cluster *cluster, const struct we
     if (charged == n)
         return WEIR_OK;
     cluster_decide_batch(cluster, &(struct batch_wish){ requests, charged, charged, &refund }, deadline_us, NULL);
+    if (error == WEIR_EIO_UNDONE) /* the charges before it, and their refunds, were executed */
+        return WEIR_EIO;
     return error ? error
                  : cluster_decide_batch(cluster, &(struct batch_wish){ requests, n, charged, &peek }, deadline_us, out);
 }
@@ -245,6 +247,6 @@ int redis_cluster_submit(struct redis_cluster *cluster, const struct weir_backen
                          struct weir_op *op)
 {
     const unsigned owner = owner_or_look(cluster, request->key);
-    return owner == REDIS_NOBODY ? WEIR_EIO
+    return owner == REDIS_NOBODY ? WEIR_EIO_UNDONE
                                  : redis_engine_submit(redis_cluster_engine(cluster, owner), request, deadline_us, op);
 }

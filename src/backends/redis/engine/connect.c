@@ -94,7 +94,7 @@ static void connection_lost(struct redis_io *io, int status)
         io->addresses.count = 0;
     io->try_again_us = now_us + redis_pause_next_us(&io->pauses);
     redis_engine_set_gate(io->engine, REDIS_GATE_DOWN);
-    redis_ready_end(io, WEIR_EIO);
+    redis_ready_end(io, WEIR_EIO_UNDONE);
 }
 
 static void connection_up(struct redis_io *io)
@@ -257,7 +257,7 @@ static void leave_node(struct redis_io *io)
 {
     redis_connect_lose(io, "it is not a node of the cluster", WEIR_EIO);
     redis_engine_set_gate(io->engine, REDIS_GATE_DOWN);
-    redis_ready_end(io, WEIR_EIO);
+    redis_ready_end(io, WEIR_EIO_UNDONE);
     io->asking = true;
 }
 

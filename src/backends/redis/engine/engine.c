@@ -114,7 +114,7 @@ int redis_engine_decide(struct redis_engine *engine, struct redis_job *job)
         return WEIR_ECLOSED;
     int gate = atomic_load_explicit(&engine->gate, memory_order_acquire);
     if (gate == REDIS_GATE_DOWN)
-        return WEIR_EIO;
+        return WEIR_EIO_UNDONE;
     if (gate == REDIS_GATE_UP && engine->config->gather_us == 0 &&
         !atomic_load_explicit(&engine->crowd, memory_order_relaxed)) {
         struct redis_lane *lane = redis_lane_take(engine);
@@ -138,7 +138,7 @@ int redis_engine_decide(struct redis_engine *engine, struct redis_job *job)
 int redis_engine_take_over(struct redis_engine *engine, struct redis_op_waiter *waiter)
 {
     if (redis_engine_is_down(engine))
-        return WEIR_EIO;
+        return WEIR_EIO_UNDONE;
     int error = WEIR_EFULL;
     if (atomic_fetch_add_explicit(&engine->submitted, 1, memory_order_relaxed) < WEIR_MAX_SUBMITTED)
         error = redis_queue_put(&engine->queue, &waiter->waiter);

@@ -91,6 +91,7 @@ struct redis_engine {
     _Atomic int64_t doubt_us;          /* (a) since when the server may be unhealthy; 0: it is healthy */
     _Atomic int64_t failed_us;         /* (a) the last failure */
     atomic_bool refuses;               /* (a) that failure was an answer: the server refuses to charge */
+    _Atomic int64_t retry_us;          /* (a) when the I/O thread reports that it may do so again; 0: not */
     atomic_bool crowd;                 /* (a) */
     atomic_uint generation;            /* (a) goes up when the connection is lost: lanes then reconnect */
     atomic_uint free_lanes;            /* (a) a bit each */

@@ -8,9 +8,17 @@
 #include <stdio.h>
 #include <string.h>
 
+#define RETRY_US 200000            /* from a refused write to the next try of those that wait */
 #define DOUBT_US (2 * WEIR_SECOND) /* a failure followed by this long without requests says nothing any more */
 
 /* ---- The gate ---- */
+
+static void health_tell_return(const struct redis_engine *engine)
+{
+    void (*returned)(void *user) = atomic_load_explicit(&engine->config->returned, memory_order_acquire);
+    if (returned)
+        returned(engine->config->returned_user);
+}
 
 void redis_engine_set_gate(struct redis_engine *engine, enum redis_gate gate)
 {
@@ -20,9 +28,8 @@ void redis_engine_set_gate(struct redis_engine *engine, enum redis_gate gate)
     if (gate == REDIS_GATE_DOWN && before != REDIS_GATE_DOWN)
         redis_count(&engine->counts.breaks, 1);
     if (gate == REDIS_GATE_UP && before != REDIS_GATE_UP) { /* only the I/O thread opens the gate */
-        void (*returned)(void *user) = atomic_load_explicit(&engine->config->returned, memory_order_acquire);
-        if (returned)
-            returned(engine->config->returned_user);
+        atomic_store_explicit(&engine->retry_us, clock_monotonic_us() + RETRY_US, memory_order_relaxed);
+        health_tell_return(engine);
     }
 }
 
@@ -48,11 +55,32 @@ void redis_engine_failed(struct redis_engine *engine)
         atomic_store_explicit(&engine->refuses, false, memory_order_relaxed);
 }
 
-/* The server answers, but refuses to charge. */
+/* The server answers, but refuses to charge. What it refused is tried again and again: nothing else tells when it
+ * accepts writes again. */
 static void health_refused(struct redis_engine *engine)
 {
+    int64_t none_us = 0;
     redis_engine_failed(engine);
     atomic_store_explicit(&engine->refuses, true, memory_order_relaxed);
+    if (atomic_compare_exchange_strong_explicit(&engine->retry_us, &none_us, clock_monotonic_us() + RETRY_US,
+                                                memory_order_relaxed, memory_order_relaxed))
+        redis_queue_wake(&engine->queue);
+}
+
+int64_t redis_engine_retry_us(const struct redis_engine *engine)
+{
+    const int64_t retry_us = atomic_load_explicit(&engine->retry_us, memory_order_relaxed);
+    return retry_us > 0 ? retry_us : INT64_MAX;
+}
+
+void redis_engine_retry(struct redis_engine *engine)
+{
+    const int64_t now_us = clock_monotonic_us();
+    const bool goes_on = atomic_load_explicit(&engine->refuses, memory_order_relaxed) &&
+                         now_us - atomic_load_explicit(&engine->failed_us, memory_order_relaxed) <= DOUBT_US;
+    atomic_store_explicit(&engine->retry_us, goes_on ? now_us + RETRY_US : 0, memory_order_relaxed);
+    if (atomic_load_explicit(&engine->gate, memory_order_relaxed) == REDIS_GATE_UP) /* otherwise its opening tells */
+        health_tell_return(engine);
 }
 
 void redis_engine_decided(struct redis_engine *engine, bool has_charged)

@@ -36,11 +36,16 @@ static inline void redis_engine_ended(struct redis_engine *engine, const struct 
     const enum weir_verb verb = aboard->request.verb;
     if (status == WEIR_ETIME && !aboard->changed)
         redis_note(engine->config, "redis cannot be used: no answer in time");
-    if (status == WEIR_EIO || status == WEIR_ETIME)
+    if (status == WEIR_EIO || status == WEIR_EIO_UNDONE || status == WEIR_ETIME)
         redis_engine_failed(engine);
     else if (status == WEIR_OK && atomic_load_explicit(&engine->doubt_us, memory_order_relaxed) != 0)
         redis_engine_decided(engine, verb == WEIR_TAKE ? decision->allowed || decision->ahead > 0 : verb != WEIR_PEEK);
 }
+
+/* The time at which the I/O thread calls redis_engine_retry(), INT64_MAX: never. That reports a server that has refused
+ * writes as back, also once after a connection: a refusal may reach the core after the report. */
+int64_t redis_engine_retry_us(const struct redis_engine *engine);
+void redis_engine_retry(struct redis_engine *engine);
 
 /* Write a flight to this link and send what the link takes now. False: out of memory, and the link is closed. On the
  * thread that works the link. */

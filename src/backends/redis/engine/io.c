@@ -98,6 +98,8 @@ static void look_at_deadlines(struct redis_io *io, int64_t now_us)
                                                                    : "no connection in time",
                            WEIR_EIO);
     redis_ready_end_overdue(io, now_us);
+    if (redis_engine_retry_us(io->engine) <= now_us)
+        redis_engine_retry(io->engine);
 }
 
 /* ---- The turn ---- */
@@ -115,6 +117,7 @@ static int64_t next_due_us(const struct redis_io *io, int64_t now_us)
         due_us = redis_air_gathers_until_us(io);
     due_us = min_of(due_us, redis_air_due_us(io));
     due_us = min_of(due_us, io->ready_due_us);
+    due_us = min_of(due_us, redis_engine_retry_us(io->engine));
     if (io->resolving || (io->link.state != REDIS_LINK_CLOSED && io->link.state != REDIS_LINK_UP))
         due_us = min_of(due_us, io->give_up_us);
     else if (io->link.state == REDIS_LINK_CLOSED && !io->asking)
@@ -176,7 +179,7 @@ void *redis_io_run(void *user)
             redis_connect_sentinels(io, now_us);
         redis_connect_look(io);
         if (atomic_load_explicit(&engine->gate, memory_order_relaxed) == REDIS_GATE_DOWN)
-            redis_ready_end(io, WEIR_EIO);
+            redis_ready_end(io, WEIR_EIO_UNDONE); /* they have not left */
         redis_air_take_off(io, now_us);
         redis_air_ask_replicas(io, now_us);
         redis_connect_look(io);

@@ -254,11 +254,12 @@ bool redis_lane_run(struct redis_engine *engine, struct redis_lane *lane, struct
         if (lane->flight->request_count == 0)
             break;
         if (lane->link.state != REDIS_LINK_UP) {
-            redis_flight_fail(lane->flight, WEIR_EIO, lane_request_ended);
+            redis_flight_fail(lane->flight, WEIR_EIO_UNDONE, lane_request_ended); /* it has not left */
             break;
         }
     }
-    if (atomic_load_explicit(&engine->closing, memory_order_relaxed) && job->error == WEIR_EIO)
+    if ((job->error == WEIR_EIO || job->error == WEIR_EIO_UNDONE) &&
+        atomic_load_explicit(&engine->closing, memory_order_relaxed))
         job->error = WEIR_ECLOSED;
     return true;
 }

@@ -121,6 +121,18 @@ static bool call_redirected(struct redis_flight *flight, struct redis_flight_cal
     return true;
 }
 
+/* True if an error says that Redis executed nothing. weir's scripts write once, last, so an error of a command in one
+ * says that, too. A proxy's errors do not: it may have lost the answer. */
+static bool is_refusal(const struct redis_reply *error)
+{
+    static const char *const words[] = { "READONLY",    "OOM",        "NOREPLICAS", "MISCONF", "LOADING",
+                                         "CLUSTERDOWN", "MASTERDOWN", "NOPERM",     "NOAUTH",  "BUSY" };
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (redis_reply_is_error(error, words[i]))
+            return true;
+    return false;
+}
+
 /* An error means that the script did not run, or stopped before it had written anything. */
 void redis_call_failed(struct redis_flight *flight, struct redis_flight_call *call, const struct redis_reply *reply,
                        redis_request_ended *ended)
@@ -137,5 +149,5 @@ void redis_call_failed(struct redis_flight *flight, struct redis_flight_call *ca
     const struct redis_reply error = command_error(call, reply, room);
     redis_flight_note_error(flight, &error, "EVALSHA", call_limit(call));
     flight->read_only = flight->read_only || redis_reply_is_error(&error, "READONLY");
-    redis_call_end(flight, call, WEIR_EIO, NULL, ended);
+    redis_call_end(flight, call, is_refusal(&error) ? WEIR_EIO_UNDONE : WEIR_EIO, NULL, ended);
 }

@@ -338,7 +338,7 @@ void redis_flight_again(struct redis_flight *flight, struct redis_flight *into, 
 {
     assert(into->request_count == 0 && into->room >= flight->room);
     if (flight->tries >= REDIS_TRIES) {
-        redis_flight_fail(flight, WEIR_EIO, ended);
+        redis_flight_fail(flight, WEIR_EIO_UNDONE, ended);
         return;
     }
     into->loads = flight->not_loaded;
