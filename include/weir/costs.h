@@ -27,6 +27,11 @@ struct weir_reservation {
 WEIR_API int weir_reserve(weir_limit *limit, struct weir_key key, int64_t estimate, struct weir_decision *out,
                           struct weir_reservation *reservation);
 
+/* Do that, waiting for the permits as weir_acquire() does, up to `max_wait_us` (0 or more). The two stand in one line.
+ * WEIR_OP_ACQUIRE writes op->reservation in the same way. */
+WEIR_API int weir_reserve_wait(weir_limit *limit, struct weir_key key, int64_t estimate, int64_t max_wait_us,
+                               struct weir_decision *out, struct weir_reservation *reservation);
+
 /* Decide as weir_try_all(), and write a reservation for each request to reservations[0..n). Settle each of them with
  * its request's limit and key. If the group is denied, there is nothing to settle, and settling does nothing. On an
  * error the reservations are undefined. */

@@ -27,7 +27,7 @@ enum weir_op_verb {
     WEIR_OP_RESET,       /* request.cost means nothing */
     WEIR_OP_TRY_ALL,     /* of `requests`; `request` means nothing, and each of them may have a time */
     WEIR_OP_RESERVE_ALL, /* the same */
-    WEIR_OP_ACQUIRE      /* waits up to `max_wait_us`; weir_cancel() ends the wait */
+    WEIR_OP_ACQUIRE      /* waits up to `max_wait_us`, as weir_reserve_wait() does; weir_cancel() ends the wait */
 };
 
 /* A submitted request. Fields that the caller does not set must be 0. The caller owns it and must keep it in place
@@ -39,8 +39,8 @@ struct weir_op {
     void (*done)(struct weir_op *op, int status);
     void *user; /* for the caller */
     enum weir_op_verb verb;
-    struct weir_reservation reservation; /* WEIR_OP_RESERVE, WEIR_OP_RENEW: written like the decision; WEIR_OP_SETTLE,
-                                          * WEIR_OP_RENEW: read */
+    struct weir_reservation reservation; /* WEIR_OP_RESERVE, WEIR_OP_RENEW, WEIR_OP_ACQUIRE: written like the decision;
+                                          * WEIR_OP_SETTLE, WEIR_OP_RENEW: read */
 
     /* WEIR_OP_TRY_ALL, WEIR_OP_RESERVE_ALL: 1 to WEIR_MAX_ALL requests, and room for as many reservations. Both must
      * stay in place as long as the op. */

@@ -321,9 +321,15 @@ WEIR_API void weir_handle_free(weir_handle *handle);
  * Callers of this process that wait for the same key are served in the order in which they came, together with
  * submitted acquires (WEIR_OP_ACQUIRE). weir_try() and the other verbs do not stand in that line. The call also denies
  * without waiting if the first of the line waits for longer than max_wait_us. A settlement, refund or reset by this
- * process lets the first of the line ask again. A limit on requests in flight (WEIR_CONCURRENCY) cannot tell when a
- * permit is released, so the call waits for that up to max_wait_us. Errors as weir_try(); also WEIR_ECLOSED.
- */
+ * process and any new policy let the first of the line ask again. It also asks every denial_life_us (2 s without it;
+ * 100 ms in machine mode), because other processes may have given permits back.
+ *
+ * A limit on requests in flight (WEIR_CONCURRENCY) cannot tell when a permit is released, so the call waits for that up
+ * to max_wait_us, and the first of the line asks every 100 ms at most. While another process waits for the same key, a
+ * process whose callers have been served for 100 ms asks for nothing for the next 100 ms.
+ *
+ * weir_reserve_wait() does the same, and what it takes can be released or settled. Errors as weir_try(); also
+ * WEIR_ECLOSED. */
 WEIR_API int weir_acquire(weir_limit *limit, struct weir_key key, int64_t cost, int64_t max_wait_us,
                           struct weir_decision *out);
 

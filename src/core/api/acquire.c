@@ -6,6 +6,7 @@
  * Every call is counted (inside.h): weir_close() wakes those that sleep and waits until the last one has left.
  */
 #include "core/api/acquire_turn.h"
+#include "core/api/reserve.h"
 #include "core/api/verbs.h"
 #include "core/ground/cancel.h"
 
@@ -40,12 +41,13 @@ static enum acquire_outcome acquire_in_line(struct weir *limiter, struct acquire
             if (outcome != ACQUIRE_AGAIN)
                 break;
             acquire->may_ask = false;
-            line_denied(&limiter->errands->lines, &acquire->at, *due_us);
+            acquire_denied(limiter, acquire, *due_us);
             continue;
         }
         const int64_t until_us = acquire_due_us(limiter, acquire);
         if (until_us <= now_us) {
-            acquire_give_up(limiter, acquire);
+            if (acquire_stays(limiter, acquire))
+                continue;
             return ACQUIRE_OVER;
         }
         const struct timespec until = clock_timespec(until_us);
@@ -81,11 +83,10 @@ static void acquire_wait(struct weir *limiter, struct acquire *acquire)
         acquire->status = acquire_sleep_until(limiter, due_us);
 }
 
-int weir_acquire(weir_limit *limit, struct weir_key key, int64_t cost, int64_t max_wait_us, struct weir_decision *out)
+/* Acquire permits, and write a reservation for them unless that is NULL. */
+static int acquire_for(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t max_wait_us,
+                       struct weir_decision *out, struct weir_reservation *reservation)
 {
-    int error = check_arguments(limit, key, cost);
-    if (error)
-        return error;
     struct weir *limiter = limit->limiter;
     if (!out)
         return refuse_null(limiter, "out");
@@ -93,10 +94,10 @@ int weir_acquire(weir_limit *limit, struct weir_key key, int64_t cost, int64_t m
         return refuse_range(limiter, "max_wait_us", max_wait_us, 0, INT64_MAX);
 
     CANCEL_DISABLED;
-    error = inside_add(limiter, 1);
+    int error = inside_add(limiter, 1);
     if (error)
         return error;
-    struct acquire acquire = { .op = NULL };
+    struct acquire acquire = { .op = NULL, .reserves = reservation != NULL };
     acquire.request = backend_request(limit, key, cost, WEIR_OWN_CLOCK, WEIR_TAKE);
     acquire_fill(&acquire, &(struct weir_request){ .limit = limit, .key = key, .cost = cost }, max_wait_us);
     acquire_wait(limiter, &acquire);
@@ -104,6 +105,24 @@ int weir_acquire(weir_limit *limit, struct weir_key key, int64_t cost, int64_t m
     error = acquire.status;
     if (!error)
         *out = acquire.decision;
+    if (!error && reservation)
+        reservation_finish(reservation, acquire.reservation.at_us, cost, out);
     inside_remove(limiter, 1); /* the limiter may be freed from here on */
     return error;
+}
+
+int weir_acquire(weir_limit *limit, struct weir_key key, int64_t cost, int64_t max_wait_us, struct weir_decision *out)
+{
+    const int error = check_arguments(limit, key, cost);
+    return error ? error : acquire_for(limit, key, cost, max_wait_us, out, NULL);
+}
+
+int weir_reserve_wait(weir_limit *limit, struct weir_key key, int64_t estimate, int64_t max_wait_us,
+                      struct weir_decision *out, struct weir_reservation *reservation)
+{
+    const int error = check_arguments(limit, key, estimate);
+    if (error)
+        return error;
+    return reservation ? acquire_for(limit, key, estimate, max_wait_us, out, reservation)
+                       : refuse_null(limit->limiter, "reservation");
 }

@@ -11,6 +11,9 @@ int acquire_submit(struct weir *limiter, struct weir_op *op);
  * override. */
 void acquire_freed_permits(struct weir_limit *limit, struct weir_key key, uint64_t hash);
 
+/* Let the first of each line ask again: policies have changed, or permits of some key have come back. */
+void acquire_freed_all(struct weir *limiter);
+
 /* True if any caller waits for any key. */
 static inline bool acquire_awaits(const struct weir *limiter)
 {

@@ -7,6 +7,7 @@
 #include "core/api/acquire.h"
 #include "core/api/acquire_turn.h"
 #include "core/api/dispatch.h"
+#include "core/api/reserve.h"
 #include "core/api/verbs.h"
 #include "core/ground/cancel.h"
 
@@ -66,8 +67,10 @@ static struct acquire *asked_next(struct weir *limiter, const struct acquire *li
 static int acquire_end(struct weir *limiter, struct acquire *acquire)
 {
     count_answer(&acquire->request, acquire->status, &acquire->decision);
-    if (!acquire->status)
+    if (!acquire->status) {
         acquire->op->decision = acquire->decision;
+        reservation_finish(&acquire->op->reservation, acquire->reservation.at_us, acquire->at.cost, &acquire->decision);
+    }
     lock_take(&limiter->errands->mutex);
     acquire_note(acquire->op, NULL);
     errands_ended(limiter);
@@ -106,8 +109,10 @@ static bool acquire_step(struct weir *limiter, struct acquire *acquire) REQUIRES
                 return false;
             }
             asked_add(limiter, acquire);
-            acquire_give_up(limiter, acquire);
-            return true;
+            if (!acquire_stays(limiter, acquire))
+                return true;
+            asked_remove(limiter, acquire);
+            continue;
         }
         int64_t due_us;
         asked_add(limiter, acquire);
@@ -118,7 +123,7 @@ static bool acquire_step(struct weir *limiter, struct acquire *acquire) REQUIRES
         acquire->may_ask = false;
         if (outcome == ACQUIRE_AGAIN) {
             asked_remove(limiter, acquire);
-            line_denied(&limiter->errands->lines, &acquire->at, due_us);
+            acquire_denied(limiter, acquire, due_us);
             continue;
         }
         acquire_leave(limiter, acquire);
@@ -199,6 +204,7 @@ int acquire_submit(struct weir *limiter, struct weir_op *op)
     if (acquire) {
         acquire->op = op;
         acquire->errand.run = acquire_run;
+        acquire->reserves = true;
         acquire->request = backend_request(op->request.limit, op->request.key, op->request.cost, WEIR_OWN_CLOCK,
                                            WEIR_TAKE);
         acquire_fill(acquire, &op->request, op->max_wait_us);

@@ -56,11 +56,21 @@ enum acquire_outcome acquire_ask(struct weir *limiter, struct acquire *acquire, 
     acquire->request = backend_request(at->limit, at->key, at->cost, WEIR_OWN_CLOCK, WEIR_TAKE);
     acquire->reservation = (struct weir_reservation){ 0 };
     plan_cell_read(&acquire->request.limit->plan, &plan);
-    if (plan.algorithm == WEIR_LEAKY_BUCKET) /* no other policy delays, so that permits have to be given back */
+    /* No policy but a leaky bucket's delays, so that permits have to be given back. */
+    if (acquire->reserves || plan.algorithm == WEIR_LEAKY_BUCKET)
         acquire->request.reservation = &acquire->reservation;
+    const bool shares = limiter->has_others &&
+                        atomic_load_explicit(&acquire->request.limit->in_flight, memory_order_relaxed);
+    *due_us = shares ? rest_until_us(limiter, at) : 0;
+    if (*due_us > 0 && *due_us < at->end_us)
+        return ACQUIRE_AGAIN;
     acquire->status = decide_request(limiter, &acquire->request, decision);
+    if (shares && !acquire->status && decision->allowed)
+        rest_served(limiter, at);
     if (acquire->status || (decision->allowed && decision->delay_us == 0) || decision->retry_after_us == WEIR_NEVER)
         return ACQUIRE_OVER;
+    if (shares)
+        rest_note_waiting(limiter, at);
     const int64_t now_us = clock_monotonic_us();
     const int64_t left_us = max_of(0, at->end_us - now_us);
     if (!decision->allowed) {
@@ -95,6 +105,18 @@ static void acquire_deny(struct weir *limiter, struct acquire *acquire, int64_t 
 
 /* ---- In line; all of this needs errands->mutex ---- */
 
+#define LOOK_US 100000 /* for requests in flight, and where asking costs no message */
+
+void acquire_denied(struct weir *limiter, struct acquire *acquire, int64_t due_us)
+{
+    int64_t look_us = INT64_MAX;
+    if (limiter->has_others) /* a little earlier each time, so that several processes do not ask in step */
+        look_us = acquire->hopes ? LOOK_US - (int64_t)(limiter->errands->looks++ % 8) * (LOOK_US / 16)
+                                 : limiter->look_us;
+    line_denied(&limiter->errands->lines, &acquire->at, due_us,
+                min_of(due_us, look_us == INT64_MAX ? look_us : clock_monotonic_us() + look_us));
+}
+
 /* Let a waiter look what has changed. */
 static void acquire_call(struct weir *limiter, struct line_waiter *waiter) REQUIRES(limiter->errands->mutex)
 {
@@ -103,6 +125,18 @@ static void acquire_call(struct weir *limiter, struct line_waiter *waiter) REQUI
         pthread_cond_signal(&acquire->turn);
     else if (acquire->errand.place > 0) /* otherwise it is being run, and looks by itself */
         errands_put(limiter, &acquire->errand, clock_monotonic_us());
+}
+
+void acquire_freed_all(struct weir *limiter)
+{
+    if (!acquire_awaits(limiter))
+        return;
+    CANCEL_DISABLED;
+    lock_take(&limiter->errands->mutex);
+    for (size_t i = 0; i < LINE_BUCKETS; i++)
+        for (struct line_waiter *first = limiter->errands->lines.buckets[i]; first; first = first->next_line)
+            acquire_call(limiter, line_freed(&limiter->errands->lines, first));
+    lock_give(&limiter->errands->mutex);
 }
 
 void acquire_freed_permits(struct weir_limit *limit, struct weir_key key, uint64_t hash)
@@ -133,30 +167,41 @@ void acquire_leave(struct weir *limiter, struct acquire *acquire) REQUIRES(limit
 
 bool acquire_is_due(const struct acquire *acquire, int64_t now_us)
 {
-    return acquire->may_ask || (acquire->at.is_first && acquire->at.due_us <= now_us);
+    return acquire->may_ask || (acquire->at.is_first && acquire->at.look_us <= now_us);
 }
 
 int64_t acquire_due_us(struct weir *limiter, struct acquire *acquire) REQUIRES(limiter->errands->mutex)
 {
     if (acquire->at.is_first)
-        return acquire->at.due_us;
+        return acquire->at.look_us;
     const struct line_waiter *first = line_first(&limiter->errands->lines, &acquire->at);
     return first->due_us > acquire->at.end_us && !acquire->hopes
                ? 0
                : acquire->at.end_us; /* 0: the wait would be too long */
 }
 
-void acquire_give_up(struct weir *limiter, struct acquire *acquire) REQUIRES(limiter->errands->mutex)
+bool acquire_stays(struct weir *limiter, struct acquire *acquire)
 {
-    const struct line_waiter *first = line_first(&limiter->errands->lines, &acquire->at);
+    struct line_waiter *first = line_first(&limiter->errands->lines, &acquire->at);
     const bool is_held = first->is_held;
-    const int64_t first_due_us = first->due_us;
+    const int64_t first_due_us = first->due_us, first_cost = first->cost;
     int64_t ignored_us;
-    acquire_leave(limiter, acquire);
     lock_give(&limiter->errands->mutex);
     if (is_held)
         acquire_deny(limiter, acquire, first_due_us);
     else
         acquire_ask(limiter, acquire, &ignored_us);
     lock_take(&limiter->errands->mutex);
+    if (is_held && !acquire->status && acquire->decision.remaining >= first_cost && !acquire->at.is_first &&
+        !acquire->has_stayed) {
+        acquire->has_stayed = true;
+        first = line_freed(&limiter->errands->lines, &acquire->at);
+        acquire_call(limiter, first);
+        if (acquire->at.end_us > clock_monotonic_us())
+            return true;
+        if (!acquire->decision.allowed)
+            acquire->decision.retry_after_us = 1; /* until the first has asked again */
+    }
+    acquire_leave(limiter, acquire);
+    return false;
 }

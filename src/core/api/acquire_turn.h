@@ -18,10 +18,12 @@ struct acquire {
     bool is_ending;                      /* (e) `done` is being run */
     bool is_cancelled;                   /* (e) by weir_cancel() */
     bool may_ask;                        /* (o) now, without being the first */
+    bool has_stayed;                     /* (o) acquire_stays() has returned true */
     bool hopes;                          /* (o) acquire_hopes(); set before it joins its line */
     bool is_served;                      /* (o) the permits are taken; only the delay is left to wait for */
     int status;                          /* (o) with it, the result */
     struct weir_decision decision;       /* (o) */
+    bool reserves;                       /* (c) the caller gets a reservation */
     struct weir_reservation reservation; /* (o) of the last request, when it was charged */
     struct weir_backend_request request; /* (o) the last one */
 };
@@ -36,6 +38,13 @@ void acquire_fill(struct acquire *acquire, const struct weir_request *request, i
 
 /* Ask for the permits once. The caller holds no mutex. */
 enum acquire_outcome acquire_ask(struct weir *limiter, struct acquire *acquire, int64_t *due_us);
+
+/* Wait in line after a denial until `due_us`, or until it is time to see what other processes have done. */
+void acquire_denied(struct weir *limiter, struct acquire *acquire, int64_t due_us) REQUIRES(limiter->errands->mutex);
+
+/* Deny a waiter whose time is over or, because the first of its line must wait for too long, would be. True: the first
+ * has been denied by what no longer holds. It asks again, and this waiter stays. Otherwise it has left the line. */
+bool acquire_stays(struct weir *limiter, struct acquire *acquire) REQUIRES(limiter->errands->mutex);
 
 /* Refund the permits of the last request, except those that have come back by themselves since. If that fails they stay
  * used. Returns the refund's error and overwrites the decision. */
@@ -52,8 +61,5 @@ int64_t acquire_due_us(struct weir *limiter, struct acquire *acquire) REQUIRES(l
 
 /* Leave the line. The next waiter looks whether it may ask. */
 void acquire_leave(struct weir *limiter, struct acquire *acquire) REQUIRES(limiter->errands->mutex);
-
-/* Leave the line, because the time is over. Then ask the last time, or deny if others of the line have been denied. */
-void acquire_give_up(struct weir *limiter, struct acquire *acquire) REQUIRES(limiter->errands->mutex);
 
 #endif

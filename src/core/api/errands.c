@@ -27,6 +27,7 @@ void errands_free(struct errands *errands)
     pthread_cond_destroy(&errands->changed);
     lock_destroy(&errands->mutex);
     free(errands->heap);
+    rests_free(&errands->rests);
     free(errands);
 }
 

@@ -14,6 +14,7 @@
 #define CORE_API_ERRANDS_H
 
 #include "core/api/line.h"
+#include "core/api/rest.h"
 
 #define ERRANDS_THREADS 4
 
@@ -38,9 +39,11 @@ struct errands {
     pthread_t thread[ERRANDS_THREADS]; /* (e) */
     bool is_closing;                   /* (e) */
     struct lines lines;                /* (e) */
+    struct rests rests;                /* (e) */
 
     struct acquire *asked[LINE_BUCKETS]; /* (e) ops whose permits are asked for or taken, until `done` has run */
     uint64_t acquires;                   /* (e) submitted so far */
+    unsigned looks;                      /* (e) denials so far after which a waiter asks again early */
 };
 
 /* Make limiter->errands. WEIR_OK or WEIR_ENOMEM. */

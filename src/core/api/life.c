@@ -24,6 +24,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+/* How often one who waits asks again because of other processes, if the mode remembers no denials. */
+#define LOOK_US (2 * WEIR_SECOND)
+#define LOOK_IN_MEMORY_US 100000
+
 /* Replace the event fd in a child of fork() under the same number. A child that drained the parent's would take the
  * parent's wake-ups. */
 static void renew_event_fd(struct weir *limiter)
@@ -136,6 +140,11 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
     limiter->on_failure = options->on_failure;
     limiter->can_block = ops->submit || ops->shut;
     limiter->is_foreign = limiter->can_block && !own_ops(backend);
+    limiter->has_others = ops->shared || options->mode == WEIR_MACHINE;
+    limiter->look_us = options->mode == WEIR_MACHINE ? LOOK_IN_MEMORY_US
+                       : options->denial_life_us > 0 ? options->denial_life_us
+                                                     : LOOK_US;
+    limiter->freed = acquire_freed_all;
     limiter->spans = ops->spans;
     limiter->own_clock = ops->own_clock && !options->by_local_clock;
     limiter->is_plain = !limiter->can_block && !limiter->own_clock && options->on_failure == WEIR_FAIL_ERROR &&

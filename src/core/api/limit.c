@@ -53,6 +53,7 @@ static int define(struct weir *limiter, const char *text, const struct weir_poli
     if (changes)
         outage_split(limiter);
     events_tell_policies(limiter);
+    limiter->freed(limiter);
     if (!error && out)
         *out = limit;
     return error;

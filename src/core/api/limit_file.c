@@ -90,7 +90,9 @@ int weir_limits_load(weir *limiter, const char *path, char *message, size_t mess
     if (!limiter || !path)
         return message_refuse(sentence, "%s must not be NULL", limiter ? "path" : "limiter");
     int error = limits_load(limiter, path, LAYER_CODE, sentence);
-    if (!error)
+    if (!error) {
         events_tell_policies(limiter);
+        limiter->freed(limiter);
+    }
     return error;
 }

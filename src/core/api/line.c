@@ -28,7 +28,7 @@ bool line_join(struct lines *lines, struct line_waiter *waiter)
     struct line_waiter **place = line_place(lines, waiter), *first = *place;
     atomic_fetch_add_explicit(&lines->count, 1, memory_order_relaxed);
     waiter->before = waiter->next = NULL;
-    waiter->due_us = 0;
+    waiter->due_us = waiter->look_us = 0;
     waiter->is_first = !first;
     if (!first) {
         waiter->next_line = NULL;
@@ -46,11 +46,13 @@ bool line_join(struct lines *lines, struct line_waiter *waiter)
     return !first->is_closed;
 }
 
-void line_denied(struct lines *lines, struct line_waiter *waiter, int64_t due_us)
+void line_denied(struct lines *lines, struct line_waiter *waiter, int64_t due_us, int64_t look_us)
 {
     struct line_waiter *first = line_first(lines, waiter);
+    const bool waits = waiter->is_first && !first->is_freed;
     first->is_held = first->is_closed = true;
-    waiter->due_us = waiter->is_first && !first->is_freed ? due_us : 0;
+    waiter->due_us = waits ? due_us : 0;
+    waiter->look_us = waits ? look_us : 0;
 }
 
 void line_asks(struct lines *lines, const struct line_waiter *waiter)
@@ -64,7 +66,7 @@ struct line_waiter *line_freed(struct lines *lines, const struct line_waiter *li
     struct line_waiter *first = line_first(lines, like);
     if (first) {
         first->is_freed = true;
-        first->due_us = 0;
+        first->due_us = first->look_us = 0;
     }
     return first;
 }

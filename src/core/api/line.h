@@ -19,8 +19,9 @@ struct line_waiter {
     struct weir_key key;
     uint64_t hash; /* of the key */
     int64_t cost;
-    int64_t end_us; /* on CLOCK_MONOTONIC: when it gives up */
-    int64_t due_us; /* of a first one that was denied: when it asks again; else 0 */
+    int64_t end_us;  /* on CLOCK_MONOTONIC: when it gives up */
+    int64_t due_us;  /* of a first one that was denied: when its permits will be there; else 0 */
+    int64_t look_us; /* the same: when it asks again, which may be earlier */
     bool is_first;
     struct line_waiter *before, *next; /* in its line */
 
@@ -44,8 +45,8 @@ bool line_join(struct lines *lines, struct line_waiter *waiter);
 /* Return the first waiter of a waiter's line, or NULL if there is no such line. The waiter may have left. */
 struct line_waiter *line_first(struct lines *lines, const struct line_waiter *waiter);
 
-/* A waiter has been denied. It waits for its turn and, if it is the first, until `due_us`. */
-void line_denied(struct lines *lines, struct line_waiter *waiter, int64_t due_us);
+/* A waiter has been denied until `due_us`. It waits for its turn and, if it is the first, until `look_us`. */
+void line_denied(struct lines *lines, struct line_waiter *waiter, int64_t due_us, int64_t look_us);
 
 /* The first of a line is about to ask. Permits that come back from now on may be too late for its request. */
 void line_asks(struct lines *lines, const struct line_waiter *waiter);

@@ -233,6 +233,8 @@ static void note_share(struct weir *limiter, struct placed *placed, bool is_sett
     pthread_cond_broadcast(&follow->changes);
     lock_give(&follow->mutex);
     limits_tell_unfit(limiter, placed->unfit);
+    if (placed->is_new || placed->splits)
+        limiter->freed(limiter);
     if (placed->is_new)
         events_tell(limiter, &placed->event);
 }

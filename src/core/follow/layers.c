@@ -148,6 +148,7 @@ int layers_apply(struct weir *limiter, enum weir_followed what, const struct pol
     if (application.splits)
         outage_split(limiter);
     events_tell_policies(limiter);
+    limiter->freed(limiter);
     if (application.kept.count > 0)
         log_line(&limiter->log, WEIR_LOG_WARNING,
                  "limit %s: no source defines it any more; its last policy stays in force (%zu such limits)",

@@ -121,12 +121,15 @@ struct weir {
     struct weir_backend *backend;  /* (c) */
     struct clock clock;            /* (c) */
     const struct own_takes *takes; /* (c) the backend's, if is_plain is set; NULL: it has none */
-    bool is_plain;     /* (c) the backend can neither block nor fail, and decides by `clock`; and there are no events */
-    bool can_block;    /* (c) weir_close() must wait for calls, so inside.h counts them */
-    bool is_foreign;   /* (c) the backend is a user's and can block: cancel.h is for each call to it */
-    bool spans;        /* (c) the backend takes spans as deadlines */
-    bool own_clock;    /* (c) the backend gets no time unless the caller passes one */
-    bool share_varies; /* (c) peers are followed */
+    bool is_plain;   /* (c) the backend can neither block nor fail, and decides by `clock`; and there are no events */
+    bool can_block;  /* (c) weir_close() must wait for calls, so inside.h counts them */
+    bool has_others; /* (c) other processes may decide about the same states */
+    int64_t look_us; /* (c) how often one who waits for permits of a rate asks again because of them */
+    void (*freed)(struct weir *limiter); /* (c) policies or permits have changed: let all who wait ask again */
+    bool is_foreign;                 /* (c) the backend is a user's and can block: cancel.h is for each call to it */
+    bool spans;                      /* (c) the backend takes spans as deadlines */
+    bool own_clock;                  /* (c) the backend gets no time unless the caller passes one */
+    bool share_varies;               /* (c) peers are followed */
     enum weir_on_failure on_failure; /* (c) */
     struct weir_backend *fallback;   /* (c) with WEIR_FAIL_LOCAL; otherwise NULL */
     struct log log;                  /* (c) */

@@ -168,6 +168,8 @@ static void kept_sent(struct weir_op *op, int status)
 {
     struct weir *limiter;
     memcpy(&limiter, op->opaque, sizeof limiter);
+    if (status == WEIR_OK)
+        limiter->freed(limiter);
     kept_end(limiter, (struct kept_return *)(void *)op, status); /* its first member */
     kept_go_on(limiter);
 }

@@ -52,6 +52,10 @@ CONTRACT_TEST(CONTRACT_COUNTS, arguments_out_of_range_are_refused_and_change_not
     ck_assert_int_eq(weir_peek(limit, key, 1, NULL), WEIR_EINVAL);
     ck_assert_int_eq(weir_acquire(limit, key, 1, 0, NULL), WEIR_EINVAL);
     ck_assert_int_eq(weir_acquire(limit, key, 1, -1, &decision), WEIR_EINVAL);
+    struct weir_reservation waited;
+    ck_assert_int_eq(weir_reserve_wait(limit, key, 1, 0, &decision, NULL), WEIR_EINVAL);
+    ck_assert_int_eq(weir_reserve_wait(limit, key, 1, 0, NULL, &waited), WEIR_EINVAL);
+    ck_assert_int_eq(weir_reserve_wait(limit, key, 1, -1, &decision, &waited), WEIR_EINVAL);
     ck_assert_int_eq(weir_try_all(NULL, &request, 1, &decision), WEIR_EINVAL);
     ck_assert_int_eq(weir_try_all(scene.limiter, NULL, 1, &decision), WEIR_EINVAL);
     ck_assert_str_eq(scene.last_line, "requests must not be NULL");

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -72,14 +73,14 @@ struct waiter {
     pthread_t thread;
     atomic_int id; /* of the thread, once it runs */
     int result;
+    struct weir_decision decision;
 };
 
 static void *wait_for_permits(void *user)
 {
     struct waiter *waiter = user;
-    struct weir_decision decision;
     atomic_store(&waiter->id, (int)syscall(SYS_gettid));
-    waiter->result = weir_acquire(waiter->limit, weir_key_text("a"), 1, WEIR_DAY, &decision);
+    waiter->result = weir_acquire(waiter->limit, weir_key_text("a"), 1, WEIR_DAY, &waiter->decision);
     return NULL;
 }
 
@@ -117,6 +118,99 @@ CONTRACT_TEST(CONTRACT_WAITS, closing_wakes_all_waiting_threads, 60)
     for (int i = 0; i < WAITERS; i++) {
         pthread_join(waiters[i].thread, NULL);
         ck_assert_int_eq(waiters[i].result, WEIR_ECLOSED);
+    }
+}
+
+/* Ways in which permits come to a key that has none for 20 hours. */
+static const char *const ways[] = { "a raised limit", "a shadow limit", "an override", "no limit",
+                                    "a policy file",  "a reset",        "a refund",    "a settlement" };
+enum { WAYS = sizeof ways / sizeof *ways };
+
+static void bring_permits(weir *limiter, weir_limit *limit, const char *name, int way,
+                          const struct weir_reservation *reservation)
+{
+    static const char *const policies[] = { "fixed_window limit=2 period=20h", "fixed_window limit=1 period=20h shadow",
+                                            "fixed_window limit=2 period=20h", "unlimited" };
+    char text[256], path[] = "/tmp/weir-waiting-XXXXXX";
+    if (way == 4) {
+        const int fd = mkstemp(path);
+        must(fd >= 0, "a file");
+        dprintf(fd, "%s %s\n", name, policies[0]);
+        close(fd);
+        must_succeed(weir_limits_load(limiter, path, text, sizeof text));
+        unlink(path);
+    } else if (way < 4) {
+        const struct weir_policy policy = policy_of(policies[way]);
+        snprintf(text, sizeof text, "%s%s", name, way == 2 ? "/a" : "");
+        must_succeed(weir_limit_define(limiter, text, &policy, NULL));
+    } else if (way == 5) {
+        must_succeed(weir_reset(limit, weir_key_text("a")));
+    } else if (way == 6) {
+        must_succeed(weir_refund(limit, weir_key_text("a"), 1));
+    } else {
+        must_succeed(weir_settle(limit, weir_key_text("a"), reservation, 0));
+    }
+}
+
+CONTRACT_TEST(CONTRACT_WAITS, a_waiter_is_served_by_whatever_brings_permits, 120)
+{
+    CLOSED_BY(limiter_close) weir *limiter = open_in_real_time(_i);
+    for (int way = 0; way < WAYS; way++) {
+        char name[32];
+        snprintf(name, sizeof name, "way-%d", way);
+        weir_limit *limit = limit_of(limiter, name, "fixed_window limit=1 period=20h");
+        struct waiter waiter = { .limit = limit, .result = 1 };
+        const struct weir_reservation reservation = reserved(limit, "a", 1, true);
+        ck_assert_int_eq(pthread_create(&waiter.thread, NULL, wait_for_permits, &waiter), 0);
+        await_sleep(&waiter);
+        bring_permits(limiter, limit, name, way, &reservation);
+        pthread_join(waiter.thread, NULL);
+        ck_assert_msg(waiter.result == WEIR_OK && waiter.decision.allowed, "%s: %d", ways[way], waiter.result);
+    }
+}
+
+/* Others may have changed the key: a store does not report that. */
+CONTRACT_TEST(CONTRACT_WAITS, a_waiter_with_less_time_is_not_denied_by_an_old_denial, 60)
+{
+    CLOSED_BY(limiter_close) weir *limiter = open_in_real_time(_i);
+    weir_limit *limit = limit_of(limiter, "limit", "fixed_window limit=1 period=20h");
+    struct waiter waiter = { .limit = limit, .result = 1 };
+    struct weir_decision decision;
+    taken(limit, "a", 1);
+    ck_assert_int_eq(pthread_create(&waiter.thread, NULL, wait_for_permits, &waiter), 0);
+    await_sleep(&waiter);
+    limit_of(limiter, "limit", "fixed_window limit=3 period=20h");
+    must_succeed(weir_acquire(limit, weir_key_text("a"), 1, WEIR_MINUTE, &decision));
+    ck_assert(decision.allowed);
+    pthread_join(waiter.thread, NULL);
+    ck_assert(waiter.decision.allowed);
+}
+
+CONTRACT_TEST(CONTRACT_WAITS, permits_that_were_waited_for_are_settled_like_others, 60)
+{
+    static const char *const policies[] = { "sliding_window limit=10 period=20h", "concurrency limit=10 hold=20h",
+                                            "token_bucket limit=10 period=200h" };
+    CLOSED_BY(limiter_close) weir *limiter = open_in_real_time(_i);
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        char name[32];
+        struct weir_decision decision;
+        struct weir_reservation reservation;
+        snprintf(name, sizeof name, "limit-%zu", i);
+        weir_limit *limit = limit_of(limiter, name, policies[i]);
+        must_succeed(weir_reserve_wait(limit, weir_key_text("a"), 6, WEIR_MINUTE, &decision, &reservation));
+        ck_assert(decision.allowed && reservation.permits == 6);
+        struct weir_op op = { .request = request_of(limit, "a", 4),
+                              .verb = WEIR_OP_ACQUIRE,
+                              .max_wait_us = WEIR_MINUTE };
+        submit_and_wait(limiter, &op);
+        ck_assert(op.decision.allowed && op.reservation.permits == 4);
+        ck_assert(!peeked(limit, "a", 1).allowed);
+        settle(limit, "a", op.reservation, 0);
+        ck_assert_int_eq(peeked(limit, "a", 1).remaining, 4);
+        settle(limit, "a", reservation, 1);
+        ck_assert_int_eq(peeked(limit, "a", 1).remaining, 9);
+        must_succeed(weir_reserve_wait(limit, weir_key_text("a"), 11, WEIR_MINUTE, &decision, &reservation));
+        ck_assert(!decision.allowed && reservation.permits == -1);
     }
 }
 
