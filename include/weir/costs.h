@@ -18,7 +18,8 @@
  * process that uses the same Redis. Its fields are weir's. One that is never settled leaves its permits used. */
 struct weir_reservation {
     int64_t permits; /* how many; -1: none, because the request was denied or a shadow limit would have denied it */
-    int64_t at_us;   /* when they were charged, by the clock that decided; 0: they do not come back */
+    int64_t at_us;   /* when they were charged, by the clock that decided; negative: to the state that keys without room
+                      * share (WEIR_FULL_SHARE); 0: they do not come back */
 };
 
 /* Take `estimate` permits as weir_try() would, and note in *reservation what weir_settle() needs. An estimate above the

@@ -2,6 +2,7 @@
 #include "settle_place.h"
 
 #include <pthread.h>
+#include <stdio.h>
 
 /* ---- Arguments ---- */
 
@@ -272,6 +273,48 @@ TEST(a_reservation_on_a_full_table_follows_on_full, 10)
     reserve_on_a_full_table(WEIR_FULL_SHARE, 6, 8);
     reserve_on_a_full_table(WEIR_FULL_ALLOW, 0, 10);
     reserve_on_a_full_table(WEIR_FULL_DENY, -1, 0);
+}
+
+static const enum weir_mode full_modes[] = { WEIR_LOCAL, WEIR_MACHINE };
+static const char *const full_policies[] = { "sliding_window limit=10 period=1h", "fixed_window limit=10 period=1h",
+                                             "token_bucket limit=10 period=100h" };
+
+/* The key has a state when its reservation is settled; the shared one has the permits. */
+TEST_EACH(a_reservation_of_the_shared_state_is_settled_there, 6, 30)
+{
+    char text[16];
+    struct weir_decision decision;
+    struct weir_reservation all[2], other;
+    OPEN_SCENE(scene, OPTIONS(.mode = full_modes[_i / 3], .max_keys = 1, .on_full = WEIR_FULL_SHARE));
+    weir_limit *limit = scene_define_text(&scene, "limit", full_policies[_i % 3]);
+    const struct weir_key key = weir_key_text("x");
+    int keys = 0;
+    do
+        snprintf(text, sizeof text, "key %d", keys++);
+    while (taken(limit, text, 1).source != WEIR_BY_FULL);
+    must_succeed(weir_reserve(limit, key, 4, &decision, &other));
+    ck_assert(decision.allowed && decision.source == WEIR_BY_FULL && decision.remaining == 10 - 1 - 4);
+    const struct weir_request group[] = { { .limit = limit, .key = key, .cost = 2 },
+                                          { .limit = limit, .key = weir_key_text("key 0"), .cost = 3 } };
+    must_succeed(weir_reserve_all(scene.limiter, group, 2, &decision, all));
+    ck_assert(decision.allowed);
+    must_succeed(weir_renew(limit, key, 4, &decision, &other));
+    ck_assert(decision.allowed && decision.source == WEIR_BY_FULL && decision.remaining == 10 - 1 - 4 - 2);
+
+    for (int i = 1; i < keys; i++) { /* from here on there is room */
+        snprintf(text, sizeof text, "key %d", i);
+        must_succeed(weir_reset(limit, weir_key_text(text)));
+    }
+    ck_assert_int_eq(taken(limit, "x", 9).source, WEIR_BY_MEMORY);
+    must_succeed(weir_settle(limit, key, &other, 1));
+    must_succeed(weir_settle(limit, key, &all[0], 4)); /* two more than it took */
+    ck_assert_int_eq(peeked(limit, "x", 1).remaining, 1);
+    must_succeed(weir_settle(limit, weir_key_text("key 0"), &all[1], 0));
+    ck_assert_int_eq(peeked(limit, "key 0", 1).remaining, 9);
+
+    for (int i = 1; taken(limit, text, 1).source != WEIR_BY_FULL; i++)
+        snprintf(text, sizeof text, "more %d", i);
+    ck_assert_int_eq(peeked(limit, "another", 1).remaining, 10 - 1 - 1 - 4 - 1);
 }
 
 TEST(a_charge_without_room_is_counted, 10)

@@ -54,7 +54,8 @@ __attribute__((noinline)) static int decide_missing(struct visit *visit, struct 
 {
     int64_t state[STATE_MAX_WORDS];
     const struct weir_backend_request *request = visit->request;
-    if (request->verb == WEIR_REFUND && visit->machine->on_full == WEIR_FULL_SHARE && !visit->is_overflow) {
+    if (request->verb == WEIR_REFUND && request->ahead == 0 && visit->machine->on_full == WEIR_FULL_SHARE &&
+        !visit->is_overflow) {
         end->room = ROOM_FULL; /* the permits may have come from the shared state */
         return WEIR_OK;
     }
@@ -209,6 +210,25 @@ void machine_deny_full(const struct weir_backend_request *request, int64_t soone
     out->source = WEIR_BY_FULL;
 }
 
+/* Decide what concerns a reservation that was made of the shared state, wherever the key is now. */
+__attribute__((noinline)) static int decide_shared(struct machine *machine, const struct weir_backend_request *request,
+                                                   struct weir_decision *out)
+{
+    uint64_t key[MACHINE_SHARED_KEY_WORDS];
+    struct weir_backend_request shared = machine_overflow_request(request, key);
+    struct end end;
+    shared.ahead = request->verb == WEIR_CHARGE ? 0 : -request->ahead;
+    const int error = decide_locked(machine, &shared, true, out, &end);
+    if (error)
+        return error;
+    if (end.room == ROOM_FULL && request->verb == WEIR_RENEW)
+        machine_deny_full(request, INT64_MAX, out);
+    else if (end.room == ROOM_FULL)
+        *out = (struct weir_decision){ .allowed = true, .ahead = request->verb == WEIR_CHARGE ? request->cost : 0 };
+    out->source = WEIR_BY_FULL;
+    return WEIR_OK;
+}
+
 /* Decide by on_full for a key that found no room; *out is as decide_locked() left it. */
 __attribute__((noinline)) static int decide_full(struct machine *machine, const struct weir_backend_request *request,
                                                  struct end *end, struct weir_decision *out)
@@ -258,6 +278,8 @@ __attribute__((noinline)) static int decide_without_rule(struct machine *machine
 int machine_decide_one(struct machine *machine, const struct weir_backend_request *request, struct weir_decision *out)
 {
     struct end end = { .soonest_us = 0 };
+    if (__builtin_expect(request->ahead < 0, 0))
+        return decide_shared(machine, request, out);
     if (__builtin_expect(machine_decide_short(machine, request, out), 1))
         return WEIR_OK;
     int error = decide_locked(machine, request, false, out, &end);

@@ -31,7 +31,8 @@ static enum table_error locked_decide_missing(struct memory *memory, struct shar
     struct weir_decision decision; /* *out must stay unchanged if there is no memory */
     struct weir_plan plan;
     uint64_t version = weir_request_plan(request, &plan);
-    if (request->verb == WEIR_REFUND && memory->on_full == WEIR_FULL_SHARE && shard_has_cells(&memory->table, shard))
+    if (request->verb == WEIR_REFUND && request->ahead == 0 && memory->on_full == WEIR_FULL_SHARE &&
+        shard_has_cells(&memory->table, shard))
         return TABLE_NO_ROOM; /* the permits may have come from the shared state */
     decide_absent(request, &plan, state, &decision);
     if (request->verb == WEIR_PEEK) {
@@ -177,6 +178,23 @@ void deny_full(const struct weir_backend_request *request, int64_t soonest_us, s
     out->source = WEIR_BY_FULL;
 }
 
+/* Decide what concerns a reservation that was made of the shared state, wherever the key is now. */
+static enum table_error decide_shared(struct memory *memory, const struct weir_backend_request *request,
+                                      struct weir_decision *out)
+{
+    struct weir_backend_request shared = overflow_request(request);
+    shared.ahead = request->verb == WEIR_CHARGE ? 0 : -request->ahead;
+    const enum table_error error = locked_decide(memory, table_overflow_shard(&memory->table), &shared, out);
+    out->source = WEIR_BY_FULL;
+    if (error != TABLE_NO_ROOM)
+        return error;
+    if (request->verb == WEIR_CHARGE)
+        out->ahead = request->cost; /* it can't be denied, only lost */
+    else if (request->verb == WEIR_RENEW)
+        deny_full(request, INT64_MAX, out);
+    return TABLE_OK;
+}
+
 /* Decide by on_full for a key that found no room; *out is as locked_decide() left it. The caller holds no lock. */
 static enum table_error decide_full(struct memory *memory, const struct weir_backend_request *request,
                                     int64_t soonest_us, struct weir_decision *out)
@@ -226,6 +244,8 @@ locked_make_room_and_decide(struct memory *memory, struct shard *shard, const st
 __attribute__((noinline)) int memory_decide_locked(struct memory *memory, const struct weir_backend_request *request,
                                                    struct weir_decision *out)
 {
+    if (__builtin_expect(request->ahead < 0, 0))
+        return weir_error_of(decide_shared(memory, request, out));
     struct shard *shard = table_shard(&memory->table, request->hash);
     enum table_error error = locked_decide(memory, shard, request, out);
     if (error == TABLE_NO_ROOM)

@@ -281,7 +281,8 @@ static inline bool look_may_rarely(const struct weir_backend_request *request)
 {
     const bool takes = request->verb == WEIR_TAKE && request->ahead == 0 && request->reservation;
     const bool returns = request->verb == WEIR_REFUND && request->ahead > 0;
-    return (takes || returns || request->verb == WEIR_CHARGE) && request->key.len < (size_t)1 << WORD_LEN_BITS;
+    const bool charges = request->verb == WEIR_CHARGE && request->ahead == 0;
+    return (takes || returns || charges) && request->key.len < (size_t)1 << WORD_LEN_BITS;
 }
 
 #endif

@@ -321,7 +321,7 @@ static bool read_reservation(struct client *client, const struct resp_command *c
         !word_number(client, command->words[4], &reservation->at_us) || !request_is_good(client, key, "cost", 1, 1))
         return false;
     const bool is_one = reservation->permits >= -1 && reservation->permits <= WEIR_MAX_PERMITS &&
-                        reservation->at_us >= 0 && reservation->at_us <= WEIR_MAX_TIME_US;
+                        reservation->at_us >= -WEIR_MAX_TIME_US && reservation->at_us <= WEIR_MAX_TIME_US;
     if (!is_one) {
         output_error(client_reply(client), "ERR no reservation has these numbers");
         return false;

@@ -15,8 +15,9 @@ int reservation_check(const struct weir *limiter, const struct weir_reservation 
         return refuse_null(limiter, "reservation");
     if (reservation->permits < -1 || reservation->permits > WEIR_MAX_PERMITS)
         return refuse_range(limiter, "reservation.permits", reservation->permits, -1, WEIR_MAX_PERMITS);
-    if (reservation->at_us < 0 || reservation->at_us > WEIR_MAX_TIME_US)
-        return refuse_range(limiter, "reservation.at_us", reservation->at_us, 0, WEIR_MAX_TIME_US);
+    const int64_t least_us = limiter->backend->ops->shared ? 0 : -WEIR_MAX_TIME_US;
+    if (reservation->at_us < least_us || reservation->at_us > WEIR_MAX_TIME_US)
+        return refuse_range(limiter, "reservation.at_us", reservation->at_us, least_us, WEIR_MAX_TIME_US);
     if (actual < 0)
         return refuse_range(limiter, "actual", actual, 0, INT64_MAX);
     return WEIR_OK;
@@ -38,6 +39,8 @@ void reservation_finish(struct weir_reservation *reservation, int64_t noted_us, 
         *reservation = (struct weir_reservation){ .permits = cost, .at_us = noted_us };
     else if (source == WEIR_BY_POLICY) /* so that nothing is given back, and only what was used beyond it is charged */
         *reservation = (struct weir_reservation){ .permits = cost };
+    else if (source == WEIR_BY_FULL && noted_us > 0) /* of the state that keys without room share */
+        *reservation = (struct weir_reservation){ .permits = cost, .at_us = -noted_us };
     else if (source == WEIR_BY_FAIL_OPEN || (source == WEIR_BY_FULL && noted_us == 0)) /* nothing was charged */
         *reservation = (struct weir_reservation){ .permits = 0 };
     else /* after a fallback's decision, Redis will be charged at another time */
@@ -57,7 +60,7 @@ __attribute__((noinline)) static int reserve_otherwise(struct weir_limit *limit,
                                                        int64_t cost, int64_t since_us, struct weir_reservation *noted,
                                                        struct weir_decision *out)
 {
-    const enum weir_verb verb = since_us > 0 ? WEIR_RENEW : WEIR_TAKE;
+    const enum weir_verb verb = since_us != 0 ? WEIR_RENEW : WEIR_TAKE;
     if (limit->limiter->is_plain) {
         const struct ask_more more = { .reservation = noted, .since_us = since_us };
         return ask_plain(limit, key, hash, cost, 0, verb, more, out);
@@ -89,20 +92,21 @@ int weir_reserve(weir_limit *limit, struct weir_key key, int64_t estimate, struc
     return error;
 }
 
-/* Give back where own_takes->give_back() is not for it. */
-__attribute__((noinline)) static int give_back_otherwise(struct weir_limit *limit, struct weir_key key, uint64_t hash,
-                                                         int64_t since_us, int64_t permits)
+/* Ask for what settles a reservation: WEIR_REFUND where own_takes->give_back() is not for it, or WEIR_CHARGE of the state
+ * that keys without room share. */
+__attribute__((noinline)) static int settle_otherwise(struct weir_limit *limit, struct weir_key key, uint64_t hash,
+                                                      int64_t since_us, int64_t permits, enum weir_verb verb)
 {
     struct weir_decision decision;
     if (limit->limiter->is_plain) {
         const struct ask_more more = { .since_us = since_us };
-        const int error = ask_plain(limit, key, hash, permits, 0, WEIR_REFUND, more, &decision);
-        if (!error)
+        const int error = ask_plain(limit, key, hash, permits, 0, verb, more, &decision);
+        if (!error && verb == WEIR_REFUND)
             acquire_freed(limit, key, hash);
         return error;
     }
     struct weir_backend_request request;
-    fill_request(&request, limit, key, hash, permits, WEIR_OWN_CLOCK, WEIR_REFUND);
+    fill_request(&request, limit, key, hash, permits, WEIR_OWN_CLOCK, verb);
     request.ahead = since_us;
     return ask_request(limit, &request, 0, &decision);
 }
@@ -111,8 +115,8 @@ __attribute__((noinline)) static int give_back_otherwise(struct weir_limit *limi
 static inline int give_back(struct weir_limit *limit, struct weir_key key, int64_t since_us, int64_t permits)
 {
     const struct own_takes *takes = limit_takes(limit);
-    if (__builtin_expect(!takes || !takes->give_back, 0))
-        return give_back_otherwise(limit, key, key_hash(limit, key), since_us, permits);
+    if (__builtin_expect(!takes || !takes->give_back || since_us < 0, 0))
+        return settle_otherwise(limit, key, key_hash(limit, key), since_us, permits, WEIR_REFUND);
     const int error = takes->give_back(limit, key, permits, since_us);
     if (__builtin_expect(!error && acquire_awaits(limit->limiter), 0))
         acquire_freed_permits(limit, key, key_hash(limit, key));
@@ -129,8 +133,11 @@ int weir_settle(weir_limit *limit, struct weir_key key, const struct weir_reserv
     const int64_t permits = reservation->permits;
     if (permits < 0 || permits == actual || (actual < permits && reservation->at_us == 0))
         return WEIR_OK;
-    return actual > permits ? weir_charge(limit, key, actual - permits)
-                            : give_back(limit, key, reservation->at_us, permits - actual);
+    if (actual < permits)
+        return give_back(limit, key, reservation->at_us, permits - actual);
+    return reservation->at_us < 0 ? settle_otherwise(limit, key, key_hash(limit, key), reservation->at_us,
+                                                     charge_cost(actual - permits), WEIR_CHARGE)
+                                  : weir_charge(limit, key, actual - permits);
 }
 
 int renewal_check(const struct weir *limiter, const struct weir_reservation *reservation, int64_t cost)

@@ -16,7 +16,7 @@ int renewal_check(const struct weir *limiter, const struct weir_reservation *res
 /* True if the reservation has permits that can be returned. */
 static inline bool reservation_is_out(const struct weir_reservation *reservation)
 {
-    return reservation->permits > 0 && reservation->at_us > 0;
+    return reservation->permits > 0 && reservation->at_us != 0;
 }
 
 /* Write the reservation of a request that has been decided. `noted_us` is the at_us that the backend noted; 0: none. */

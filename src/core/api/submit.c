@@ -13,6 +13,7 @@
 #include "core/api/dispatch.h"
 #include "core/api/group.h"
 #include "core/api/reserve.h"
+#include "core/ground/arith.h"
 #include "core/ground/cancel.h"
 #include "core/outage/arrears.h"
 #include "core/outage/returns_kept.h"
@@ -64,7 +65,7 @@ static struct weir_backend_request op_request(struct weir_op *op, int64_t now_us
         const int64_t beyond = op->request.cost - op->reservation.permits;
         request.verb = beyond > 0 ? WEIR_CHARGE : WEIR_REFUND;
         request.cost = beyond > 0 ? charge_cost(beyond) : -beyond;
-        request.ahead = beyond > 0 ? 0 : op->reservation.at_us;
+        request.ahead = beyond > 0 ? min_of(0, op->reservation.at_us) : op->reservation.at_us;
         break;
     }
     }
