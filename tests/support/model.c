@@ -272,10 +272,17 @@ static int64_t anchor_at(const struct model_rule *rule, int64_t time_us)
     return (int64_t)(time_us - time_us % grid_us);
 }
 
+/* Return how far the clock may step back without a rebase: a sliding window waits while its blocks count. */
+static int64_t slack_us(const struct model_rule *rule)
+{
+    const wide kept_us = rule->algorithm == WEIR_SLIDING_WINDOW ? (rule->blocks + 1) * rule->period_us : 0;
+    return kept_us > WEIR_CLOCK_SLACK_US ? (int64_t)kept_us : WEIR_CLOCK_SLACK_US;
+}
+
 /* The clock rule: rebase a state whose anchor is further ahead than the slack; used permits stay used. */
 static void rebase(struct model_use *use, int64_t now_us)
 {
-    if (use->fresh || use->anchor_us - now_us <= WEIR_CLOCK_SLACK_US)
+    if (use->fresh || use->anchor_us - now_us <= slack_us(&use->rule))
         return;
     bool on_grid = is_greedy(&use->rule) || use->rule.algorithm == WEIR_SLIDING_WINDOW;
     int64_t anchor_us = on_grid ? anchor_at(&use->rule, now_us) : now_us;
@@ -475,7 +482,7 @@ bool model_state_has_former(const struct model_state *state)
 /* Return the time at which to read a use: after a small step back time stands still. */
 static int64_t held_at(const struct model_use *use, int64_t now_us)
 {
-    bool held = !use->fresh && use->anchor_us > now_us && use->anchor_us - now_us <= WEIR_CLOCK_SLACK_US;
+    bool held = !use->fresh && use->anchor_us > now_us && use->anchor_us - now_us <= slack_us(&use->rule);
     return held ? use->anchor_us : now_us;
 }
 

@@ -125,9 +125,10 @@ __attribute__((noinline)) static int decide_with_former(struct visit *visit, str
     if (!state_decide_request(plan, state, request->now_us, request->verb, request, out))
         return WEIR_OK;
     former_change(&states, former, request, out);
-    if (out->reset_after_us == 0 && !former_counts(&states, request->now_us))
+    const bool is_fresh = state_is_fresh(plan, state, request, out);
+    if (is_fresh && !former_counts(&states, request->now_us))
         return visit_remove(visit);
-    if (out->reset_after_us == 0) /* a refund: blocks that are too old go as well */
+    if (is_fresh) /* a refund: blocks that are too old go as well */
         state_charge(plan, state, request->now_us, 0);
     return visit_write(visit, state, former);
 }
@@ -141,5 +142,6 @@ int visit_decide(struct visit *visit, struct weir_decision *out)
     const int error = visit_read(visit, state);
     if (error || !state_decide_request(&visit->page->text.plan, state, request->now_us, request->verb, request, out))
         return error;
-    return out->reset_after_us == 0 ? visit_remove(visit) : visit_write(visit, state, NULL);
+    return state_is_fresh(&visit->page->text.plan, state, request, out) ? visit_remove(visit)
+                                                                        : visit_write(visit, state, NULL);
 }

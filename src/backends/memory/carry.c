@@ -174,11 +174,12 @@ bool former_changed(struct memory *memory, struct shard *shard, const struct wei
     int64_t *former = entry_get(entry, from, copy, words);
     former_change(&states, former, request, decision);
     entry_put(entry, from, former, words);
-    if (decision->reset_after_us == 0 && !former_counts(&states, request->now_us)) {
+    const bool is_fresh = state_is_fresh(states.own.plan, states.own.state, request, decision);
+    if (is_fresh && !former_counts(&states, request->now_us)) {
         shard_remove(&memory->table, shard, entry);
         return false;
     }
-    if (decision->reset_after_us == 0) /* a refund */
+    if (is_fresh) /* a refund */
         carry_empty(entry, states.own.plan, request->now_us);
     shard_note(&memory->table, shard, entry, entry_fresh_at_us(&memory->table, entry));
     return true;

@@ -76,7 +76,7 @@ bool decide_entry(struct memory *memory, struct shard *shard, const struct weir_
         return former_changed(memory, shard, request, entry, out);
     /* A fresh key needs no entry. This holds in an outage, too: permits are taken on top of the cold state, so that
      * has drained as well. */
-    if (out->reset_after_us == 0) {
+    if (state_is_fresh(&rule->plan, state, request, out)) {
         shard_remove(&memory->table, shard, entry);
         return false;
     }

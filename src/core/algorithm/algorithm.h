@@ -4,8 +4,8 @@
  * A state in which nothing is used means the same as a missing key. All verbs of an algorithm go through its one decide
  * function.
  *
- * The clock rule is the same for all. If `now` precedes the anchor by at most WEIR_CLOCK_SLACK_US, it counts as the
- * anchor. If it precedes it by more, the anchor moves to where `now` puts it, and all used permits stay used. That
+ * The clock rule is the same for all. If `now` precedes the anchor by at most WEIR_CLOCK_SLACK_US, or a sliding window's
+ * by the time for which its blocks count, it counts as the anchor. If it precedes it by more, the anchor moves to where `now` puts it, and all used permits stay used. That
  * rebase is written even if the request is denied; otherwise the key would freeze. Waits are always measured from the
  * real `now`.
  */
@@ -102,6 +102,16 @@ static inline bool state_decide(const struct weir_plan *plan, int64_t *state, in
  * renewal with a reservation notes its time there. */
 bool state_decide_request(const struct weir_plan *plan, int64_t *state, int64_t now_us, enum weir_verb verb,
                           const struct weir_backend_request *request, struct weir_decision *out);
+
+/* True if a decision that changed the state has left a fresh one, which need not be stored. A return counts as of the
+ * last change, so it leaves a level that has drained since as it is, whatever the time: a clock that steps back after it
+ * then finds the same in every backend. */
+static inline bool state_is_fresh(const struct weir_plan *plan, const int64_t *state,
+                                  const struct weir_backend_request *request, const struct weir_decision *decision)
+{
+    const bool returned = request->verb == WEIR_REFUND && request->ahead > 0 && plan->p > 0;
+    return decision->reset_after_us == 0 && !(returned && state[0] > 0);
+}
 
 /* Refund those of `cost` permits, charged at `since_us` and never used, that have not come back by themselves. They are
  * at most the size: a limit that was smaller from then on has never had more of them. With continuous refill they come

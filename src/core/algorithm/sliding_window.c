@@ -61,7 +61,7 @@ static struct sliding sliding_read(const struct weir_plan *plan, const int64_t *
         window.age = window.current - state[0];
     window.sum = counts_sum(plan, state, 0, plan->blocks - window.age);
     if (now_us < anchor_us && window.sum > 0) {
-        window.rebased = anchor_us - now_us > WEIR_CLOCK_SLACK_US;
+        window.rebased = anchor_us - now_us > sliding_slack_us(plan);
         if (!window.rebased)
             window.current = state[0];
     }

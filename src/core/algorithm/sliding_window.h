@@ -57,6 +57,14 @@ void sliding_summary_close(const struct weir_plan *plan, const int64_t *state, i
 /* Bring the first SLIDING_SUMMARY_WORDS of a state up to date. False: the caller must clear the words behind them. */
 bool sliding_summary_open(const int64_t summary[SLIDING_SUMMARY_WORDS], int64_t *state);
 
+/* Return how far the clock may step back before the state moves to the new time. While permits count, a block's number
+ * must not come to mean another time: returns find them by it. */
+static inline int64_t sliding_slack_us(const struct weir_plan *plan)
+{
+    const int64_t kept_us = (plan->blocks + 1) * plan->period_us;
+    return kept_us > WEIR_CLOCK_SLACK_US ? kept_us : WEIR_CLOCK_SLACK_US;
+}
+
 /* Do what a request asks, as state_decide_request() does, if the summary suffices. It does for takes, peeks and returns
  * while the newest block is the current one, and for a take when nothing counts any more. But a denial must wait for
  * the newest block alone, and a return must take from that and leave something there. False: nothing has changed.
@@ -73,7 +81,7 @@ static inline bool sliding_summary_decide(const struct weir_plan *plan, int64_t 
     if (!takes && !returns && request->verb != WEIR_PEEK)
         return false;
     if (now_us < start_us) { /* held for a clock that stepped back; nothing in use has no anchor */
-        if (start_us - now_us > WEIR_CLOCK_SLACK_US || (summary.newest | summary.older) == 0)
+        if (start_us - now_us > sliding_slack_us(plan) || (summary.newest | summary.older) == 0)
             return false;
     } else if (takes && now_us - start_us >= kept_us) {
         summary = (struct sliding_summary){ .id = now_us / plan->period_us };

@@ -39,6 +39,48 @@ CONTRACT_TEST(CONTRACT_COUNTS, a_reservation_is_settled_for_the_used_permits, 10
     ck_assert_int_eq(peeked(limit, "c", 1).remaining, 7);
 }
 
+/* A return counts as of the last change of a level, so it does not notice that all of it has drained. */
+CONTRACT_TEST(CONTRACT_TIME, a_clock_that_steps_back_after_a_settlement_finds_what_was_there_before, 20)
+{
+    static const char *const policies[] = { "token_bucket limit=10 period=1s", "leaky_bucket limit=10 period=1s" };
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        CLOSED_BY(scene_close) struct scene scene;
+        open_backend(&scene, _i);
+        weir_limit *limit = scene_define_text(&scene, "limit", policies[i]);
+        scene.now_us = 1700000000 * WEIR_SECOND;
+        const struct weir_reservation reservation = reserved(limit, "a", 6, true);
+        scene.now_us += WEIR_SECOND;
+        ck_assert_int_eq(peeked(limit, "a", 1).remaining, 10);
+        settle(limit, "a", reservation, 1);
+        ck_assert_int_eq(peeked(limit, "a", 1).remaining, 10);
+        scene.now_us -= 4 * WEIR_SECOND; /* the state moves to this time */
+        ck_assert_int_eq(peeked(limit, "a", 1).remaining, 9);
+    }
+}
+
+CONTRACT_TEST(CONTRACT_TIME, settling_after_a_step_back_of_the_clock_returns_no_other_requests_permits, 20)
+{
+    static const char *const policies[] = { "sliding_window limit=10 period=10s",
+                                            "sliding_window limit=10 period=10s blocks=3" };
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        CLOSED_BY(scene_close) struct scene scene;
+        open_backend(&scene, _i);
+        weir_limit *limit = scene_define_text(&scene, "limit", policies[i]);
+        scene.now_us = 1700000000 * WEIR_SECOND;
+        const struct weir_reservation reservation = reserved(limit, "a", 5, true);
+        scene.now_us -= 5 * WEIR_SECOND;
+        ck_assert(taken(limit, "a", 4).allowed);
+        scene.now_us += 5 * WEIR_SECOND;
+        ck_assert(taken(limit, "a", 1).allowed);
+        settle(limit, "a", reservation, 0);
+        ck_assert_int_eq(peeked(limit, "a", 1).remaining, 5);
+        scene.now_us += 9 * WEIR_SECOND; /* less than a period ago one permit was used */
+        ck_assert_int_le(peeked(limit, "a", 1).remaining, 9);
+        scene.now_us += 6 * WEIR_SECOND;
+        ck_assert_int_eq(peeked(limit, "a", 1).remaining, 10);
+    }
+}
+
 CONTRACT_TEST(CONTRACT_TIME, settling_returns_no_permit_that_has_already_refilled, 20)
 {
     static const struct {
