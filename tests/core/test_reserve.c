@@ -285,7 +285,7 @@ TEST_EACH(a_reservation_of_the_shared_state_is_settled_there, 6, 30)
     char text[16];
     struct weir_decision decision;
     struct weir_reservation all[2], other;
-    OPEN_SCENE(scene, OPTIONS(.mode = full_modes[_i / 3], .max_keys = 1, .on_full = WEIR_FULL_SHARE));
+    OPEN_SCENE(scene, OPTIONS(.mode = full_modes[_i / 3], .max_keys = 2, .on_full = WEIR_FULL_SHARE));
     weir_limit *limit = scene_define_text(&scene, "limit", full_policies[_i % 3]);
     const struct weir_key key = weir_key_text("x");
     int keys = 0;

@@ -22,7 +22,8 @@ int acquire_give_back(struct weir *limiter, struct acquire *acquire)
 {
     acquire->request.verb = WEIR_REFUND;
     acquire->request.reservation = NULL;
-    acquire->request.ahead = acquire->reservation.at_us;
+    acquire->request.ahead = acquire->decision.source == WEIR_BY_FULL ? -acquire->reservation.at_us
+                                                                      : acquire->reservation.at_us;
     return failure_follow(limiter, &acquire->request, &acquire->decision);
 }
 

@@ -135,7 +135,7 @@ static void bring_permits(weir *limiter, weir_limit *limit, const char *name, in
     if (way == 4) {
         const int fd = mkstemp(path);
         must(fd >= 0, "a file");
-        dprintf(fd, "%s %s\n", name, policies[0]);
+        dprintf(fd, "%s = %s\n", name, policies[0]);
         close(fd);
         must_succeed(weir_limits_load(limiter, path, text, sizeof text));
         unlink(path);
