@@ -278,7 +278,7 @@ struct weir_decision {      /* 64 bytes */
     int64_t ahead;  /* between backends (<weir/backend.h>); else 0 */
 };
 
-/* If the clock steps back by at most WEIR_CLOCK_SLACK_US, or with a sliding window by at most the period and a block, a
+/* If the clock steps back by at most WEIR_CLOCK_SLACK_US, or with a sliding window by at most twice its period, a
  * key's time stays at its last change. After a larger step the key's state moves to the new time with all used permits
  * still used. Neither case creates permits. */
 

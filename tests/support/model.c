@@ -272,10 +272,11 @@ static int64_t anchor_at(const struct model_rule *rule, int64_t time_us)
     return (int64_t)(time_us - time_us % grid_us);
 }
 
-/* Return how far the clock may step back without a rebase: a sliding window waits while its blocks count. */
+/* Return how far the clock may step back without a rebase: a sliding window waits for twice as long as
+ * its blocks count. */
 static int64_t slack_us(const struct model_rule *rule)
 {
-    const wide kept_us = rule->algorithm == WEIR_SLIDING_WINDOW ? (rule->blocks + 1) * rule->period_us : 0;
+    const wide kept_us = rule->algorithm == WEIR_SLIDING_WINDOW ? 2 * (wide)(rule->blocks + 1) * rule->period_us : 0;
     return kept_us > WEIR_CLOCK_SLACK_US ? (int64_t)kept_us : WEIR_CLOCK_SLACK_US;
 }
 

@@ -57,12 +57,13 @@ void sliding_summary_close(const struct weir_plan *plan, const int64_t *state, i
 /* Bring the first SLIDING_SUMMARY_WORDS of a state up to date. False: the caller must clear the words behind them. */
 bool sliding_summary_open(const int64_t summary[SLIDING_SUMMARY_WORDS], int64_t *state);
 
-/* Return how far the clock may step back before the state moves to the new time. While permits count, a block's number
- * must not come to mean another time: returns find them by it. */
+/* Return how far the clock may step back before the state moves to the new time: twice as long as a block counts. While
+ * permits count, the number of their block must not come to mean another time, because returns find them by it. They
+ * count for up to one such time after the step, and their blocks may be older than the anchor by as much. */
 static inline int64_t sliding_slack_us(const struct weir_plan *plan)
 {
-    const int64_t kept_us = (plan->blocks + 1) * plan->period_us;
-    return kept_us > WEIR_CLOCK_SLACK_US ? kept_us : WEIR_CLOCK_SLACK_US;
+    const int64_t most_us = 2 * (plan->blocks + 1) * plan->period_us;
+    return most_us > WEIR_CLOCK_SLACK_US ? most_us : WEIR_CLOCK_SLACK_US;
 }
 
 /* Do what a request asks, as state_decide_request() does, if the summary suffices. It does for takes, peeks and returns
