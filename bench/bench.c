@@ -8,5 +8,4 @@ void bench_missing(struct bench *bench, const char *name, const char *why)
     report_row(bench->report);
     report_text(bench->report, "not measured", name);
     report_text(bench->report, "why", why);
-    report_end_section(bench->report);
 }

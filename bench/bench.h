@@ -13,15 +13,14 @@
 #define BENCH_MAX_INSTANCES 16
 
 struct bench {
-    bool is_quick;          /* short repetitions and few keys: the figures mean little */
-    bool is_alone;          /* a single section is measured: it shows everything */
-    int repeats;            /* of each measurement: 1 to MEASURE_MAX_REPEATS, 5 by default */
-    double seconds;         /* of one repetition of one cell */
-    int threads_len;        /* 0: a section's own choice */
+    bool is_quick;   /* short repetitions and few keys: the figures mean little */
+    bool is_alone;   /* a single section is measured: it shows everything */
+    int repeats;     /* of each measurement: 1 to MEASURE_MAX_REPEATS, 5 by default */
+    double seconds;  /* of one repetition of one cell */
+    int threads_len; /* 0: a section's own choice */
     int threads[LIST_MAX];
     uint64_t keys;          /* the largest number of keys; 0: a section's own choice */
-    bool kinds[KINDS];
-    bool modes[3];          /* by --modes, indexed by enum weir_mode */
+    bool modes[4];          /* by --modes, indexed by enum weir_mode */
     int instances;          /* processes that share a limit: 2 to BENCH_MAX_INSTANCES */
     const char *redis_url;  /* the user's server, for section modes only; NULL: a private one */
     const char *log;        /* an access log or CSV to replay; NULL: none */

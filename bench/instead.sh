@@ -81,7 +81,8 @@ say "measuring"
 
 # figure PATTERN COLUMN: print the median of that column in the first row of the JSON that the pattern finds.
 figure() {
-    grep -m 1 -e "$1" "$scratch/json" | sed -n "s|.*\"$2\": {\"median\": \([0-9.e+-]*\),.*|\1|p"
+    tr -s '\n ' ' ' <"$scratch/json" | sed 's/{ "\(figure\|callers\)/\n&/g' | grep -m 1 -e "$1" |
+        sed -n "s|.*\"$2\": { \"median\": \([0-9.e+-]*\),.*|\1|p"
 }
 
 row 'weir, local' 'the process' "$(figure '"one process, 1000 keys, token: ns a decision"' local)"

@@ -1,8 +1,8 @@
-/* main.c - weir-bench: what weir's decisions cost, next to floors and yardsticks measured in the same run.
+/* main.c - weir-bench: what weir's decisions cost, next to floors measured in the same run.
  *
  * Every figure is a median of repetitions with its spread; figures that are compared are measured in turns. Absolute
  * figures do not carry over to other machines or days; ratios nearly do. Unless the options say otherwise, the program
- * measures the three modes side by side, in one table.
+ * measures the modes side by side, in one table.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@
 
 static const struct section SECTIONS[] = {
     { .name = "modes", .run = WITH_REDIS(bench_modes), .is_usual = true },
-    { .name = "processes", .run = bench_processes, .is_usual = true },
+    { .name = "processes", .run = bench_processes },
     { .name = "server", .run = WITH_REDIS(bench_server) },
     { .name = "callers", .run = WITH_REDIS(bench_callers) },
     { .name = "one-caller", .run = WITH_REDIS(bench_one_caller) },

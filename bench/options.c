@@ -17,11 +17,11 @@
 static const char HELP[] =
     "usage: weir-bench [options]\n"
     "\n"
-    "Measures local, distributed and hybrid mode side by side, and machine mode beside local mode. Distributed and hybrid\n"
-    "mode run on a private redis-server. Takes less than 3 minutes.\n"
+    "Measures local, distributed, hybrid and machine mode side by side. Distributed and hybrid mode run on a private\n"
+    "redis-server. Takes less than 3 minutes.\n"
     "\n"
     "  --quick            short repetitions and few keys: shows that everything runs; the figures mean little\n"
-    "  --modes LIST       some of local, distributed, hybrid; default all\n"
+    "  --modes LIST       some of local, distributed, hybrid, machine; default all\n"
     "  --redis URL        measure on this server instead: redis://host:port, or any other URL that weir accepts. All keys\n"
     "                     begin with weir-bench: and are removed. Measurements that would stop the server, or need its\n"
     "                     process, are left out\n"
@@ -32,8 +32,7 @@ static const char HELP[] =
     "                     10 seconds\n"
     "  --policy POLICY    the policy for each client of the log; default\n"
     "                     '" OPTIONS_LOG_POLICY "'\n"
-    "  --results DIR      write the results into this folder: results.html, table.txt, results.json, and plots as PNG\n"
-    "                     and SVG (drawn by gnuplot) with their numbers as TSV\n"
+    "  --results DIR      write the results into this folder: results.html, table.txt and results.json\n"
     "  --json FILE        write the JSON to this file instead of results.json in that folder\n"
     "  --repeat N         repetitions of each measurement, 1 to 99; default 5\n"
     "  --seconds S        length of a repetition; default 0.08, or 0.1 for a single section\n"
@@ -47,9 +46,8 @@ static const char HELP[] =
     "                     server      what a decision costs Redis, by script and by decisions in a call\n"
     "                     callers     threads that wait for Redis, beside a pool of blocking connections\n"
     "                     one-caller  hybrid mode for a caller that asks again as soon as it is answered\n"
-    "  --threads LIST     numbers of callers for the modes, such as 1,2,4; default 1,8,64\n"
+    "  --threads LIST     numbers of callers for the modes, such as 1,2,4; default 1,4,16,64\n"
     "  --keys N           the largest number of keys of a section, such as 10k or 1M; default 100k\n"
-    "  --algorithms LIST  some of token, interval, fixed, sliding, leaky; default all\n"
     "  --help             print this text\n";
 
 __attribute__((format(printf, 1, 2), noreturn)) static void options_refuse(const char *format, ...)
@@ -105,32 +103,18 @@ static void parse_threads(struct bench *bench, char *list)
     }
 }
 
-static void parse_algorithms(struct bench *bench, char *list)
-{
-    char *word;
-    memset(bench->kinds, 0, sizeof bench->kinds);
-    while ((word = options_next_word(&list, "--algorithms"))) {
-        int kind = 0;
-        while (kind < KINDS && strcmp(word, kind_name((enum kind)kind)) != 0)
-            kind++;
-        if (kind == KINDS)
-            options_refuse("--algorithms: '%s' is none of token, interval, fixed, sliding, leaky", word);
-        bench->kinds[kind] = true;
-    }
-}
-
 static void parse_modes(struct bench *bench, char *list)
 {
     static const char *const names[] = {
-        [WEIR_LOCAL] = "local", [WEIR_DISTRIBUTED] = "distributed", [WEIR_HYBRID] = "hybrid"
+        [WEIR_LOCAL] = "local", [WEIR_DISTRIBUTED] = "distributed", [WEIR_HYBRID] = "hybrid", [WEIR_MACHINE] = "machine"
     };
     memset(bench->modes, 0, sizeof bench->modes);
     for (char *word; (word = options_next_word(&list, "--modes"));) {
         int mode = 0;
-        while (mode < 3 && strcmp(word, names[mode]) != 0)
+        while (mode < 4 && strcmp(word, names[mode]) != 0)
             mode++;
-        if (mode == 3)
-            options_refuse("--modes: '%s' is none of local, distributed, hybrid", word);
+        if (mode == 4)
+            options_refuse("--modes: '%s' is none of local, distributed, hybrid, machine", word);
         bench->modes[mode] = true;
     }
 }
@@ -185,7 +169,6 @@ enum {
     RESULTS,
     THREADS,
     KEYS,
-    ALGORITHMS,
     REPEAT,
     SECONDS,
     JSON,
@@ -205,7 +188,6 @@ static const struct option OPTIONS[] = {
     { "results", required_argument, NULL, RESULTS },
     { "threads", required_argument, NULL, THREADS },
     { "keys", required_argument, NULL, KEYS },
-    { "algorithms", required_argument, NULL, ALGORITHMS },
     { "repeat", required_argument, NULL, REPEAT },
     { "seconds", required_argument, NULL, SECONDS },
     { "json", required_argument, NULL, JSON },
@@ -233,7 +215,6 @@ static void parse_option(struct options *options, int option, char *value, struc
     case RESULTS: bench->results = value; break;
     case THREADS: parse_threads(bench, value); break;
     case KEYS: bench->keys = parse_number("--keys", value, 1, MAX_KEYS); break;
-    case ALGORITHMS: parse_algorithms(bench, value); break;
     case REPEAT: bench->repeats = (int)parse_number("--repeat", value, 1, MEASURE_MAX_REPEATS); break;
     case SECONDS: bench->seconds = parse_real("--seconds", value, 0.001, MAX_SECONDS); break;
     case JSON: options->json = value; break;
@@ -257,10 +238,7 @@ void options_parse(struct options *options, int argc, char **argv)
     struct given given = { 0 };
     struct bench *bench = &options->bench;
     int option;
-    *bench = (struct bench){ .repeats = 5,
-                             .kinds = { true, true, true, true, true },
-                             .modes = { true, true, true },
-                             .instances = 3 };
+    *bench = (struct bench){ .repeats = 5, .modes = { true, true, true, true }, .instances = 3 };
     while ((option = getopt_long(argc, argv, "", OPTIONS, NULL)) != -1)
         parse_option(options, option, optarg, &given);
     if (optind < argc)

@@ -9,16 +9,15 @@ usage() {
     cat <<'TEXT'
 usage: sh bench/run.sh [options of weir-bench]
 
-Installs missing Debian packages, builds weir with optimisation, and measures local, distributed and hybrid mode side by
-side. With the build it takes less than 3 minutes on 2 cores.
+Installs missing Debian packages, builds weir with optimisation, and measures local, distributed, hybrid and machine mode
+side by side. With the build it takes less than 4 minutes on 2 cores.
 
-Prints a verdict of three sentences and one table with the modes as columns. The results also go into
-bench/results/<UTC time>/: results.html, a page that needs no network; the table as table.txt; results.json; and plots
-as PNG and SVG with their numbers as TSV. --results DIR and --json FILE choose other places; paths are relative to your
-current folder.
+Prints one table with the modes as columns and three sentences that choose a mode. The results also go into
+bench/results/<UTC time>/: results.html, a page with charts that needs no network; table.txt; and results.json.
+--results DIR and --json FILE choose other places; paths are relative to your current folder.
 
 Distributed and hybrid mode run on a private redis-server, in a temporary folder and on a Unix socket only, which ends
-with the benchmark; --redis URL measures on your server instead. Without Redis or gnuplot, the rest is measured.
+with the benchmark; --redis URL measures on your server instead. Without Redis, the rest is measured.
 TEXT
 }
 
@@ -53,9 +52,6 @@ elif [ $has_redis = no ] && ! command -v redis-server >/dev/null 2>&1 && [ -z "$
     # Debian's redis-tools contains the server program, but no service that would start.
     say "continuing without a redis-server: distributed and hybrid mode will not be measured"
 fi
-if ! command -v gnuplot >/dev/null 2>&1 && ! (need_packages gnuplot-nox); then
-    say "continuing without gnuplot: there will be no plots, only their numbers"
-fi
 mkdir -p build
 exec 9>build/release.lock
 flock 9 # another run may be building in the same folder
@@ -64,14 +60,7 @@ cmake --build build/release --parallel "$jobs" --target weir-bench
 exec 9>&-
 
 bench=$PWD/build/release/bench/weir-bench
-if [ $# -eq 0 ]; then
-    say "measuring for about 2 minutes; sh bench/run.sh --quick is shorter and only shows that everything runs"
-else
-    say "measuring"
-fi
-if [ $redis = ON ] && [ $has_redis = no ]; then
-    echo "Distributed and hybrid mode run on a private redis-server; --redis URL measures on yours."
-fi
+say "measuring for about 3 minutes; --quick is shorter and only shows that everything runs"
 results=
 if [ $has_results = no ]; then
     mkdir -p bench/results
@@ -82,10 +71,5 @@ fi
 cd "$invoked_from"
 status=0
 "$bench" "$@" || status=$?
-if [ -n "$results" ] && [ -e "$results/table.txt" ]; then # missing if an option was wrong
-    say "results: $results"
-    ls "$results"
-elif [ -n "$results" ]; then
-    rmdir "$results" 2>/dev/null || true # only if it is empty
-fi
+[ -z "$results" ] || rmdir "$results" 2>/dev/null || true # only if it is empty: an option was wrong
 exit $status

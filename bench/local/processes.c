@@ -112,8 +112,8 @@ static void report_one(struct bench *bench, struct subject *alone, struct subjec
     report_row(bench->report);
     snprintf(text, sizeof text, "one process, %llu keys, %s: ns a decision", (unsigned long long)keys, kind_name(kind));
     report_text(bench->report, "figure", text);
-    report_figure(bench->report, ways[ALONE], &cells[0].ns);
-    report_figure(bench->report, ways[TOGETHER], &cells[1].ns);
+    report_sample(bench->report, ways[ALONE], &cells[0].ns);
+    report_sample(bench->report, ways[TOGETHER], &cells[1].ns);
     report_sample(bench->report, "machine/local", &ratio);
 }
 
@@ -147,8 +147,8 @@ static void report_bytes(struct bench *bench)
     }
     report_row(bench->report);
     report_text(bench->report, "figure", "memory of all processes, 100,000 keys that each sees: bytes a key");
-    report_figure(bench->report, ways[ALONE], &bytes[0]);
-    report_figure(bench->report, ways[TOGETHER], &bytes[1]);
+    report_sample(bench->report, ways[ALONE], &bytes[0]);
+    report_sample(bench->report, ways[TOGETHER], &bytes[1]);
 }
 
 void bench_processes(struct bench *bench)
@@ -176,5 +176,4 @@ void bench_processes(struct bench *bench)
     }
     several_report_apart(bench, sizes[0]);
     report_bytes(bench);
-    report_end_section(bench->report);
 }

@@ -2,13 +2,11 @@
  *
  * Two processes never reach twice the speed of one if they write to the same cache lines. How far they get depends on
  * how long a line takes from one processor to the other, which on a virtual machine changes with the host's placement.
- * Two columns show the bounds: local mode, which shares nothing; and local mode with one atomic addition to a word that
- * all processes have for each key, the least that any exact count over processes can do. Two rows show what the keys
- * do to it: processes that have no key in common, and keys of which none is busier than the others.
+ * A column shows the bound: local mode, which shares nothing. Two rows show what the keys do to it: processes that have
+ * no key in common, and keys of which none is busier than the others.
  */
 #include "local/several.h"
 
-#include <stdalign.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,12 +16,14 @@
 
 #include "measure/timer.h"
 
-enum { SPEED_LOCAL, SPEED_MACHINE, SPEED_ADDS, SPEEDS };
+enum { SPEED_LOCAL, SPEED_MACHINE, SPEEDS };
+
+#define MANY 4096 /* keys: each process of local mode would have to fill a table of more */
 
 static const int process_counts[] = { 1, 2, PROCESSES };
-static const char *const gains[SPEEDS] = { [SPEED_LOCAL] = "local, times one process",
-                                           [SPEED_MACHINE] = "machine, times one process",
-                                           [SPEED_ADDS] = "local and an addition, times one process" };
+static const char *const gains[SPEEDS] = {
+    [SPEED_LOCAL] = "local, times one process", [SPEED_MACHINE] = "machine, times one process"
+};
 
 /* ---- Processes that do the same ---- */
 
@@ -69,32 +69,12 @@ int64_t await_start(struct board *board)
 
 /* ---- What they do ---- */
 
-struct word { /* alone in a cache line */
-    alignas(64) _Atomic uint64_t value;
-};
-
-#define WORDS 4096
-
 struct speed {
     int way;
-    struct subject *together; /* for SPEED_MACHINE */
-    struct word *words;       /* for SPEED_ADDS; in shared memory */
+    struct subject *together;                /* for SPEED_MACHINE */
     const struct stream *streams[PROCESSES]; /* of each process */
     uint64_t keys;
 };
-
-/* Decide, and add to the word of the key. */
-static void adds_work(struct subject *subject, struct word *words, const struct bench_key *draws, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        uint64_t tail;
-        subject_work(subject, draws + i, 1);
-        memcpy(&tail, draws[i].text + KEY_LEN - sizeof tail, sizeof tail);
-        atomic_fetch_add(&words[tail * UINT64_C(0x9e3779b97f4a7c15) >> 52].value, 1);
-    }
-}
-
-_Static_assert(WORDS == 1 << (64 - 52), "the bits that adds_work() takes");
 
 void subject_open_together(struct subject *subject, enum kind kind, uint64_t keys)
 {
@@ -122,10 +102,7 @@ static void speed_work(struct board *board, int number, void *user)
     uint64_t operations = 0;
     const int64_t until_ns = await_start(board);
     do {
-        if (speed->way == SPEED_ADDS)
-            adds_work(subject, speed->words, stream->draws + at, STREAM_STEP);
-        else
-            subject_work(subject, stream->draws + at, STREAM_STEP);
+        subject_work(subject, stream->draws + at, STREAM_STEP);
         at = (at + STREAM_STEP) % stream->len;
         operations += STREAM_STEP;
     } while (clock_ns(CLOCK_MONOTONIC) < until_ns);
@@ -159,7 +136,7 @@ static void measure_several(struct bench *bench, struct speed *speed, int first,
 {
     for (int repeat = 0; repeat < bench->repeats; repeat++)
         for (int i = 0; i < 3; i++)
-            for (speed->way = first; speed->way < (first == SPEED_LOCAL ? SPEEDS : first + 1); speed->way++) {
+            for (speed->way = first; speed->way < SPEEDS; speed->way++) {
                 bench_progress("processes: %d of them, %llu keys, repetition %d", process_counts[i],
                                (unsigned long long)speed->keys, repeat + 1);
                 sample_add(&rates[i][speed->way], speed_measure(speed, process_counts[i], bench->seconds));
@@ -168,27 +145,23 @@ static void measure_several(struct bench *bench, struct speed *speed, int first,
 
 void several_report(struct bench *bench, struct subject *together, const struct stream *stream, uint64_t keys)
 {
-    const bool is_small = keys <= WORDS;
-    const int first = is_small ? SPEED_LOCAL : SPEED_MACHINE, end = is_small ? SPEEDS : SPEED_MACHINE + 1;
+    const bool is_small = keys <= MANY;
+    const int first = is_small ? SPEED_LOCAL : SPEED_MACHINE;
     struct sample rates[3][SPEEDS] = { 0 };
     struct speed speed = { .together = together, .keys = keys };
     for (int i = 0; i < PROCESSES; i++)
         speed.streams[i] = stream;
-    speed.words = mmap(NULL, WORDS * sizeof(struct word), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (speed.words == MAP_FAILED)
-        bench_fail("processes: no shared memory");
     measure_several(bench, &speed, first, rates);
     for (int i = 1; i < 3; i++) {
         report_begin(bench, process_counts[i], keys, "");
         if (is_small)
-            report_figure(bench->report, "local", &rates[i][SPEED_LOCAL]);
-        report_figure(bench->report, "machine", &rates[i][SPEED_MACHINE]);
-        for (int way = first; way < end; way++) {
+            report_sample(bench->report, "local", &rates[i][SPEED_LOCAL]);
+        report_sample(bench->report, "machine", &rates[i][SPEED_MACHINE]);
+        for (int way = first; way < SPEEDS; way++) {
             const struct sample gain = sample_ratio(&rates[i][way], &rates[0][way]);
             report_sample(bench->report, gains[way], &gain);
         }
     }
-    munmap(speed.words, WORDS * sizeof(struct word));
 }
 
 static void report_apart(struct bench *bench, struct speed *speed, const char *which)
@@ -198,7 +171,7 @@ static void report_apart(struct bench *bench, struct speed *speed, const char *w
     for (int i = 1; i < 3; i++) {
         const struct sample gain = sample_ratio(&rates[i][SPEED_MACHINE], &rates[0][SPEED_MACHINE]);
         report_begin(bench, process_counts[i], speed->keys, which);
-        report_figure(bench->report, "machine", &rates[i][SPEED_MACHINE]);
+        report_sample(bench->report, "machine", &rates[i][SPEED_MACHINE]);
         report_sample(bench->report, gains[SPEED_MACHINE], &gain);
     }
 }

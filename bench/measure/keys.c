@@ -7,6 +7,7 @@
 #include "measure/keys.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "measure/pages.h"
 
@@ -25,9 +26,15 @@ static uint64_t keys_mix(uint64_t x)
 
 void key_write(uint64_t index, struct bench_key *out)
 {
-    uint64_t number = keys_mix(index + 1);
-    for (int i = 0; i < KEY_LEN; i++)
-        out->text[i] = "0123456789abcdef"[(number >> (60 - 4 * i)) & 15];
+    const uint64_t high = keys_mix(index + 1), low = keys_mix(~index);
+    const uint32_t address = (uint32_t)(index / 2) * UINT32_C(2654435761) + UINT32_C(0x5bd1e995);
+    if (index % 2 == 0)
+        out->len = (uint8_t)snprintf(out->text, sizeof out->text, "%u.%u.%u.%u", address >> 24, address >> 16 & 255,
+                                     address >> 8 & 255, address & 255);
+    else
+        out->len = (uint8_t)snprintf(out->text, sizeof out->text, "%08x-%04x-%04x-%04x-%012llx", (unsigned)(high >> 32),
+                                     (unsigned)(high >> 16 & 0xffff), (unsigned)(high & 0xffff), (unsigned)(low >> 48),
+                                     (unsigned long long)(low & UINT64_C(0xffffffffffff)));
 }
 
 double random_fraction(uint64_t *state)

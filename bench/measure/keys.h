@@ -4,17 +4,23 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <weir/weir.h>
 
-#define KEY_LEN 16
-
-struct bench_key { /* 16 hexadecimal digits, no NUL */
-    char text[KEY_LEN];
+/* Keys as gateways have them: every second one is an address of 7 to 15 bytes, the others are UUIDs of 36. */
+struct bench_key {
+    uint8_t len;
+    char text[39]; /* ends with a NUL */
 };
 
 enum skew { SKEW_ZIPF, SKEW_UNIFORM };
 
-/* Write the text of key number `index`. No two numbers have the same text. */
+/* Write the text of key number `index`. No two numbers below 2^32 have the same text. */
 void key_write(uint64_t index, struct bench_key *out);
+
+static inline struct weir_key key_of(const struct bench_key *key)
+{
+    return weir_key(key->text, key->len);
+}
 
 /* A stream holds draws as texts, in the order of their use. The processor prefetches this sequential pass, so a
  * decision pays only for the limiter's own cache misses. The length is a multiple of STREAM_STEP. */

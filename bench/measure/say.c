@@ -11,18 +11,42 @@
 
 static bool has_line; /* a line of progress stands on the terminal */
 
-void bench_progress(const char *format, ...)
+static int step, steps;
+
+__attribute__((format(printf, 1, 0))) static void show(const char *format, va_list arguments)
 {
     static int64_t start_ns;
-    char line[120];
-    va_list arguments;
-    int64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+    char line[120], of[40] = "";
+    const int64_t now_ns = clock_ns(CLOCK_MONOTONIC);
     start_ns = start_ns ? start_ns : now_ns;
     has_line = isatty(STDERR_FILENO);
-    va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);
+    if (step > 0)
+        snprintf(of, sizeof of, "step %d of %d: ", step, step > steps ? step : steps);
+    fprintf(stderr, has_line ? "\r%4.0f s  %s%-60.60s" : "%4.0f s  %s%s\n", (double)(now_ns - start_ns) / 1e9, of,
+            line);
+}
+
+void bench_steps(int more)
+{
+    steps += more;
+}
+
+void bench_step(const char *format, ...)
+{
+    va_list arguments;
+    step++;
+    va_start(arguments, format);
+    show(format, arguments);
     va_end(arguments);
-    fprintf(stderr, has_line ? "\r%4.0f s  %-70s" : "%4.0f s  %s\n", (double)(now_ns - start_ns) / 1e9, line);
+}
+
+void bench_progress(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    show(format, arguments);
+    va_end(arguments);
 }
 
 __attribute__((format(printf, 1, 0))) static void say_line(const char *format, va_list arguments)

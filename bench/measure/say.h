@@ -6,7 +6,13 @@
 #include <stddef.h>
 #include <weir/weir.h>
 
-/* Show what is being measured. On a terminal the next call overwrites the line. */
+/* Say how many steps are to come, in addition to those said before. */
+void bench_steps(int more);
+
+/* Begin a step, and show what is being measured: "step 3 of 12: ...". On a terminal the next call overwrites the line. */
+__attribute__((format(printf, 1, 2))) void bench_step(const char *format, ...);
+
+/* Show something else in the same step. */
 __attribute__((format(printf, 1, 2))) void bench_progress(const char *format, ...);
 
 /* Print a line that begins with "weir-bench: " and stays. */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "measure/say.h"
-#include "report/differs.h"
+#include "report/report.h"
 
 #define BYTES_PER_KEY 1024 /* room for eleven blocks of a sliding window */
 #define PERMIT_SECONDS 4   /* the time in which a slow bucket refills one permit */
@@ -45,7 +45,7 @@ static void subject_fill(const struct subject *subject, uint64_t keys)
     struct bench_key key;
     for (uint64_t i = 0; i < keys; i++) {
         key_write(i, &key);
-        bench_require(weir_try(subject->limit, weir_key(&key, KEY_LEN), SUBJECT_FILL, &decision), "weir_try");
+        bench_require(weir_try(subject->limit, key_of(&key), SUBJECT_FILL, &decision), "weir_try");
     }
 }
 
@@ -56,7 +56,7 @@ void subject_open(struct subject *subject, struct weir_options *options, enum ki
         options->max_keys = (int64_t)(keys + keys / 4);
         options->max_bytes = options->max_keys * BYTES_PER_KEY;
     }
-    differs_note(options);
+    report_options(options);
     bench_require(weir_open(options, &subject->weir), "weir_open");
     bench_require(weir_limit_define(subject->weir, kind_name(kind), &POLICIES[kind], &subject->limit),
                   "weir_limit_define");
@@ -90,7 +90,7 @@ uint64_t subject_work(void *subject, const struct bench_key *draws, size_t n)
     struct weir_decision decision;
     uint64_t admitted = 0;
     for (size_t i = 0; i < n; i++) {
-        bench_require(weir_try(limit, weir_key(&draws[i], KEY_LEN), 1, &decision), "weir_try");
+        bench_require(weir_try(limit, key_of(&draws[i]), 1, &decision), "weir_try");
         admitted += decision.allowed;
     }
     return admitted;

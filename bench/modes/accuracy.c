@@ -3,104 +3,88 @@
  * All cells run at once, each with its own keys. A cell says how traffic is dealt to the processes, how much of it
  * there is, and for which limit. One limit is a fixed window that outlasts the run, so the right number is known to the
  * permit. The other is a token bucket, compared with one limiter that gets all requests in the order in which they
- * came. Some cells exist twice with the same requests, the second time for limiters with wrong clocks.
+ * came. A row shows the worst of all demands.
  */
-#include "modes/accuracy.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "modes/instances.h"
 #include "redis/user_store.h"
 
 #define RUNS_MOST 3
 #define WINDOW_US (30 * WEIR_SECOND) /* longer than a run; expired on a user's server within a minute */
+#define BUCKET_RATE 200              /* a second */
+#define BUCKET_BURST 50
 
-const double accuracy_demands[ACCURACY_DEMANDS] = { 0.5, 1, 2, 4 };
+enum { WINDOW, BUCKET, LIMITS };
+enum { EVEN, UNEVEN, HOT, TRAFFICS };        /* 1:1:1, 3:1:1, 1:0:0 */
+static const double demands[] = { 1, 2, 4 }; /* times the limit */
+#define DEMANDS ((int)(sizeof demands / sizeof *demands))
+#define CELLS (LIMITS * TRAFFICS * DEMANDS)
+
+struct outcome {                 /* of a cell */
+    struct sample unused[MODES]; /* percent of the right number, one value per run */
+    double over[MODES];          /* permits beyond the limit in any stretch of time: the worst of all runs */
+};
+
+struct accuracy {
+    struct modes *modes;
+    int runs;
+    int64_t length_us, window_permits;
+    struct instances_cell cells[CELLS];
+    struct instances_limit limits[LIMITS];
+    struct outcome outcomes[CELLS];
+    double hybrid_over_max; /* of the bucket: the bound that hybrid mode states */
+};
 
 /* ---- What is asked ---- */
+
+static int cell_of(int limit, int traffic, int demand)
+{
+    return (limit * TRAFFICS + traffic) * DEMANDS + demand;
+}
+
+int accuracy_runs(const struct bench *bench)
+{
+    return bench->is_quick ? 1 : bench->repeats < RUNS_MOST ? bench->repeats : RUNS_MOST;
+}
 
 static void set_scale(struct accuracy *accuracy)
 {
     const struct bench *bench = accuracy->modes->bench;
-    accuracy->runs = bench->repeats < RUNS_MOST ? bench->repeats : RUNS_MOST;
-    accuracy->length_us = 3 * WEIR_SECOND;
-    accuracy->window_permits = 1000;
-    if (bench->is_quick) {
-        accuracy->runs = 1;
-        accuracy->length_us = 300000;
-        accuracy->window_permits = 60;
-    }
-}
-
-const char *accuracy_traffic_name(int traffic, int instances)
-{
-    static const char *const uneven[] = { "3:1", "3:1:1", "3:1:..:1" };
-    if (traffic == ACCURACY_UNEVEN)
-        return uneven[instances <= 3 ? instances - 2 : 2];
-    return traffic == ACCURACY_EVEN ? "even" : "all to one";
-}
-
-static struct stage stage_of(int traffic, int instances)
-{
-    struct stage stage = { .weights = { traffic == ACCURACY_UNEVEN ? 3 : 1 } };
-    for (int i = 1; traffic != ACCURACY_HOT && i < instances; i++)
-        stage.weights[i] = 1;
-    return stage;
-}
-
-static size_t requests_of(const struct accuracy *accuracy, const struct setting *setting)
-{
-    const double limit = setting->limit == ACCURACY_WINDOW ? (double)accuracy->window_permits
-                                                           : ACCURACY_BUCKET_RATE * (double)accuracy->length_us / 1e6;
-    return (size_t)(limit * accuracy_demands[setting->demand]);
-}
-
-int accuracy_cell(int limit, int traffic, int demand)
-{
-    return (limit * ACCURACY_TRAFFICS + traffic) * ACCURACY_DEMANDS + demand;
-}
-
-int accuracy_wrong_clock_cell(int limit, int traffic)
-{
-    return ACCURACY_SETTINGS + limit * ACCURACY_TRAFFICS + traffic;
-}
-
-static void make_cells(struct accuracy *accuracy)
-{
-    for (int limit = 0; limit < ACCURACY_LIMITS; limit++) {
-        for (int traffic = 0; traffic < ACCURACY_TRAFFICS; traffic++) {
-            for (int demand = 0; demand < ACCURACY_DEMANDS; demand++)
-                accuracy->settings[accuracy_cell(limit, traffic, demand)] = (struct setting){ limit, traffic, demand,
-                                                                                              false };
-            accuracy->settings[accuracy_wrong_clock_cell(limit, traffic)] = (struct setting){ limit, traffic,
-                                                                                              ACCURACY_TWICE, true };
-        }
-    }
-    for (int i = 0; i < ACCURACY_CELLS; i++)
-        accuracy->cells[i] = (struct instances_cell){ .limit = accuracy->settings[i].limit,
-                                                      .clocks_differ = accuracy->settings[i].clocks_differ };
-    accuracy->limits[ACCURACY_WINDOW] = (struct instances_limit){
+    accuracy->runs = accuracy_runs(bench);
+    accuracy->length_us = bench->is_quick ? 300000 : 3 * WEIR_SECOND;
+    accuracy->window_permits = bench->is_quick ? 60 : 1000;
+    for (int i = 0; i < CELLS; i++)
+        accuracy->cells[i].limit = i / (TRAFFICS * DEMANDS);
+    accuracy->limits[WINDOW] = (struct instances_limit){
         .name = "bench-window",
         .policy = { .algorithm = WEIR_FIXED_WINDOW, .limit = accuracy->window_permits, .period_us = WINDOW_US },
     };
-    accuracy->limits[ACCURACY_BUCKET] = (struct instances_limit){
+    accuracy->limits[BUCKET] = (struct instances_limit){
         .name = "bench-bucket",
-        .policy = { .limit = ACCURACY_BUCKET_RATE, .period_us = WEIR_SECOND, .burst = ACCURACY_BUCKET_BURST },
+        .policy = { .limit = BUCKET_RATE, .period_us = WEIR_SECOND, .burst = BUCKET_BURST },
     };
+}
+
+static size_t requests_of(const struct accuracy *accuracy, int cell)
+{
+    const double limit = accuracy->cells[cell].limit == WINDOW ? (double)accuracy->window_permits
+                                                               : BUCKET_RATE * (double)accuracy->length_us / 1e6;
+    return (size_t)(limit * demands[cell % DEMANDS]);
 }
 
 static void accuracy_draw(const struct accuracy *accuracy, struct instances *all, int run)
 {
     size_t drawn = 0;
-    for (int i = 0; i < ACCURACY_CELLS; i++) {
-        const struct setting *setting = &accuracy->settings[i];
-        const struct stage stage = stage_of(setting->traffic, all->n);
-        const size_t n = requests_of(accuracy, setting);
-        /* A cell with wrong clocks has the same requests. */
-        const int like = accuracy_cell(setting->limit, setting->traffic, setting->demand);
-        traffic_draw(all->arrivals + drawn, n, i, accuracy->length_us, &stage, 1,
-                     (uint64_t)(run * ACCURACY_SETTINGS + like + 1));
+    for (int i = 0; i < CELLS; i++) {
+        const int traffic = i / DEMANDS % TRAFFICS;
+        const size_t n = requests_of(accuracy, i);
+        int weights[BENCH_MAX_INSTANCES] = { traffic == UNEVEN ? 3 : 1 };
+        for (int other = 1; traffic != HOT && other < all->n; other++)
+            weights[other] = 1;
+        traffic_draw(all->arrivals + drawn, n, i, accuracy->length_us, weights, (uint64_t)(run * CELLS + i + 1));
         drawn += n;
     }
     traffic_sort(all->arrivals, drawn);
@@ -108,40 +92,22 @@ static void accuracy_draw(const struct accuracy *accuracy, struct instances *all
 
 /* ---- What came of it ---- */
 
-static void add_of_exact(struct outcome *outcome, enum weir_mode mode, size_t admitted, double exact)
+static void add_admitted(struct outcome *outcome, enum weir_mode mode, size_t admitted, double exact)
 {
-    sample_add(&outcome->admitted[mode], (double)admitted);
-    sample_add(&outcome->of_exact[mode], 100 * (double)admitted / exact);
-}
-
-/* Return how many of its requests each instance's part of the window admits, summed up. */
-static double predict_split(const struct instances *all, int cell, int64_t permits)
-{
-    int64_t asked[TRAFFIC_MAX_INSTANCES] = { 0 }, sum = 0;
-    for (size_t i = 0; i < all->arrivals_len; i++)
-        asked[all->arrivals[i].instance] += all->arrivals[i].cell == cell;
-    for (int i = 0; i < all->n; i++) {
-        const int64_t part = permits / all->n + (i < permits % all->n);
-        sum += asked[i] < part ? asked[i] : part;
-    }
-    return (double)sum;
+    sample_add(&outcome->unused[mode], fmax(0, 100 - 100 * (double)admitted / exact));
 }
 
 static void judge_window(struct accuracy *accuracy, const struct instances *all, int cell, struct admit *admits)
 {
     struct outcome *outcome = &accuracy->outcomes[cell];
     const double permits = (double)accuracy->window_permits;
-    const double exact = fmin(permits, (double)requests_of(accuracy, &accuracy->settings[cell]));
-    const double predicted = predict_split(all, cell, accuracy->window_permits);
-    sample_add(&outcome->predicted, 100 * predicted / exact);
+    const double exact = fmin(permits, (double)requests_of(accuracy, cell));
     for (int mode = 0; mode < MODES; mode++) {
         if (!accuracy->modes->is_chosen[mode])
             continue;
         const size_t admitted = traffic_admits(all->arrivals, all->arrivals_len, (enum weir_mode)mode, cell, admits);
-        add_of_exact(outcome, (enum weir_mode)mode, admitted, exact);
+        add_admitted(outcome, (enum weir_mode)mode, admitted, exact);
         outcome->over[mode] = fmax(outcome->over[mode], (double)admitted - permits);
-        if (mode == WEIR_LOCAL)
-            outcome->off_prediction = fmax(outcome->off_prediction, fabs((double)admitted - predicted));
     }
 }
 
@@ -179,10 +145,10 @@ static void judge_bucket(struct accuracy *accuracy, const struct instances *all,
         if (!accuracy->modes->is_chosen[mode])
             continue;
         const size_t admitted = traffic_admits(all->arrivals, all->arrivals_len, (enum weir_mode)mode, cell, admits);
-        add_of_exact(outcome, (enum weir_mode)mode, admitted,
+        add_admitted(outcome, (enum weir_mode)mode, admitted,
                      (double)admit_exactly(exact, all, (enum weir_mode)mode, cell));
-        const double burst = traffic_burst(admits, admitted, ACCURACY_BUCKET_RATE);
-        outcome->over[mode] = fmax(outcome->over[mode], burst - ACCURACY_BUCKET_BURST);
+        const double burst = traffic_burst(admits, admitted, BUCKET_RATE);
+        outcome->over[mode] = fmax(outcome->over[mode], burst - BUCKET_BURST);
     }
 }
 
@@ -191,10 +157,9 @@ static void accuracy_judge(struct accuracy *accuracy, const struct instances *al
     struct remote exact;
     const struct weir_options options = remote_options(WEIR_LOCAL);
     struct admit *admits = bench_allocate(all->arrivals_len + 1, sizeof *admits);
-    remote_open(&exact, NULL, &options, accuracy->limits[ACCURACY_BUCKET].name,
-                &accuracy->limits[ACCURACY_BUCKET].policy);
-    for (int cell = 0; cell < ACCURACY_CELLS; cell++) {
-        if (accuracy->settings[cell].limit == ACCURACY_WINDOW)
+    remote_open(&exact, NULL, &options, accuracy->limits[BUCKET].name, &accuracy->limits[BUCKET].policy);
+    for (int cell = 0; cell < CELLS; cell++) {
+        if (accuracy->cells[cell].limit == WINDOW)
             judge_window(accuracy, all, cell, admits);
         else
             judge_bucket(accuracy, all, exact.limit, cell, admits);
@@ -209,22 +174,76 @@ static void accuracy_run(struct accuracy *accuracy, int run)
                              .run = run,
                              .n = accuracy->modes->bench->instances,
                              .limits = accuracy->limits,
-                             .limits_len = ACCURACY_LIMITS,
+                             .limits_len = LIMITS,
                              .cells = accuracy->cells,
-                             .cells_len = ACCURACY_CELLS };
+                             .cells_len = CELLS };
     size_t requests = 0;
-    bench_progress("accuracy: %d processes, run %d of %d", all.n, run + 1, accuracy->runs);
-    for (int i = 0; i < ACCURACY_CELLS; i++)
-        requests += requests_of(accuracy, &accuracy->settings[i]);
+    bench_step("accuracy: %d processes, run %d of %d", all.n, run + 1, accuracy->runs);
+    for (int i = 0; i < CELLS; i++)
+        requests += requests_of(accuracy, i);
     instances_map(&all, requests);
     accuracy_draw(accuracy, &all, run);
-    for (int i = 0; i < all.n; i++)
-        instances_start(&all, i);
-    instances_begin(&all);
-    instances_finish(&all);
-    accuracy->hybrid_over_max = (double)all.board->hybrid[ACCURACY_BUCKET].over_max;
+    instances_run(&all);
+    accuracy->hybrid_over_max = (double)all.board->hybrid[BUCKET].over_max;
     accuracy_judge(accuracy, &all);
     instances_unmap(&all);
+}
+
+/* ---- The rows ---- */
+
+/* Return the largest unused part over all demands, one value per run. */
+static struct sample worst_unused(const struct accuracy *accuracy, int limit, int traffic, int mode)
+{
+    struct sample worst = { .n = accuracy->runs };
+    for (int demand = 0; demand < DEMANDS; demand++)
+        for (int run = 0; run < accuracy->runs; run++)
+            worst.values[run] = fmax(worst.values[run],
+                                     accuracy->outcomes[cell_of(limit, traffic, demand)].unused[mode].values[run]);
+    return worst;
+}
+
+static void report_limit(const struct accuracy *accuracy, int limit)
+{
+    static const char *const uneven[] = { "3:1", "3:1:1", "3:1:..:1" };
+    const struct modes *modes = accuracy->modes;
+    const int n = modes->bench->instances;
+    const char *const names[TRAFFICS] = { "dealt evenly", uneven[n <= 3 ? n - 2 : 2], "all to one" };
+    char figure[64];
+    for (int traffic = 0; traffic < TRAFFICS; traffic++) {
+        snprintf(figure, sizeof figure, "%s: unused, %%", names[traffic]);
+        modes_row(modes, figure);
+        for (int mode = 0; mode < MODES; mode++) {
+            const struct sample worst = worst_unused(accuracy, limit, traffic, mode);
+            if (modes->is_chosen[mode])
+                modes_figure(modes, (enum weir_mode)mode, &worst);
+        }
+    }
+    modes_row(modes, "largest excess, permits");
+    for (int mode = 0; mode < MODES; mode++) {
+        struct sample most = { .n = 1 };
+        for (int cell = cell_of(limit, 0, 0); cell < cell_of(limit + 1, 0, 0); cell++)
+            most.values[0] = fmax(most.values[0], floor(accuracy->outcomes[cell].over[mode] + 1e-6));
+        if (modes->is_chosen[mode])
+            modes_figure(modes, (enum weir_mode)mode, &most);
+    }
+    const struct sample stated = { .n = 1, .values = { accuracy->hybrid_over_max } };
+    if (limit == BUCKET && modes->is_chosen[WEIR_HYBRID])
+        modes_floor(modes, &stated, "what hybrid mode states");
+}
+
+static void accuracy_report(const struct accuracy *accuracy)
+{
+    struct report *report = accuracy->modes->bench->report;
+    char heading[160];
+    snprintf(heading, sizeof heading,
+             "Accuracy, windows of %lld permits that %d processes share: the worst of demand 1, 2, 4",
+             (long long)accuracy->window_permits, accuracy->modes->bench->instances);
+    report_heading(report, heading);
+    report_limit(accuracy, WINDOW);
+    snprintf(heading, sizeof heading, "Accuracy, token bucket of %d a second, burst %d, likewise", BUCKET_RATE,
+             BUCKET_BURST);
+    report_heading(report, heading);
+    report_limit(accuracy, BUCKET);
 }
 
 void modes_accuracy(struct modes *modes)
@@ -232,9 +251,8 @@ void modes_accuracy(struct modes *modes)
     struct accuracy *accuracy = bench_allocate(1, sizeof *accuracy);
     accuracy->modes = modes;
     set_scale(accuracy);
-    make_cells(accuracy);
-    for (int i = 0; i < ACCURACY_LIMITS; i++)
-        user_store_remember(modes->store, accuracy->limits[i].name, instances_keys(ACCURACY_CELLS, accuracy->runs));
+    for (int i = 0; i < LIMITS; i++)
+        user_store_remember(modes->store, accuracy->limits[i].name, instances_keys(CELLS, accuracy->runs));
     measure_unpin_main();
     for (int run = 0; run < accuracy->runs; run++)
         accuracy_run(accuracy, run);

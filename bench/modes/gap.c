@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "measure/timer.h"
 
@@ -52,7 +53,7 @@ static void *ask_when_due(void *argument)
         struct weir_decision decision = { .allowed = false };
         key_write((uint64_t)visit->key, &key);
         visit->start_ns = due_wait(visit->due_ns);
-        int status = weir_try(visitor->limit, weir_key(&key, KEY_LEN), 1, &decision);
+        int status = weir_try(visitor->limit, key_of(&key), 1, &decision);
         visit->end_ns = clock_ns(CLOCK_MONOTONIC);
         visit->is_failed = status != WEIR_OK;
         visit->is_allowed = decision.allowed;
@@ -71,11 +72,14 @@ static bool gap_open_instances(struct gap *gap, enum weir_mode mode, const struc
         .algorithm = WEIR_TOKEN_BUCKET, .limit = GAP_LIMIT, .period_us = WEIR_SECOND, .burst = GAP_BURST
     };
     struct weir_options options = remote_options(mode);
-    options.on_failure = WEIR_FAIL_LOCAL;
-    options.timeout_us = GAP_TIMEOUT_MS * 1000;
-    options.instances = gap->instances;
+    if (mode != WEIR_MACHINE) { /* there, all count together */
+        options.on_failure = WEIR_FAIL_LOCAL;
+        options.timeout_us = GAP_TIMEOUT_MS * 1000;
+        options.instances = gap->instances;
+    }
+    options.shared = gap->shared;
     for (int i = 0; i < gap->instances; i++) {
-        options.rank = i;
+        options.rank = mode == WEIR_MACHINE ? 0 : i;
         if (!remote_open(&gap->remotes[mode][i], store, &options, modes_names[mode], &policy))
             return false;
     }
@@ -147,9 +151,10 @@ static const char *measure_gap(const struct modes *modes, const struct course *c
         return "there is no server to kill";
     }
     snprintf(store.url, sizeof store.url, "%s", store.server.url);
+    gap.shared_fd = remote_shared(gap.shared);
     for (int mode = 0; mode < MODES && !why; mode++)
         if (modes->is_chosen[mode] && !gap_open_instances(&gap, (enum weir_mode)mode, &store))
-            why = "weir cannot reach the server";
+            why = remote_complaint();
     if (!why) {
         draw_all(modes, &gap, course->before + course->away + course->after);
         if (!run_course(&gap, &store.server, course))
@@ -159,8 +164,9 @@ static const char *measure_gap(const struct modes *modes, const struct course *c
         if (modes->is_chosen[mode])
             gap_find(&gap, (enum weir_mode)mode, &found[mode]);
     if (!why && is_last)
-        gap_plot(modes, &gap);
+        gap_draw(modes, &gap);
     gap_close(&gap);
+    close(gap.shared_fd);
     redis_server_stop(&store.server);
     return why;
 }
@@ -200,22 +206,31 @@ static void report_found(const struct modes *modes, const struct gap_found found
     static const struct {
         const char *figure;
         size_t sample;
+        bool is_detail;
     } rows[] = {
-        { "away: longest call, ms (timeout 50)", offsetof(struct gap_found, longest_ms) },
-        { "away: p50, us from when it was due", offsetof(struct gap_found, p50_us) },
-        { "away: p99, us from when it was due", offsetof(struct gap_found, p99_us) },
-        { "until Redis decides again, ms, first instance", offsetof(struct gap_found, first_ms) },
-        { "until Redis decides again, ms, last instance", offsetof(struct gap_found, last_ms) },
-        { "away: admitted, % of the limit", offsetof(struct gap_found, away_percent) },
-        { "admitted in all, % of the limit", offsetof(struct gap_found, all_percent) },
-        { "largest excess of a key, permits", offsetof(struct gap_found, over) },
+        { "longest call, ms (timeout 50)", offsetof(struct gap_found, longest_ms), false },
+        { "p50 while it is away, us", offsetof(struct gap_found, p50_us), true },
+        { "p99 while it is away, us", offsetof(struct gap_found, p99_us), false },
+        { "until Redis decides again, ms, first instance", offsetof(struct gap_found, first_ms), true },
+        { "until Redis decides again, ms, last instance", offsetof(struct gap_found, last_ms), false },
+        { "admitted while it is away, % of the limit", offsetof(struct gap_found, away_percent), false },
+        { "admitted in all, % of the limit", offsetof(struct gap_found, all_percent), true },
+        { "largest excess of a key, permits", offsetof(struct gap_found, over), false },
     };
-    struct sample bucket = { 0 };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         gap_report_row(modes, rows[i].figure, found, rows[i].sample);
-    sample_add(&bucket, GAP_BURST);
-    modes_floor(modes, &bucket, "a full bucket");
+        if (rows[i].is_detail)
+            report_detail(modes->bench->report);
+    }
     report_failures(modes, found);
+}
+
+int gap_count(const struct modes *modes)
+{
+    const struct bench *bench = modes->bench;
+    if (bench->redis_url || (!modes->is_chosen[WEIR_DISTRIBUTED] && !modes->is_chosen[WEIR_HYBRID]))
+        return 0; /* the other modes have no Redis to lose */
+    return bench->repeats < MAX_GAPS ? bench->repeats : MAX_GAPS;
 }
 
 void modes_gap(struct modes *modes)
@@ -223,33 +238,30 @@ void modes_gap(struct modes *modes)
     static struct gap_found found[MODES];
     const struct bench *bench = modes->bench;
     const struct course *course = bench->is_quick ? &QUICK : &USUAL;
+    const int gaps = gap_count(modes);
     const char *why = NULL;
-    char heading[96];
-    int gaps = bench->repeats < MAX_GAPS ? bench->repeats : MAX_GAPS;
-    if (!modes->is_chosen[WEIR_DISTRIBUTED] && !modes->is_chosen[WEIR_HYBRID])
-        return; /* local mode has no Redis to lose */
-    snprintf(heading, sizeof heading,
+    char words[300];
+    if (bench->redis_url)
+        report_note(bench->report, "Redis dies: not measured: the benchmark must not stop the user's server.");
+    if (gaps == 0)
+        return;
+    snprintf(words, sizeof words,
              "Redis dies and is back after %.3g s with its data; %d instances, demand twice the limit", course->away,
              bench->instances);
-    report_heading(bench->report, heading);
-    if (bench->redis_url)
-        why = "the benchmark must not stop the user's server";
+    report_heading(bench->report, words);
     memset(found, 0, sizeof found);
     measure_unpin_main();
     for (int i = 0; i < gaps && !why; i++) {
-        bench_progress("Redis dies and comes back, %d of %d", i + 1, gaps);
+        bench_step("Redis dies and comes back, %d of %d", i + 1, gaps);
         why = measure_gap(modes, course, found, i + 1 == gaps);
     }
     measure_pin_main();
-    if (!why) {
+    if (!why)
         report_found(modes, found);
-        report_note(
-            bench->report,
-            "Redis dies: each instance notices by itself that Redis is back. Until then a late instance admits its "
-            "share of the rate, in addition to the others; that shows as excess.");
-        return;
-    }
-    char row[96];
-    snprintf(row, sizeof row, "not measured: %s", why);
-    modes_row(modes, row);
+    snprintf(words, sizeof words, "Redis dies: not measured: %s", why ? why : "");
+    report_note(bench->report,
+                why ? words
+                    : "Redis dies: each instance notices by itself that Redis is back. Until then a late "
+                      "instance admits its share of the rate, in addition to the others; that shows as "
+                      "excess.");
 }

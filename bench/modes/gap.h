@@ -30,6 +30,8 @@ struct gap { /* one gap */
     int64_t dead_ns; /* the server is killed */
     int64_t back_ns; /* it has been restarted and answers */
     int instances;   /* of each mode */
+    int shared_fd;   /* of machine mode's memory */
+    char shared[REMOTE_SHARED_SIZE];
     struct remote remotes[MODES][BENCH_MAX_INSTANCES];
     struct visitor visitors[MODES][GAP_MAX_CALLERS];
 };
@@ -43,7 +45,7 @@ struct gap_found { /* of a mode, one value per gap */
 
 void gap_find(const struct gap *gap, enum weir_mode mode, struct gap_found *found);
 
-/* Plot latency and admissions over time. */
-void gap_plot(const struct modes *modes, const struct gap *gap);
+/* Add curves of latency and admissions over time. */
+void gap_draw(const struct modes *modes, const struct gap *gap);
 
 #endif

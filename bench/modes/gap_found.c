@@ -7,7 +7,6 @@
 
 #include "measure/hist.h"
 #include "modes/traffic.h"
-#include "report/plots.h"
 
 #define BIN_NS 100000000
 
@@ -114,11 +113,11 @@ void gap_find(const struct gap *gap, enum weir_mode mode, struct gap_found *foun
     sample_add(&found->all_percent, 100 * (double)sums.allowed / ((GAP_LIMIT * all_s + GAP_BURST) * GAP_KEYS));
     sample_add(&found->over, most_over(gap, mode));
     found->failed += sums.failed;
-    if (mode != WEIR_LOCAL)
+    if (modes_asks_redis(mode))
         find_return(&sums, found);
 }
 
-/* ---- Pictures ---- */
+/* ---- Curves ---- */
 
 struct bin { /* requests due in this bin; `admitted`: answered in it */
     uint64_t admitted;
@@ -149,71 +148,42 @@ static void add_to_bin(void *user, const struct visit *visit)
     binned->all[bin_of(binned->bins, visit->end_ns)].admitted += visit->is_allowed;
 }
 
-static void shade_gap(const struct modes *modes, const struct gap *gap)
+static void draw_range(const struct modes *modes, const struct gap *gap)
 {
-    plots_shade(modes->plots, (double)(gap->dead_ns - gap->start_ns) / 1e9,
-                (double)(gap->back_ns - gap->start_ns) / 1e9, "Redis is away");
+    report_range(modes->bench->report, (double)(gap->dead_ns - gap->start_ns) / 1e9,
+                 (double)(gap->back_ns - gap->start_ns) / 1e9, "Redis is away");
 }
 
-static void plot_latency(const struct modes *modes, const struct bins *bins)
+/* Add a point for each bin: `look` of each mode's, then `last`. */
+static void draw_bins(const struct modes *modes, const struct bins *bins, double (*look)(const struct bin *bin),
+                      double last)
 {
-    static const char *const kinds[] = { "median", "longest" };
-    char names[2 * MODES][40];
-    const char *series[2 * MODES];
-    int series_len = 0;
-    for (int mode = 0; mode < MODES; mode++)
-        for (int kind = 0; bins->all[mode] && kind < 2; kind++) {
-            snprintf(names[series_len], sizeof names[0], "%s, %s", modes_names[mode], kinds[kind]);
-            series[series_len] = names[series_len];
-            series_len++;
-        }
-    plots_begin(modes->plots, "gap-latency", PLOTS_LINES_LOG,
-                "From when a request is due to its answer, as Redis dies and comes back", "seconds",
-                "microseconds, per 0.1 s", series_len, series);
-    shade_gap(modes, bins->gap);
-    for (int bin = 0; bin < bins->n; bin++) {
-        double values[2 * MODES];
-        int i = 0;
-        for (int mode = 0; mode < MODES; mode++) {
-            if (!bins->all[mode])
-                continue;
-            const struct hist *hist = &bins->all[mode][bin].hist;
-            values[i++] = hist->total > 0 ? hist_quantile(hist, 0.5) / 1e3 : NAN;
-            values[i++] = hist->total > 0 ? (double)hist->max / 1e3 : NAN;
-        }
-        plots_at(modes->plots, (bin + 0.5) * BIN_NS / 1e9, values);
-    }
-    plots_end(modes->plots);
-}
-
-static void plot_admissions(const struct modes *modes, const struct bins *bins)
-{
-    const char *series[MODES + 1];
-    int series_len = 0;
-    for (int mode = 0; mode < MODES; mode++)
-        if (bins->all[mode])
-            series[series_len++] = modes_names[mode];
-    series[series_len++] = "the limit";
-    plots_begin(modes->plots, "gap-admissions", PLOTS_LINES,
-                "Requests admitted by all instances, as Redis dies and comes back", "seconds",
-                "requests admitted a second", series_len, series);
-    shade_gap(modes, bins->gap);
     for (int bin = 0; bin < bins->n; bin++) {
         double values[MODES + 1];
-        int i = 0;
+        int n = 0;
         for (int mode = 0; mode < MODES; mode++)
             if (bins->all[mode])
-                values[i++] = (double)bins->all[mode][bin].admitted * 1e9 / BIN_NS;
-        values[i] = GAP_LIMIT * GAP_KEYS;
-        plots_at(modes->plots, (bin + 0.5) * BIN_NS / 1e9, values);
+                values[n++] = look(&bins->all[mode][bin]);
+        values[n] = last;
+        report_point(modes->bench->report, (bin + 0.5) * BIN_NS / 1e9, values);
     }
-    plots_end(modes->plots);
+    draw_range(modes, bins->gap);
 }
 
-void gap_plot(const struct modes *modes, const struct gap *gap)
+static double longest_of(const struct bin *bin)
+{
+    return bin->hist.total > 0 ? (double)bin->hist.max / 1e3 : NAN;
+}
+
+static double admitted_of(const struct bin *bin)
+{
+    return (double)bin->admitted * 1e9 / BIN_NS;
+}
+
+void gap_draw(const struct modes *modes, const struct gap *gap)
 {
     struct bins bins = { .gap = gap, .n = (int)((gap->end_ns - gap->start_ns) / BIN_NS) };
-    if (!modes->plots || bins.n == 0)
+    if (bins.n == 0)
         return;
     for (int mode = 0; mode < MODES; mode++) {
         if (!modes->is_chosen[mode])
@@ -222,8 +192,17 @@ void gap_plot(const struct modes *modes, const struct gap *gap)
         struct binned binned = { .bins = &bins, .all = bins.all[mode] };
         for_each_visit(gap, (enum weir_mode)mode, add_to_bin, &binned);
     }
-    plot_latency(modes, &bins);
-    plot_admissions(modes, &bins);
+    modes_curves(modes,
+                 (struct report_curves){ .title = "The longest call of each tenth of a second",
+                                         .x = "seconds",
+                                         .y = "microseconds",
+                                         .is_log_y = true },
+                 NULL);
+    draw_bins(modes, &bins, longest_of, NAN);
+    modes_curves(
+        modes, (struct report_curves){ .title = "What all instances admit", .x = "seconds", .y = "requests a second" },
+        "the limit");
+    draw_bins(modes, &bins, admitted_of, GAP_LIMIT * GAP_KEYS);
     for (int mode = 0; mode < MODES; mode++)
         free(bins.all[mode]);
 }

@@ -8,18 +8,19 @@
  */
 #include <math.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/cli.h"
 #include "cli/replay/input/load.h"
 #include "measure/hist.h"
 #include "measure/timer.h"
 #include "modes/modes.h"
-#include "modes/turns.h"
 #include "redis/user_store.h"
-#include "report/format.h"
+#include "report/inside.h"
 
 #define USUAL_SECONDS 10
 #define QUICK_SECONDS 1
@@ -65,6 +66,17 @@ struct replayer { /* a caller */
 };
 
 /* ---- Reading ---- */
+
+/* Print the messages of the weir program's parts that are linked here. */
+void complain(const char *format, ...)
+{
+    char line[600];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    bench_say("%s", line);
+}
 
 static void log_read_rows(const struct bench *bench, struct rows *rows, struct log *out)
 {
@@ -182,7 +194,7 @@ static void log_ask(struct replayer *replayer, const struct log_request *request
     key_write(request->key, &key);
     int64_t now_ns = due_wait(due_ns);
     hist_add(&replayer->late, (uint64_t)(now_ns - due_ns));
-    int status = weir_try(replayer->replay->remote.limit, weir_key(&key, KEY_LEN), request->cost, &decision);
+    int status = weir_try(replayer->replay->remote.limit, key_of(&key), request->cost, &decision);
     hist_add(&replayer->answer, (uint64_t)(clock_ns(CLOCK_MONOTONIC) - due_ns));
     if (status != WEIR_OK) {
         load_complain("weir_try for a request of the log", weir_strerror(status));
@@ -275,7 +287,7 @@ static int callers_of(const struct bench *bench)
 }
 
 /* False if the mode's limiter cannot be opened. */
-static bool log_measure_mode(const struct modes *modes, enum weir_mode mode, struct told *out)
+static bool log_measure_mode(struct modes *modes, enum weir_mode mode, struct told *out)
 {
     static struct replayer replayers[MEASURE_MAX_THREADS];
     static struct replay replay;
@@ -285,8 +297,8 @@ static bool log_measure_mode(const struct modes *modes, enum weir_mode mode, str
     snprintf(limit, sizeof limit, "log-%s", modes_names[mode]);
     if (!modes_open(modes, mode, limit, &the_log.policy, &replay.remote))
         return false;
-    replay.can_be_interrupted = mode != WEIR_LOCAL && modes->store->is_users;
-    if (mode != WEIR_LOCAL)
+    replay.can_be_interrupted = modes_asks_redis(mode) && modes->store->is_users;
+    if (modes_asks_redis(mode))
         user_store_remember(modes->store, limit, the_log.keys_most);
     weir_stats_read(replay.remote.weir, &before);
     run_replay(&replay, modes_names[mode], replayers, callers);
@@ -333,7 +345,7 @@ static void report_told(const struct modes *modes, const struct told told[MODES]
             continue;
         modes_row(modes, rows[i].figure);
         for (int mode = 0; mode < MODES; mode++)
-            if (has[mode] && (mode != WEIR_LOCAL || !rows[i].is_of_redis))
+            if (has[mode] && (modes_asks_redis((enum weir_mode)mode) || !rows[i].is_of_redis))
                 report_value(modes, (enum weir_mode)mode, values[mode], rows[i].is_count);
     }
 }
@@ -342,7 +354,7 @@ static void report_log(const struct modes *modes)
 {
     struct report *report = modes->bench->report;
     char text[380], speed[24], left_out[120] = "";
-    format_short(speed, sizeof speed, the_log.speed);
+    number_show(speed, sizeof speed, the_log.speed);
     snprintf(text, sizeof text, "The log %s: %zu requests, %zu key%s, at %s times its own pace", the_log.name,
              the_log.requests_len, the_log.keys, the_log.keys == 1 ? "" : "s", speed);
     report_heading(report, text);
@@ -364,12 +376,10 @@ void modes_log(struct modes *modes)
     if (!modes->bench->log)
         return;
     report_log(modes);
+    bench_step("the log");
     measure_unpin_main();
-    for (int mode = 0; mode < MODES; mode++) {
+    for (int mode = 0; mode < MODES; mode++)
         has[mode] = modes->is_chosen[mode] && log_measure_mode(modes, (enum weir_mode)mode, &told[mode]);
-        if (modes->is_chosen[mode] && !has[mode])
-            turns_give_up(modes, (enum weir_mode)mode);
-    }
     measure_pin_main();
     report_told(modes, told, has);
 }

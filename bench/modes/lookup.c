@@ -1,6 +1,6 @@
 /* lookup.c - the floor of a decision in this process: see lookup.h.
  *
- * The table is one uthash table with its default hash and growth, and entries of 96 bytes packed into one slab.
+ * The table is one uthash table with its default hash and growth, and entries packed into one slab.
  */
 #include "modes/lookup.h"
 
@@ -32,7 +32,7 @@ struct lookup *lookup_open(uint64_t keys)
     for (uint64_t i = 0; i < keys; i++) {
         struct node *node = &lookup->slab[i];
         key_write(i, &node->key);
-        HASH_ADD(hh, lookup->nodes, key, KEY_LEN, node);
+        HASH_ADD_KEYPTR(hh, lookup->nodes, node->key.text, node->key.len, node);
     }
     return lookup;
 }
@@ -55,7 +55,7 @@ size_t lookup_call(void *subject, int thread, const struct bench_key *draws, siz
     for (size_t i = 0; i < n; i++) {
         clock_gettime(CLOCK_BOOTTIME, &now);
         pthread_mutex_lock(&lookup->mutex);
-        HASH_FIND(hh, lookup->nodes, &draws[i], KEY_LEN, node);
+        HASH_FIND(hh, lookup->nodes, draws[i].text, draws[i].len, node);
         missing += node == NULL;
         pthread_mutex_unlock(&lookup->mutex);
     }

@@ -21,13 +21,14 @@
 
 #include "measure/hist.h"
 #include "measure/timer.h"
-#include "modes/turns.h"
+#include "modes/modes.h"
 #include "redis/user_store.h"
-#include "report/plots.h"
 
 #define LIMIT "pace"
-#define KEYS 1000
+#define KEYS 100000
+#define QUICK_KEYS 1000
 #define RATES 5
+#define USUAL_RATE 1   /* of the terminal and the verdict */
 #define LENGTH 2.5     /* of a repetition, relative to those of the other parts */
 #define FEW 500        /* the least number of requests, unless --quick */
 #define LEAD 0.8       /* of a repetition: a hybrid limiter runs so long before it, unmeasured, to warm its leases */
@@ -38,7 +39,7 @@
 static const struct rate {
     int per_second;
     const char *name;
-    bool is_in_table; /* the others appear only in the plot */
+    bool is_in_table; /* the others appear only in the curves */
 } ALL_RATES[RATES] = { { 1000, "1,000", true },
                        { 10000, "10,000", true },
                        { 30000, "30,000", false },
@@ -70,6 +71,9 @@ static struct {
     unsigned sources;
 } run;
 
+/* What an operator writes for each client. */
+static const struct weir_policy policy = { .limit = 100, .period_us = WEIR_MINUTE };
+
 static struct pace paces[RATES][MODES + 1];
 
 /* ---- Requests ---- */
@@ -98,9 +102,8 @@ static void draw_requests(const struct pace *pace, const struct stream *stream, 
         due_ns += random_gap_ns(&random, pace->rate);
         request->due_ns = (int64_t)due_ns;
         request->op.done = on_answer;
-        request->op.request = (struct weir_request){
-            .key = weir_key(&stream->draws[(first + i) % stream->len], KEY_LEN), .cost = 1
-        };
+        request->op.request = (struct weir_request){ .key = key_of(&stream->draws[(first + i) % stream->len]),
+                                                     .cost = 1 };
         if (pace->remote)
             request->op.request.limit = pace->remote->limit;
     }
@@ -226,84 +229,96 @@ static struct sample pace_max_of(const struct pace *pace)
     return (struct sample){ .n = 1, .values = { (double)pace->all.max / 1e3 } };
 }
 
+/* Report the calls to Redis at this rate: what leases save depends on how often a key is requested. */
+static void report_calls(const struct modes *modes, int rate)
+{
+    const char *const names[2] = { "Redis calls per million", "Redis CPU us per request" };
+    char figure[64];
+    for (int which = 0; which < 2; which++) {
+        snprintf(figure, sizeof figure, "%s a second: %s", ALL_RATES[rate].name, names[which]);
+        modes_row(modes, figure);
+        for (int mode = 0; mode < MODES; mode++) {
+            const struct sample *sample = which == 0 ? &paces[rate][mode].calls : &paces[rate][mode].server_us;
+            if (!modes->is_chosen[mode])
+                continue;
+            if (modes_asks_redis((enum weir_mode)mode) && sample->n > 0)
+                modes_figure(modes, (enum weir_mode)mode, sample);
+            else
+                modes_text(modes, (enum weir_mode)mode, modes_asks_redis((enum weir_mode)mode) ? "unknown" : "none");
+        }
+        if (rate != USUAL_RATE)
+            report_detail(modes->bench->report);
+    }
+}
+
 static void report_latency(const struct modes *modes, int rate)
 {
     static const struct {
         const char *name;
         struct sample (*look)(const struct pace *pace);
-    } looks[] = { { "p50", p50_of }, { "p99", p99_of }, { "p99.9, all repetitions", p999_of }, { "max", pace_max_of } };
+        bool is_detail;
+    } looks[] = { { "p50", p50_of, false },
+                  { "p99", p99_of, false },
+                  { "p99.9, all repetitions", p999_of, true },
+                  { "max", pace_max_of, true } };
     char figure[64];
     for (size_t i = 0; i < sizeof looks / sizeof looks[0]; i++) {
-        snprintf(figure, sizeof figure, "%s requests/s: %s", ALL_RATES[rate].name, looks[i].name);
+        snprintf(figure, sizeof figure, "%s a second: %s", ALL_RATES[rate].name, looks[i].name);
         pace_report_row(modes, rate, figure, looks[i].look);
+        if (looks[i].is_detail || rate != USUAL_RATE)
+            report_detail(modes->bench->report);
     }
 }
 
-/* Report the calls to Redis at this rate: what leases save depends on how often a key is requested. */
-static void report_calls(const struct modes *modes, int rate)
+static void pace_draw(const struct modes *modes, const char *title, const char *y,
+                      struct sample (*look)(const struct pace *pace), bool has_floor)
 {
-    char figure[64];
-    snprintf(figure, sizeof figure, "%s requests/s: Redis calls per million", ALL_RATES[rate].name);
-    modes_row(modes, figure);
-    for (int mode = 0; mode < MODES; mode++)
-        if (mode == WEIR_LOCAL && modes->is_chosen[mode])
-            modes_text(modes, WEIR_LOCAL, "none");
-        else if (modes->is_chosen[mode])
-            modes_figure(modes, (enum weir_mode)mode, &paces[rate][mode].calls);
-    snprintf(figure, sizeof figure, "%s requests/s: Redis CPU us per request", ALL_RATES[rate].name);
-    modes_row(modes, figure);
-    for (int mode = 0; mode < MODES; mode++)
-        if (modes->is_chosen[mode] && (mode == WEIR_LOCAL || paces[rate][mode].server_us.n == 0))
-            modes_text(modes, (enum weir_mode)mode, mode == WEIR_LOCAL ? "none" : "unknown");
-        else if (modes->is_chosen[mode])
-            modes_figure(modes, (enum weir_mode)mode, &paces[rate][mode].server_us);
+    const struct report_curves curves = {
+        .title = title, .x = "requests a second", .y = y, .is_log_x = true, .is_log_y = true
+    };
+    modes_curves(modes, curves, has_floor ? "floor" : NULL);
+    for (int rate = 0; rate < RATES; rate++) {
+        double values[MODES + 1];
+        int n = 0;
+        for (int place = 0; place <= MODES; place++) {
+            const struct sample sample = look(&paces[rate][place]);
+            if (place == MODES || modes->is_chosen[place])
+                values[n++] = sample.n > 0 && keeps_up(&paces[rate][place]) ? sample_median(&sample) : NAN;
+        }
+        report_point(modes->bench->report, ALL_RATES[rate].per_second, values);
+    }
+}
+
+static struct sample calls_of(const struct pace *pace)
+{
+    return pace->calls;
 }
 
 static void pace_report(const struct modes *modes)
 {
-    report_heading(modes->bench->report,
-                   "Latency, us, from when a request is due: open loop, requests at random times, 1,000 keys zipf");
+    char heading[128];
+    snprintf(heading, sizeof heading,
+             "Latency, us, from when a request is due: 100 a minute for each of %d,000 clients by Zipf",
+             (modes->bench->is_quick ? QUICK_KEYS : KEYS) / 1000);
+    report_heading(modes->bench->report, heading);
     for (int rate = 0; rate < RATES; rate++)
         if (ALL_RATES[rate].is_in_table)
             report_latency(modes, rate);
     for (int rate = 0; rate < RATES; rate++)
         if (ALL_RATES[rate].is_in_table && modes->store)
             report_calls(modes, rate);
+    pace_draw(modes, "Latency, p99", "microseconds", p99_of, true);
+    if (modes->store)
+        pace_draw(modes, "What it costs Redis", "calls per million requests", calls_of, false);
 }
 
-static void pace_draw(const struct modes *modes)
-{
-    const char *series[MODES + 1];
-    double values[MODES + 1];
-    int series_len = 0;
-    for (int mode = 0; mode < MODES; mode++)
-        if (modes->is_chosen[mode])
-            series[series_len++] = modes_names[mode];
-    series[series_len++] = "a call that does nothing";
-    plots_begin(modes->plots, "latency", PLOTS_LINES_LOG, "p99 from when a request is due, open loop, 1,000 keys zipf",
-                "requests/s", "us", series_len, series);
-    for (int rate = 0; rate < RATES; rate++) {
-        int n = 0;
-        for (int place = 0; place <= MODES; place++)
-            if (place == MODES || modes->is_chosen[place])
-                values[n++] = keeps_up(&paces[rate][place]) ? sample_median(&paces[rate][place].p99_us) : NAN;
-        plots_at(modes->plots, ALL_RATES[rate].per_second, values);
-    }
-    plots_end(modes->plots);
-}
-
-static bool pace_open_mode(const struct modes *modes, enum weir_mode mode, struct remote *remote)
+static void pace_open_mode(struct modes *modes, enum weir_mode mode, struct remote *remote)
 {
     if (measure_processors() > 2) /* weir's own thread need not wait for the one that watches the clock */
         measure_unpin_main();
-    const bool opened = modes_open(modes, mode, LIMIT, &turns_policies[KIND_TOKEN], remote);
+    if (modes_open(modes, mode, LIMIT, &policy, remote) && modes_asks_redis(mode))
+        user_store_remember(modes->store, LIMIT, modes->bench->is_quick ? QUICK_KEYS : KEYS);
     measure_pin_main();
-    if (!opened)
-        return false;
-    if (mode != WEIR_LOCAL)
-        user_store_remember(modes->store, LIMIT, KEYS);
-    remote_fill(remote, KEYS, turns_fill[KIND_TOKEN]);
-    return true;
 }
 
 static double length_at(const struct bench *bench, int rate)
@@ -314,29 +329,31 @@ static double length_at(const struct bench *bench, int rate)
 
 static void pace_measure(const struct modes *modes, const struct stream *stream)
 {
-    for (int repeat = 0; repeat < modes->bench->repeats; repeat++)
+    for (int repeat = 0; repeat < modes->bench->repeats; repeat++) {
+        bench_step("latency, repetition %d", repeat + 1);
         for (int rate = 0; rate < RATES; rate++) {
-            bench_progress("pace: %s requests a second, repetition %d", ALL_RATES[rate].name, repeat + 1);
+            bench_progress("latency at %s requests a second, repetition %d", ALL_RATES[rate].name, repeat + 1);
             for (int i = 0; i <= MODES; i++) {
                 const int place = repeat % 2 == 0 ? i : MODES - i;
                 if (place == MODES || modes->is_chosen[place])
                     pace_run(modes, &paces[rate][place], stream, repeat, length_at(modes->bench, rate));
             }
         }
+    }
 }
 
 void modes_pace(struct modes *modes)
 {
     struct remote remotes[MODES];
     struct stream stream;
-    stream_make(&stream, KEYS, SKEW_ZIPF);
+    stream_make(&stream, modes->bench->is_quick ? QUICK_KEYS : KEYS, SKEW_ZIPF);
     size_t most = 0;
     for (int rate = 0; rate < RATES; rate++)
         most = (size_t)fmax((double)most, length_at(modes->bench, rate) * ALL_RATES[rate].per_second + 1);
     run.requests = bench_allocate(most, sizeof *run.requests);
     for (int mode = 0; mode < MODES; mode++)
-        if (modes->is_chosen[mode] && !pace_open_mode(modes, (enum weir_mode)mode, &remotes[mode]))
-            turns_give_up(modes, (enum weir_mode)mode);
+        if (modes->is_chosen[mode])
+            pace_open_mode(modes, (enum weir_mode)mode, &remotes[mode]);
     memset(paces, 0, sizeof paces);
     for (int rate = 0; rate < RATES; rate++)
         for (int place = 0; place <= MODES; place++) {
@@ -346,7 +363,6 @@ void modes_pace(struct modes *modes)
         }
     pace_measure(modes, &stream);
     pace_report(modes);
-    pace_draw(modes);
     for (int mode = 0; mode < MODES; mode++)
         if (modes->is_chosen[mode])
             remote_close(&remotes[mode]);

@@ -1,15 +1,14 @@
-/* speed.c - decisions a second in each mode: by callers, algorithm and keys, and the cost of a denial.
+/* speed.c - decisions a second in each mode, of callers that wait for each decision before the next: a closed loop.
  *
- * Callers wait for each decision before the next, a closed loop: the rows show what a mode can sustain, not the latency
- * of requests at random times (pace.c). All loads are measured in turns, in one go, so that all figures can be
- * compared. The callers share the main thread's processor and a private Redis has another, unless a row says otherwise.
+ * The first rows are ordinary traffic: each request is for one of 20 limits of four kinds and one of 1,000 clients. The
+ * last ones are the best case: one token bucket, few keys, and a burst so large that leases live for seconds. No limit
+ * is reached, but in the row of denials. All loads are measured in turns, in one go, so that all figures can be
+ * compared. The callers share the main thread's processor and a private Redis has another.
  *
- * A hybrid limiter that was idle for a while has no leases. It therefore runs before each of its repetitions for the
- * life of two leases: the first ones are small. Most rows have few keys because of a feedback: the more requests a
- * caller makes, the more of them leases answer, which makes it faster. With some 1,000 keys the outcome varies more;
- * one row has them, under a limit whose leases live as briefly as the defaults let them. Local and hybrid decisions are
- * timed 64 at a time; otherwise reading the clock would be half of the time measured.
+ * A hybrid limiter that was idle for a while has no leases, so it runs before each of its repetitions. Decisions that
+ * are made in memory are timed 64 at a time; otherwise reading the clock would be half of the time measured.
  */
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,265 +18,233 @@
 #include "redis/pool.h"
 #include "redis/user_store.h"
 
-#define FEW_KEYS 100
-#define USUAL_KEYS 1000
-#define USUAL_LEASE_MS 50 /* the default for a burst of a second: 5 % of it refill in that time */
-#define MANY_KEYS 100000
-#define QUICK_MANY_KEYS 10000
-#define BATCH 64
+#define LIMITS 20
+#define CLIENTS 1000
+#define BEST_KEYS 100
+#define BEST_RATE 20000000 /* permits a second: more than one caller can take */
+#define BEST_FILL_S 40     /* the seconds in which that rate returns a filling: the keys stay in use */
 #define TIMED_AT_ONCE 64
-#define SPREAD_CALLERS 8
 #define LENGTH 0.6 /* of a repetition, relative to those of the other parts: there are many loads */
 #define LEAD_SECONDS 0.2
 
-enum { STREAM_ONE, STREAM_FEW, STREAM_USUAL, STREAM_MANY, STREAM_UNIFORM, STREAMS };
-
-#define TOKEN offsetof(struct side, kinds[KIND_TOKEN])
+static const struct weir_policy best = { .limit = BEST_RATE, .period_us = WEIR_SECOND, .burst = SUBJECT_PLENTY };
+static const struct weir_policy denying = { .limit = 1, .period_us = USER_STORE_LIFE_US };
 
 struct side { /* a mode's limits, all in one limiter */
-    struct remote kinds[KINDS], denying, usual;
+    struct remote best, denying, all;
+    struct remote clients[LIMITS];
 };
 
-struct row { /* the same load in each mode, and a floor: see turns_report() */
+struct row { /* the same load in each mode, and a floor */
+    char figure[48];
     int loads[MODES + 1];
     const char *floor;
+    bool is_detail;
 };
+
+#define ROWS_MAX (LIST_MAX + 6)
 
 struct speed {
     struct modes *modes;
-    uint64_t many_keys;
     int callers_len;
     int callers[LIST_MAX];
     struct side sides[MODES];
-    struct stream streams[STREAMS];
+    struct stream clients, few;
     struct pool pings;
     struct lookup *lookup;
     struct turns turns;
-    struct row by_callers[LIST_MAX], spread, batch, usual, by_kind[KINDS], by_keys[STREAMS], denied;
+    struct row rows[ROWS_MAX];
+    int rows_len;
 };
 
-/* ---- Limits and keys ---- */
+/* ---- Limits ---- */
 
-static const char *const KIND_TITLES[KINDS] = { "token bucket", "interval refill", "fixed window", "sliding window",
-                                                "leaky bucket" };
-
-/* Fill the measured keys. In Redis, one mode's filling serves the other. */
-static void speed_fill(const struct speed *speed, const struct side *side, bool fills_store)
+/* Return the first mode that counts in Redis: the others there have the same keys. */
+static enum weir_mode first_in_redis(const struct modes *modes)
 {
-    const struct modes *modes = speed->modes;
-    for (int kind = 0; kind < KINDS; kind++) {
-        uint64_t keys = kind == KIND_TOKEN ? speed->many_keys : FEW_KEYS;
-        if (!modes->bench->kinds[kind] && kind != KIND_TOKEN)
-            continue;
-        if (fills_store)
-            user_store_remember(modes->store, kind_name((enum kind)kind), keys);
-        remote_fill(&side->kinds[kind], keys, turns_fill[kind]);
-    }
-    if (fills_store)
-        user_store_remember(modes->store, "deny", FEW_KEYS);
-    remote_fill(&side->denying, FEW_KEYS, 1);
+    return modes->is_chosen[WEIR_DISTRIBUTED] ? WEIR_DISTRIBUTED : WEIR_HYBRID;
 }
 
-static bool open_side(struct speed *speed, enum weir_mode mode, bool fills_store)
+static bool open_side(struct speed *speed, enum weir_mode mode)
 {
+    static const char *const kinds[] = { "token_bucket", "fixed_window", "sliding_window", "leaky_bucket" };
     struct side *side = &speed->sides[mode];
-    struct remote *first = &side->kinds[KIND_TOKEN];
-    if (!modes_open(speed->modes, mode, kind_name(KIND_TOKEN), &turns_policies[KIND_TOKEN], first))
+    if (!modes_open(speed->modes, mode, "best", &best, &side->best))
         return false;
-    for (int kind = KIND_TOKEN + 1; kind < KINDS; kind++)
-        side->kinds[kind] = remote_define(first, kind_name((enum kind)kind), &turns_policies[kind]);
-    side->denying = remote_define(first, "deny", &turns_denying);
-    side->usual = remote_define(first, "usual", &turns_usual);
-    bench_progress("speed: filling keys, %s", modes_names[mode]);
-    speed_fill(speed, side, fills_store);
+    for (int i = 0; i < LIMITS; i++) {
+        struct weir_policy policy;
+        char text[64], name[16];
+        snprintf(text, sizeof text, "%s limit=%d period=50s", kinds[i % 4], 1000000 + i);
+        snprintf(name, sizeof name, "limit-%d", i);
+        bench_require(weir_policy_parse(text, &policy, NULL, 0), "weir_policy_parse");
+        side->clients[i] = remote_define(&side->best, name, &policy);
+        if (mode == first_in_redis(speed->modes))
+            user_store_remember(speed->modes->store, name, CLIENTS);
+    }
+    side->all = remote_define(&side->best, "all", &best);
+    side->denying = remote_define(&side->best, "deny", &denying);
+    if (mode == first_in_redis(speed->modes)) {
+        user_store_remember(speed->modes->store, "best", BEST_KEYS);
+        user_store_remember(speed->modes->store, "deny", BEST_KEYS);
+    }
+    remote_fill(&side->best, BEST_KEYS, (int64_t)BEST_FILL_S * BEST_RATE);
+    remote_fill(&side->denying, BEST_KEYS, 1);
     return true;
+}
+
+/* ---- Calls ---- */
+
+/* Return the limit that a draw is for: its place in memory chooses. */
+static const struct remote *limit_of(const struct side *side, const struct bench_key *draw)
+{
+    return &side->clients[(uintptr_t)draw / sizeof *draw % LIMITS];
+}
+
+static size_t call_one(void *subject, int thread, const struct bench_key *draws, size_t n)
+{
+    const struct side *side = subject;
+    size_t failed = 0;
+    for (size_t i = 0; i < n; i++)
+        failed += remote_call((void *)limit_of(side, &draws[i]), thread, &draws[i], 1);
+    return failed;
+}
+
+/* Ask for the client's limit and that of all clients together, in one decision. */
+static size_t call_two(void *subject, int thread, const struct bench_key *draws, size_t n)
+{
+    const struct side *side = subject;
+    struct weir_decision decisions[2];
+    size_t failed = 0;
+    (void)thread;
+    for (size_t i = 0; i < n; i++) {
+        const struct weir_request requests[2] = {
+            { .limit = limit_of(side, &draws[i])->limit, .key = key_of(&draws[i]), .cost = 1 },
+            { .limit = side->all.limit, .key = weir_key_text("all"), .cost = 1 }
+        };
+        const int status = weir_try_all(side->best.weir, requests, 2, decisions);
+        if (status != WEIR_OK)
+            load_complain("weir_try_all", weir_strerror(status));
+        failed += status != WEIR_OK;
+    }
+    return failed;
 }
 
 /* ---- Rows ---- */
 
-/* `limit`: its offset in struct side. */
-static struct row add_row(struct speed *speed, const struct load *like, size_t limit)
+/* `subject`: its offset in struct side. */
+static struct row *add_row(struct speed *speed, const char *figure, const struct load *like, size_t subject)
 {
-    struct row row = { .loads = { -1, -1, -1, -1 } };
+    struct row *row = &speed->rows[speed->rows_len++];
+    *row = (struct row){ .loads = { -1, -1, -1, -1, -1 } };
+    snprintf(row->figure, sizeof row->figure, "%s", figure);
     for (int mode = 0; mode < MODES; mode++) {
         struct load load = *like;
         if (!speed->modes->is_chosen[mode])
             continue;
-        load.subject = (char *)&speed->sides[mode] + limit;
-        if (load.step == 0)
-            load.step = mode == WEIR_DISTRIBUTED ? 1 : TIMED_AT_ONCE;
+        load.subject = (char *)&speed->sides[mode] + subject;
+        load.step = mode == WEIR_DISTRIBUTED ? 1 : TIMED_AT_ONCE;
         if (mode == WEIR_HYBRID)
-            load.lead_seconds = LEAD_SECONDS;
-        row.loads[mode] = turns_add(&speed->turns, &load);
+            load.lead_seconds = speed->modes->bench->is_quick ? 0.02 : LEAD_SECONDS;
+        row->loads[mode] = turns_add(&speed->turns, &load);
     }
     return row;
 }
 
-static struct row add_callers(struct speed *speed, int callers)
+static void add_pings(struct speed *speed, struct row *row, int callers)
 {
-    const struct stream *stream = &speed->streams[STREAM_FEW];
-    const struct load like = { .call = remote_call, .threads = callers, .stream = stream };
-    struct row row = add_row(speed, &like, TOKEN);
-    if (callers <= speed->pings.connections_len) {
-        const struct load ping = {
-            .call = pool_call, .subject = &speed->pings, .threads = callers, .step = 1, .stream = stream
-        };
-        row.loads[MODES] = turns_add(&speed->turns, &ping);
-        row.floor = callers > 1 ? "PINGs, a connection each" : "PINGs on one connection";
-    }
-    return row;
-}
-
-static struct row add_keys(struct speed *speed, const struct stream *stream)
-{
-    const struct load like = { .call = remote_call, .threads = 1, .stream = stream };
-    const struct load lookup = {
-        .call = lookup_call, .subject = speed->lookup, .threads = 1, .step = TIMED_AT_ONCE, .stream = stream
+    const struct load ping = {
+        .call = pool_call, .subject = &speed->pings, .threads = callers, .step = 1, .stream = &speed->clients
     };
-    struct row row = add_row(speed, &like, TOKEN);
-    row.loads[MODES] = turns_add(&speed->turns, &lookup);
-    row.floor = "clock, mutex and lookup";
-    return row;
+    if (callers > speed->pings.connections_len)
+        return;
+    row->loads[MODES] = turns_add(&speed->turns, &ping);
+    row->floor = callers > 1 ? "PINGs, a connection each" : "PINGs on one connection";
 }
 
 static void add_rows(struct speed *speed)
 {
-    const struct stream *few = &speed->streams[STREAM_FEW];
-    struct load like = { .call = remote_call, .threads = 1, .stream = few };
-    const struct load usual = { .call = remote_call, .threads = 1, .stream = &speed->streams[STREAM_USUAL] };
-    struct load batch = { .call = remote_call_batch, .threads = 1, .step = BATCH, .stream = few };
-    struct load spread = { .call = remote_call, .threads = SPREAD_CALLERS, .stream = few, .is_spread = true };
-    for (int i = 0; i < speed->callers_len; i++)
-        speed->by_callers[i] = add_callers(speed, speed->callers[i]);
-    if (measure_processors() > 1)
-        speed->spread = add_row(speed, &spread, TOKEN);
-    speed->batch = add_row(speed, &batch, TOKEN);
-    speed->usual = add_row(speed, &usual, offsetof(struct side, usual));
-    for (int i = 0; i < STREAMS; i++)
-        if (i != STREAM_USUAL)
-            speed->by_keys[i] = add_keys(speed, &speed->streams[i]);
-    for (int kind = 0; kind < KINDS; kind++)
-        if (speed->modes->bench->kinds[kind])
-            speed->by_kind[kind] = kind == KIND_TOKEN ? speed->by_keys[STREAM_FEW]
-                                                      : add_row(speed, &like, offsetof(struct side, kinds[kind]));
-    speed->denied = add_row(speed, &like, offsetof(struct side, denying));
-}
-
-/* ---- The part of the table ---- */
-
-static void speed_report(const struct speed *speed, const struct row *row, const struct turns_look *look,
-                         const char *figure)
-{
-    turns_report(speed->modes, &speed->turns, figure, row->loads, look, row->floor);
-}
-
-static void report_callers(const struct speed *speed)
-{
-    char figure[64], heading[96];
-    snprintf(heading, sizeof heading, "Throughput, %d keys zipf: callers share one processor, a private Redis %s",
-             FEW_KEYS, measure_processors() > 1 ? "has another" : "as well");
-    report_heading(speed->modes->bench->report, heading);
-    for (int i = 0; i < speed->callers_len; i++) {
-        const int callers = speed->callers[i];
-        snprintf(figure, sizeof figure, "decisions/s, %d caller%s", callers, callers > 1 ? "s" : "");
-        speed_report(speed, &speed->by_callers[i], &turns_per_second, figure);
-    }
-    snprintf(figure, sizeof figure, "decisions/s, %d callers on all processors", SPREAD_CALLERS);
-    if (measure_processors() > 1)
-        speed_report(speed, &speed->spread, &turns_per_second, figure);
-    snprintf(figure, sizeof figure, "decisions/s, 1 caller, batches of %d", BATCH);
-    speed_report(speed, &speed->batch, &turns_per_second, figure);
-    snprintf(figure, sizeof figure, "decisions/s, 1 caller, %d,000 keys, leases of %d ms", USUAL_KEYS / 1000,
-             USUAL_LEASE_MS);
-    speed_report(speed, &speed->usual, &turns_per_second, figure);
-}
-
-static void name_stream(const struct speed *speed, int stream, char *out, size_t size)
-{
-    const unsigned long long keys = speed->many_keys;
-    const bool is_round = keys % 1000 == 0;
-    if (stream == STREAM_ONE)
-        snprintf(out, size, "one hot key");
-    else if (stream == STREAM_FEW)
-        snprintf(out, size, "%d keys, zipf", FEW_KEYS);
-    else
-        snprintf(out, size, "%llu%s keys, %s", is_round ? keys / 1000 : keys, is_round ? ",000" : "",
-                 stream == STREAM_MANY ? "zipf" : "all alike");
-}
-
-static void report_costs(const struct speed *speed)
-{
+    struct load clients = { .call = call_one, .threads = 1, .stream = &speed->clients };
+    const struct load group = { .call = call_two, .threads = 1, .stream = &speed->clients };
+    struct load few = { .call = remote_call, .threads = 1, .stream = &speed->few };
+    const struct load lookup = {
+        .call = lookup_call, .subject = speed->lookup, .threads = 1, .step = TIMED_AT_ONCE, .stream = &speed->few
+    };
     char figure[48];
-    report_heading(speed->modes->bench->report, "Wall time of a decision, 1 caller, ns");
-    for (int i = 0; i < STREAMS; i++) {
-        if (i == STREAM_USUAL)
-            continue;
-        name_stream(speed, i, figure, sizeof figure);
-        speed_report(speed, &speed->by_keys[i], &turns_ns, figure);
+    for (int i = 0; i < speed->callers_len; i++) {
+        clients.threads = speed->callers[i];
+        snprintf(figure, sizeof figure, "%d caller%s", clients.threads, clients.threads > 1 ? "s" : "");
+        add_pings(speed, add_row(speed, figure, &clients, 0), clients.threads);
     }
-    for (int kind = 0; kind < KINDS; kind++)
-        if (speed->modes->bench->kinds[kind]) {
-            snprintf(figure, sizeof figure, "%d keys, zipf, %s", FEW_KEYS, KIND_TITLES[kind]);
-            speed_report(speed, &speed->by_kind[kind], &turns_ns, figure);
+    add_row(speed, "1 caller, a group of two limits", &group, 0);
+    add_row(speed, "1 caller, denied", &few, offsetof(struct side, denying))->is_detail = true;
+    struct row *row = add_row(speed, "best case: 1 caller, 1 limit, 100 keys", &few, offsetof(struct side, best));
+    row->loads[MODES] = turns_add(&speed->turns, &lookup);
+    row->floor = "clock, mutex and lookup";
+    few.threads = speed->callers[speed->callers_len - 1];
+    snprintf(figure, sizeof figure, "best case: %d callers, 1 limit, 100 keys", few.threads);
+    add_row(speed, figure, &few, offsetof(struct side, best))->is_detail = true;
+}
+
+static void speed_report(const struct speed *speed)
+{
+    const struct modes *modes = speed->modes;
+    const struct report_curves curves = { .title = "Throughput of ordinary traffic",
+                                          .x = "callers",
+                                          .y = "decisions a second",
+                                          .is_log_x = true,
+                                          .is_log_y = true };
+    const bool has_pings = speed->pings.connections_len > 0;
+    report_heading(modes->bench->report,
+                   "Throughput, decisions a second: 20 limits of four kinds, 1,000 clients by Zipf");
+    for (int i = 0; i < speed->rows_len; i++) {
+        const struct row *row = &speed->rows[i];
+        turns_report(modes, &speed->turns, row->figure, row->loads, row->floor);
+        if (row->is_detail)
+            report_detail(modes->bench->report);
+    }
+    modes_curves(modes, curves, has_pings ? "floor: PINGs" : NULL);
+    for (int i = 0; i < speed->callers_len; i++) {
+        double values[MODES + 1];
+        int n = 0;
+        for (int place = 0; place <= MODES; place++) {
+            const int load = speed->rows[i].loads[place];
+            const struct sample sample = load < 0 ? (struct sample){ .n = 0 } : turns_speed(&speed->turns, load);
+            if (place == MODES || modes->is_chosen[place])
+                values[n++] = sample.n > 0 ? sample_median(&sample) : NAN;
         }
-    snprintf(figure, sizeof figure, "%d keys, zipf, a denial", FEW_KEYS);
-    speed_report(speed, &speed->denied, &turns_ns, figure);
-}
-
-static void speed_choose(struct speed *speed, struct modes *modes)
-{
-    static const int usual[] = { 1, 8, 64 };
-    const struct bench *bench = modes->bench;
-    speed->modes = modes;
-    speed->many_keys = bench->keys > 0 ? bench->keys : bench->is_quick ? QUICK_MANY_KEYS : MANY_KEYS;
-    if (speed->many_keys < FEW_KEYS)
-        speed->many_keys = FEW_KEYS;
-    speed->callers_len = bench->threads_len > 0 ? bench->threads_len : (int)(sizeof usual / sizeof usual[0]);
-    memcpy(speed->callers, bench->threads_len > 0 ? bench->threads : usual, (size_t)speed->callers_len * sizeof(int));
-}
-
-static void speed_prepare(struct speed *speed)
-{
-    struct modes *modes = speed->modes;
-    const uint64_t keys[STREAMS] = { 1, FEW_KEYS, USUAL_KEYS, speed->many_keys, speed->many_keys };
-    int most = 0;
-    for (int i = 0; i < speed->callers_len; i++)
-        most = speed->callers[i] > most ? speed->callers[i] : most;
-    for (int i = 0; i < STREAMS; i++)
-        stream_make(&speed->streams[i], keys[i], i == STREAM_UNIFORM ? SKEW_UNIFORM : SKEW_ZIPF);
-    speed->lookup = lookup_open(speed->many_keys);
-    if (modes->is_chosen[WEIR_DISTRIBUTED] && store_can_be_asked(modes->store))
-        pool_open(&speed->pings, modes->store, POOL_PING, most);
-}
-
-static void speed_finish(struct speed *speed)
-{
-    for (int mode = 0; mode < MODES; mode++)
-        if (speed->sides[mode].kinds[KIND_TOKEN].weir)
-            remote_close(&speed->sides[mode].kinds[KIND_TOKEN]);
-    for (int i = 0; i < STREAMS; i++)
-        stream_free(&speed->streams[i]);
-    lookup_close(speed->lookup);
-    pool_close(&speed->pings);
+        report_point(modes->bench->report, speed->callers[i], values);
+    }
 }
 
 void modes_speed(struct modes *modes)
 {
     static struct speed speed;
-    bool fills_store = true;
-    speed_choose(&speed, modes);
-    speed_prepare(&speed);
-    for (int mode = 0; mode < MODES; mode++) {
-        if (!modes->is_chosen[mode])
-            continue;
-        if (!open_side(&speed, (enum weir_mode)mode, mode != WEIR_LOCAL && fills_store))
-            turns_give_up(modes, (enum weir_mode)mode);
-        fills_store = fills_store && mode == WEIR_LOCAL;
-    }
+    static const int usual[] = { 1, 4, 16, 64 };
+    const struct bench *bench = modes->bench;
+    int most = 0;
+    speed.modes = modes;
+    speed.callers_len = bench->threads_len > 0 ? bench->threads_len : (int)(sizeof usual / sizeof usual[0]);
+    memcpy(speed.callers, bench->threads_len > 0 ? bench->threads : usual, (size_t)speed.callers_len * sizeof(int));
+    for (int i = 0; i < speed.callers_len; i++)
+        most = speed.callers[i] > most ? speed.callers[i] : most;
+    bench_step("throughput");
+    stream_make(&speed.clients, CLIENTS, SKEW_ZIPF);
+    stream_make(&speed.few, BEST_KEYS, SKEW_ZIPF);
+    speed.lookup = lookup_open(BEST_KEYS);
+    for (int mode = 0; mode < MODES; mode++)
+        if (modes->is_chosen[mode])
+            open_side(&speed, (enum weir_mode)mode);
+    if (modes->is_chosen[WEIR_DISTRIBUTED] && store_can_be_asked(modes->store))
+        pool_open(&speed.pings, modes->store, POOL_PING, most);
     add_rows(&speed);
-    bench_progress("speed: %d loads in turns", speed.turns.n);
-    turns_measure(modes, &speed.turns, LENGTH * modes->bench->seconds);
-    report_callers(&speed);
-    report_costs(&speed);
-    speed_finish(&speed);
+    bench_progress("throughput: %d loads in turns", speed.turns.n);
+    turns_measure(modes, &speed.turns, LENGTH * bench->seconds);
+    speed_report(&speed);
+    for (int mode = 0; mode < MODES; mode++)
+        if (speed.sides[mode].best.weir)
+            remote_close(&speed.sides[mode].best);
+    stream_free(&speed.clients);
+    stream_free(&speed.few);
+    lookup_close(speed.lookup);
+    pool_close(&speed.pings);
 }

@@ -8,14 +8,14 @@
 #include <stdlib.h>
 
 struct dealer { /* smooth weighted round robin, as in nginx: the instance farthest behind its weight is next */
-    int64_t behind[TRAFFIC_MAX_INSTANCES];
+    int64_t behind[BENCH_MAX_INSTANCES];
 };
 
 static int traffic_deal(struct dealer *dealer, const int *weights)
 {
     int64_t total = 0;
     int next = 0;
-    for (int i = 0; i < TRAFFIC_MAX_INSTANCES; i++) {
+    for (int i = 0; i < BENCH_MAX_INSTANCES; i++) {
         dealer->behind[i] = weights[i] > 0 ? dealer->behind[i] + weights[i] : 0;
         total += weights[i];
         if (weights[i] > 0 && (weights[next] == 0 || dealer->behind[i] > dealer->behind[next]))
@@ -37,19 +37,15 @@ void traffic_sort(struct arrival *arrivals, size_t n)
     qsort(arrivals, n, sizeof *arrivals, by_due);
 }
 
-void traffic_draw(struct arrival *arrivals, size_t n, int cell, int64_t length_us, const struct stage *stages,
-                  int stages_len, uint64_t seed)
+void traffic_draw(struct arrival *arrivals, size_t n, int cell, int64_t length_us,
+                  const int weights[BENCH_MAX_INSTANCES], uint64_t seed)
 {
     struct dealer dealer = { { 0 } };
-    int stage = 0;
     for (size_t i = 0; i < n; i++)
         arrivals[i] = (struct arrival){ .due_us = (int64_t)(random_fraction(&seed) * (double)length_us), .cell = cell };
     traffic_sort(arrivals, n);
-    for (size_t i = 0; i < n; i++) {
-        while (stage + 1 < stages_len && arrivals[i].due_us >= stages[stage + 1].from_us)
-            stage++;
-        arrivals[i].instance = traffic_deal(&dealer, stages[stage].weights);
-    }
+    for (size_t i = 0; i < n; i++)
+        arrivals[i].instance = traffic_deal(&dealer, weights);
 }
 
 size_t traffic_admits(const struct arrival *arrivals, size_t n, enum weir_mode mode, int cell, struct admit *admits)

@@ -6,8 +6,6 @@
 
 #include "modes/modes.h"
 
-#define TRAFFIC_MAX_INSTANCES (BENCH_MAX_INSTANCES + 1) /* one may start later */
-
 /* A mode's answer to a request, and its times in microseconds after the start of the run. */
 struct asked {
     int64_t start_us, end_us;
@@ -21,17 +19,11 @@ struct arrival {
     struct asked asked[MODES]; /* by enum weir_mode; written by the instance */
 };
 
-/* How the balancer deals to the instances from that time on. */
-struct stage {
-    int64_t from_us; /* 0 for the first */
-    int weights[TRAFFIC_MAX_INSTANCES];
-};
-
 /* Draw arrivals[0..n) of a cell at random times within `length_us`, as from many independent users. Smooth weighted
- * round robin deals them, so that each instance gets its part to within one request. The same `seed` gives the same
- * arrivals. */
-void traffic_draw(struct arrival *arrivals, size_t n, int cell, int64_t length_us, const struct stage *stages,
-                  int stages_len, uint64_t seed);
+ * round robin deals them to the instances, so that each gets its part to within one request. The same `seed` gives the
+ * same arrivals. */
+void traffic_draw(struct arrival *arrivals, size_t n, int cell, int64_t length_us,
+                  const int weights[BENCH_MAX_INSTANCES], uint64_t seed);
 
 /* Sort by due time. */
 void traffic_sort(struct arrival *arrivals, size_t n);

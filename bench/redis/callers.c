@@ -93,10 +93,8 @@ void bench_callers(struct bench *bench)
         remote_report_missing(bench);
     pool_close(&pools[0]);
     pool_close(&pools[1]);
-    report_end_section(bench->report);
     store_section(bench, store, "many",
                   "one thread that wants many decisions, 256 a call or at a time; p50 and p99 are of 256 decisions; "
                   "otherwise as above");
     measure_many(bench, store);
-    report_end_section(bench->report);
 }

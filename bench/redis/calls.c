@@ -56,7 +56,8 @@ void call_gateway(struct call *call, const char *sha1, const struct bench_key *k
     add_text(call, "2");
     static const char *const names[] = { "tokens", "timestamp" };
     for (int i = 0; i < 2; i++) {
-        int len = snprintf(call->keys[i], sizeof call->keys[i], "gateway.{%.*s}.%s", KEY_LEN, key->text, names[i]);
+        int len = snprintf(call->keys[i], sizeof call->keys[i], "gateway.{%.*s}.%s", (int)key->len, key->text,
+                           names[i]);
         add_bytes(call, call->keys[i], (size_t)len);
     }
     add_number(call, 0, CALLS_PERMITS_A_SECOND);
@@ -86,7 +87,7 @@ static const struct weir_plan *plan_of(enum kind kind)
 static void add_key(struct call *call, enum kind kind, size_t i, const struct bench_key *key)
 {
     const char *limit = kind == KIND_TOKEN ? CALLS_LIMIT : kind_name(kind);
-    int len = snprintf(call->keys[i], sizeof call->keys[i], "weir:%s:{%.*s}", limit, KEY_LEN, key->text);
+    int len = snprintf(call->keys[i], sizeof call->keys[i], "weir:%s:{%.*s}", limit, (int)key->len, key->text);
     add_bytes(call, call->keys[i], (size_t)len);
 }
 

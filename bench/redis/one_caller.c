@@ -15,9 +15,9 @@ static const struct one_caller {
     const char *text;
     uint64_t keys;
 } CELLS[] = {
-    { "token_bucket limit=1000000 period=1s", FEW },   { "token_bucket limit=1000000 period=1m", FEW },
-    { "fixed_window limit=1000000 period=1s", FEW },   { "sliding_window limit=1000000 period=1s", FEW },
-    { "token_bucket limit=1000000 period=1s", MANY },  { "token_bucket limit=1000000 period=1m", MANY },
+    { "token_bucket limit=1000000 period=1s", FEW },  { "token_bucket limit=1000000 period=1m", FEW },
+    { "fixed_window limit=1000000 period=1s", FEW },  { "sliding_window limit=1000000 period=1s", FEW },
+    { "token_bucket limit=1000000 period=1s", MANY }, { "token_bucket limit=1000000 period=1m", MANY },
 };
 
 static void one_caller_report(struct bench *bench, const struct one_caller *cell, const struct load *load,
@@ -57,7 +57,8 @@ static bool one_caller_measure(struct bench *bench, const struct store *store, c
     load_measure(&load, 1, bench->repeats, 5 * bench->seconds, store);
     const struct weir_stats after = remote_stats(&remote);
     one_caller_report(bench, cell, &load,
-                      100.0 * (double)(after.lease_hits - before.lease_hits) / (double)(after.allowed - before.allowed));
+                      100.0 * (double)(after.lease_hits - before.lease_hits) /
+                          (double)(after.allowed - before.allowed));
     stream_free(&stream);
     remote_close(&remote);
     return true;
@@ -77,5 +78,4 @@ void bench_one_caller(struct bench *bench)
             break;
         }
     }
-    report_end_section(bench->report);
 }

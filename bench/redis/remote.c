@@ -3,10 +3,12 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "redis/user_store.h"
-#include "report/differs.h"
+#include "report/report.h"
 
 #define BATCH_MAX 256
 
@@ -50,8 +52,9 @@ struct weir_options remote_options(enum weir_mode mode)
     if (mode == WEIR_LOCAL)
         return options;
     options.mode = mode;
-    options.on_failure = WEIR_FAIL_ERROR;
     options.timeout_us = REMOTE_PATIENCE_US;
+    if (mode != WEIR_MACHINE)
+        options.on_failure = WEIR_FAIL_ERROR;
     return options;
 }
 
@@ -59,10 +62,13 @@ bool remote_open(struct remote *remote, const struct store *store, const struct 
                  const struct weir_policy *policy)
 {
     struct weir_options options = *given;
-    if (options.mode == WEIR_LOCAL) {
+    if (options.mode == WEIR_LOCAL || options.mode == WEIR_MACHINE) {
         remote->sources = 1u << WEIR_BY_MEMORY;
-        bench_require(open_limit(remote, &options, name, policy), "weir_open in local mode");
-        return true;
+        if (options.mode == WEIR_MACHINE)
+            report_options(&options);
+        const int error = open_limit(remote, &options, name, policy);
+        snprintf(last_line, sizeof last_line, "%s", weir_strerror(error));
+        return error == WEIR_OK;
     }
     options.redis_url = store->url;
     options.redis_prefix = store->prefix[0] ? store->prefix : NULL;
@@ -71,10 +77,10 @@ bool remote_open(struct remote *remote, const struct store *store, const struct 
     if (options.mode == WEIR_HYBRID)
         remote->sources |= 1u << WEIR_BY_LEASE | 1u << WEIR_BY_DENIAL;
     last_line[0] = '\0';
-    differs_note(&options);
+    report_options(&options);
     int status = open_limit(remote, &options, name, policy);
     if (status == WEIR_OK && options.mode == WEIR_HYBRID)
-        differs_note_leases(remote->limit);
+        report_lease(remote->limit);
     if (status == WEIR_OK && asks_redis(remote))
         return true;
     if (status == WEIR_OK)
@@ -83,6 +89,15 @@ bool remote_open(struct remote *remote, const struct store *store, const struct 
         snprintf(last_line, sizeof last_line, "%s",
                  status == WEIR_OK ? "its decisions do not come from Redis" : weir_strerror(status));
     return false;
+}
+
+int remote_shared(char name[REMOTE_SHARED_SIZE])
+{
+    const int fd = memfd_create("weir-bench", 0);
+    if (fd < 0 || fchmod(fd, 0600) != 0)
+        bench_fail("no shared memory");
+    snprintf(name, REMOTE_SHARED_SIZE, "/proc/self/fd/%d", fd);
+    return fd;
 }
 
 const char *remote_complaint(void)
@@ -125,7 +140,7 @@ size_t remote_call(void *subject, int thread, const struct bench_key *draws, siz
     size_t failed = 0;
     (void)thread;
     for (size_t i = 0; i < n; i++) {
-        int status = weir_try(remote->limit, weir_key(&draws[i], KEY_LEN), 1, &decision);
+        int status = weir_try(remote->limit, key_of(&draws[i]), 1, &decision);
         if (status != WEIR_OK)
             load_complain("weir_try", weir_strerror(status));
         failed += status != WEIR_OK || (remote->sources >> decision.source & 1) == 0;
@@ -140,9 +155,7 @@ static size_t take_batch(const struct remote *remote, const struct bench_key *ke
     struct weir_decision decisions[BATCH_MAX];
     size_t failed = 0, filled = 0;
     do
-        requests[filled] = (struct weir_request){ .limit = remote->limit,
-                                                  .key = weir_key(&keys[filled], KEY_LEN),
-                                                  .cost = cost };
+        requests[filled] = (struct weir_request){ .limit = remote->limit, .key = key_of(&keys[filled]), .cost = cost };
     while (++filled < n);
     int status = weir_try_batch(remote->weir, requests, n, decisions);
     if (status != WEIR_OK)

@@ -15,10 +15,14 @@ struct remote {
 /* Return options for the mode under which a call fails if Redis does not answer within REMOTE_PATIENCE_US. */
 struct weir_options remote_options(enum weir_mode mode);
 
-/* Open a limiter on the server, with the policy under that name. False if its decisions do not come from Redis. In
- * local mode, for comparison, `store` is not used, and an error ends the program. */
+/* Open a limiter on the server, with the policy under that name. False if its decisions do not come from Redis. Local
+ * and machine mode do not use `store`. */
 bool remote_open(struct remote *remote, const struct store *store, const struct weir_options *options, const char *name,
                  const struct weir_policy *policy);
+
+/* Make memory that processes of machine mode share, write its name for the option `shared`, and return its descriptor. */
+#define REMOTE_SHARED_SIZE 32
+int remote_shared(char name[REMOTE_SHARED_SIZE]);
 
 /* Return why the last remote_open() failed, until the next call. */
 const char *remote_complaint(void);

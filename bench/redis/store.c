@@ -258,8 +258,7 @@ int64_t store_key_bytes(const struct store *store, const char *limit, const stru
     char name[REDIS_KEY_MAX];
     const char *words[] = { "MEMORY", "USAGE", name };
     const size_t len[] = { strlen(words[0]), strlen(words[1]),
-                           redis_key_write(store->prefix[0] ? store->prefix : "weir:", limit, weir_key(key, KEY_LEN),
-                                           name) };
+                           redis_key_write(store->prefix[0] ? store->prefix : "weir:", limit, key_of(key), name) };
     redisContext *connection = store_connect(store);
     redisReply *reply = redisCommandArgv(connection, 3, words, len);
     int64_t bytes = reply && reply->type == REDIS_REPLY_INTEGER ? reply->integer : -1;

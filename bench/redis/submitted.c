@@ -43,11 +43,9 @@ size_t submitted_call(void *subject, int thread, const struct bench_key *draws, 
         while (submitted->idle_len == 0)
             submitted_hear(submitted);
         struct weir_op *op = &submitted->ops[submitted->idle[--submitted->idle_len]];
-        *op = (struct weir_op){
-            .request = { .limit = submitted->remote->limit, .key = weir_key(&draws[i], KEY_LEN), .cost = 1 },
-            .done = submitted_done,
-            .user = submitted
-        };
+        *op = (struct weir_op){ .request = { .limit = submitted->remote->limit, .key = key_of(&draws[i]), .cost = 1 },
+                                .done = submitted_done,
+                                .user = submitted };
         const int status = weir_submit(submitted->remote->weir, op);
         if (status != 1)
             submitted_rests(submitted, op, status);

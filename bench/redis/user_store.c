@@ -90,7 +90,7 @@ static void *user_store_remove_keys(void *argument)
     struct bench_key key;
     for (uint64_t i = remover->first; i < remover->keys && remover->failed == 0; i += REMOVERS) {
         key_write(i, &key);
-        remover->failed += weir_reset(remover->limit, weir_key(&key, KEY_LEN)) != WEIR_OK;
+        remover->failed += weir_reset(remover->limit, key_of(&key)) != WEIR_OK;
     }
     return NULL;
 }

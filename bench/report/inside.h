@@ -1,36 +1,21 @@
-/* inside.h - the tables of a report, as the functions that print them need them. */
+/* inside.h - the document of a report, for the functions that print it. */
 #ifndef BENCH_INSIDE_H
 #define BENCH_INSIDE_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdio.h>
+#include <jansson.h>
 
-#define MAX_COLUMNS 16
-#define MAX_ROWS 512
-#define MAX_NOTES 16
-#define MAX_TEXT 96
-#define MAX_PATH 4096
+/* Write three significant digits, in thousands or millions: 26.1k. */
+void number_show(char *out, size_t size, double number);
 
-struct value {
-    char table[MAX_TEXT]; /* empty: none */
-    char json[MAX_TEXT];
-};
+/* Return the number that a value shows, a median or a count, or its largest repetition; NAN if it is a text or missing. */
+double value_number(const json_t *value);
+double value_largest(const json_t *value);
 
-struct report {
-    FILE *json;  /* NULL: none */
-    FILE *table; /* in addition to stdout; NULL: none */
-    FILE *page;  /* the same as HTML; NULL: none */
-    char page_path[MAX_PATH];
-    char section[MAX_TEXT], sentence[MAX_TEXT * 4];
-    char machine[MAX_TEXT * 10]; /* the facts in one line */
-    size_t facts_width;          /* used in the current line */
-    char columns[MAX_COLUMNS][MAX_TEXT];
-    int columns_len, rows_len, notes_len, sections_len, facts_len;
-    struct value rows[MAX_ROWS][MAX_COLUMNS];
-    char headings[MAX_ROWS][MAX_TEXT * 3]; /* above a row; empty: none */
-    char notes[MAX_NOTES][MAX_TEXT * 4];
-    char options[MAX_TEXT * 4]; /* of the section, see differs.h; empty: the defaults */
-};
+/* Write the sentences that choose a mode, from section modes. One whose figures were not measured is empty. */
+#define VERDICT_SENTENCES 3
+#define VERDICT_SIZE 400
+void verdict_write(const json_t *document, char sentences[VERDICT_SENTENCES][VERDICT_SIZE]);
+
+extern const char page_template[]; /* of results.html, with "@DOCUMENT@" in it; ends with a NUL */
 
 #endif

@@ -1,7 +1,7 @@
-/* report.c - rows of named values, printed as a table for people and as JSON for programs.
+/* report.c - the results as one JSON document: see report.h.
  *
- * A section's values are kept as text, once for each output, until the section ends: only then are the columns' widths
- * known. Every table has a named maximum; exceeding it is a mistake of the benchmark and ends the program.
+ * jansson keeps the members of an object in their order, so rows need no list of columns. No value is checked for lack
+ * of memory: jansson then leaves it out, and a benchmark on such a machine means nothing.
  */
 #include "report/report.h"
 
@@ -13,31 +13,262 @@
 #include <string.h>
 
 #include "measure/say.h"
-#include "report/differs.h"
-#include "report/format.h"
 #include "report/inside.h"
-#include "report/page.h"
-#include "report/verdict.h"
 
-#define WIDTH 120 /* of sentences; a table may be wider */
+#define WIDTH 100
+#define MAX_COLUMNS 16
+#define MAX_TEXT 100
+#define MAX_PATH 4096
 
-static void require_room(int used, int max, const char *what)
+struct report {
+    json_t *document, *machine, *sections;
+    json_t *section, *rows, *row, *notes, *options, *curves; /* the current ones; the document owns them */
+    char heading[MAX_TEXT * 3];
+    FILE *json, *table, *page; /* NULL: none */
+    char page_path[MAX_PATH];
+};
+
+static struct report *current; /* the open one */
+
+/* ---- The document ---- */
+
+/* Return json_string(), whose name src/cli/json.h uses for something else. */
+static json_t *text_new(const char *text)
 {
-    if (used < max)
+    return json_stringn(text, strlen(text));
+}
+
+static FILE *open_file(const char *option, const char *path)
+{
+    FILE *file = fopen(path, "w");
+    if (!file)
+        bench_say("%s: cannot write %s: %s", option, path, strerror(errno));
+    return file;
+}
+
+static FILE *open_in(const char *folder, const char *name, char path[MAX_PATH])
+{
+    snprintf(path, MAX_PATH, "%s/%s", folder, name);
+    return open_file("--results", path);
+}
+
+static void report_free(struct report *report)
+{
+    FILE *const files[] = { report->json, report->table, report->page };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (files[i])
+            fclose(files[i]);
+    json_decref(report->document);
+    current = NULL;
+    free(report);
+}
+
+struct report *report_open(const char *json_path, const char *folder)
+{
+    char path[MAX_PATH];
+    struct report *report = bench_allocate(1, sizeof *report);
+    current = report;
+    report->document = json_object();
+    json_object_set_new(report->document, "machine", report->machine = json_object());
+    json_object_set_new(report->document, "sections", report->sections = json_object());
+    if (json_path)
+        report->json = open_file("--json", json_path);
+    else if (folder)
+        report->json = open_in(folder, "results.json", path);
+    if (folder) {
+        report->table = open_in(folder, "table.txt", path);
+        report->page = open_in(folder, "results.html", report->page_path);
+    }
+    if ((!json_path || report->json) && (!folder || (report->json && report->table && report->page)))
+        return report;
+    report_free(report);
+    return NULL;
+}
+
+void report_machine(struct report *report, const char *name, const char *value)
+{
+    json_object_set_new(report->machine, name, text_new(value));
+}
+
+void report_section(struct report *report, const char *name, const char *sentence)
+{
+    json_object_set_new(report->sections, name, report->section = json_object());
+    json_object_set_new(report->section, "about", text_new(sentence));
+    json_object_set_new(report->section, "options", report->options = json_array());
+    json_object_set_new(report->section, "rows", report->rows = json_array());
+    json_object_set_new(report->section, "notes", report->notes = json_array());
+    json_object_set_new(report->section, "curves", report->curves = json_array());
+    report->heading[0] = '\0';
+}
+
+void report_heading(struct report *report, const char *words)
+{
+    snprintf(report->heading, sizeof report->heading, "%s", words);
+}
+
+void report_row(struct report *report)
+{
+    json_array_append_new(report->rows, report->row = json_object());
+    if (report->heading[0] != '\0')
+        json_object_set_new(report->row, "part", text_new(report->heading));
+}
+
+void report_detail(struct report *report)
+{
+    json_object_set_new(report->row, "detail", json_true());
+}
+
+void report_text(struct report *report, const char *column, const char *text)
+{
+    json_object_set_new(report->row, column, text_new(text));
+}
+
+void report_count(struct report *report, const char *column, uint64_t count)
+{
+    json_object_set_new(report->row, column, json_integer((json_int_t)count));
+}
+
+void report_number(struct report *report, const char *column, double number)
+{
+    json_object_set_new(report->row, column, json_real(number));
+}
+
+void report_sample(struct report *report, const char *column, const struct sample *sample)
+{
+    if (sample->n > 0)
+        json_object_set_new(report->row, column,
+                            json_pack("{s:f, s:f, s:f, s:i}", "median", sample_median(sample), "min",
+                                      sample_min(sample), "max", sample_max(sample), "repeats", sample->n));
+}
+
+void report_note(struct report *report, const char *sentence)
+{
+    json_array_append_new(report->notes, text_new(sentence));
+}
+
+static void add_option(const char *words)
+{
+    const struct report *report = current;
+    if (!report || !report->section)
         return;
-    bench_fail("more than %d %s in a report", max, what);
+    for (size_t i = 0; i < json_array_size(report->options); i++)
+        if (strcmp(json_string_value(json_array_get(report->options, i)), words) == 0)
+            return;
+    json_array_append_new(report->options, text_new(words));
 }
 
-__attribute__((format(printf, 2, 3))) static void json_print(struct report *report, const char *format, ...)
+void report_options(const struct weir_options *options)
 {
-    va_list arguments;
-    va_start(arguments, format);
-    if (report->json)
-        vfprintf(report->json, format, arguments);
-    va_end(arguments);
+    static const char *const failures[] = { [WEIR_FAIL_OPEN] = "on_failure=WEIR_FAIL_OPEN",
+                                            [WEIR_FAIL_CLOSED] = "on_failure=WEIR_FAIL_CLOSED",
+                                            [WEIR_FAIL_ERROR] = "on_failure=WEIR_FAIL_ERROR" };
+    const struct {
+        const char *name;
+        int64_t value; /* 0: its default */
+    } numbers[] = { { "timeout_us", options->timeout_us },     { "open_for_us", options->open_for_us },
+                    { "lease_excess", options->lease_excess }, { "lease_life_us", options->lease_life_us },
+                    { "lease_max", options->lease_max },       { "strict", options->strict },
+                    { "instances", options->instances },       { "redis_gather_us", options->redis_gather_us },
+                    { "keep_idle", options->keep_idle },       { "top_keys", options->top_keys } };
+    char words[MAX_TEXT];
+    if (options->on_failure != WEIR_FAIL_LOCAL)
+        add_option(failures[options->on_failure]);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        snprintf(words, sizeof words, "%s=%lld", numbers[i].name, (long long)numbers[i].value);
+        if (numbers[i].value != 0)
+            add_option(words);
+    }
 }
 
-__attribute__((format(printf, 2, 3))) static void report_print(struct report *report, const char *format, ...)
+void report_lease(weir_limit *limit)
+{
+    struct weir_limit_info info = { .size = sizeof info };
+    char words[MAX_TEXT];
+    if (weir_limit_info(limit, &info) != WEIR_OK || info.lease_life_us <= 0)
+        return;
+    if (info.lease_life_us < WEIR_SECOND)
+        snprintf(words, sizeof words, "leases of %g ms", (double)info.lease_life_us / 1e3);
+    else
+        snprintf(words, sizeof words, "leases of %g s", (double)info.lease_life_us / 1e6);
+    add_option(words);
+}
+
+void report_curves(struct report *report, const struct report_curves *curves)
+{
+    json_t *names = json_array();
+    for (size_t i = 0; i < sizeof curves->names / sizeof *curves->names && curves->names[i]; i++)
+        json_array_append_new(names, text_new(curves->names[i]));
+    json_array_append_new(report->curves,
+                          json_pack("{s:s, s:s, s:s, s:s, s:b, s:b, s:o, s:[]}", "part", report->heading, "title",
+                                    curves->title, "x", curves->x, "y", curves->y, "log_x", curves->is_log_x, "log_y",
+                                    curves->is_log_y, "names", names, "points"));
+}
+
+static json_t *last_curves(const struct report *report)
+{
+    return json_array_get(report->curves, json_array_size(report->curves) - 1);
+}
+
+void report_point(struct report *report, double x, const double *values)
+{
+    json_t *point = json_array(), *curves = last_curves(report);
+    json_array_append_new(point, json_real(x));
+    for (size_t i = 0; i < json_array_size(json_object_get(curves, "names")); i++)
+        json_array_append_new(point, isfinite(values[i]) ? json_real(values[i]) : json_null());
+    json_array_append_new(json_object_get(curves, "points"), point);
+}
+
+void report_range(struct report *report, double from, double to, const char *what)
+{
+    json_object_set_new(last_curves(report), "range",
+                        json_pack("{s:f, s:f, s:s}", "from", from, "to", to, "what", what));
+}
+
+/* ---- The tables ---- */
+
+void number_show(char *out, size_t size, double number)
+{
+    const double most = fabs(number), scaled = most < 10e3 ? number : most < 1e6 ? number / 1e3 : number / 1e6;
+    const char *unit = most < 10e3 ? "" : most < 1e6 ? "k" : "M";
+    snprintf(out, size, "%.*f%s", most == 0 || fabs(scaled) >= 100 ? 0 : fabs(scaled) < 10 ? 2 : 1, scaled, unit);
+}
+
+double value_number(const json_t *value)
+{
+    const json_t *median = json_object_get(value, "median");
+    value = median ? median : value;
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+double value_largest(const json_t *value)
+{
+    const json_t *max = json_object_get(value, "max");
+    return max ? json_number_value(max) : value_number(value);
+}
+
+/* Write a value as a cell shows it; with its spread, by the end farther from the median, where there is room. */
+static void value_show(const json_t *value, bool has_room, char *out, size_t size)
+{
+    char number[MAX_TEXT / 2];
+    const double median = value_number(value);
+    const double spread = fmax(value_largest(value) - median,
+                               median - json_number_value(json_object_get(value, "min")));
+    if (json_is_string(value))
+        snprintf(out, size, "%s", json_string_value(value));
+    else if (json_is_integer(value))
+        snprintf(out, size, "%lld", (long long)json_integer_value(value));
+    else if (!value)
+        snprintf(out, size, "-");
+    else {
+        number_show(number, sizeof number, median);
+        if (has_room && json_integer_value(json_object_get(value, "repeats")) > 1 && median > 0)
+            snprintf(out, size, "%s +-%.0f%%", number, fmin(100 * spread / median, 999));
+        else
+            snprintf(out, size, "%s", number);
+    }
+}
+
+__attribute__((format(printf, 2, 3))) static void print(struct report *report, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -49,298 +280,201 @@ __attribute__((format(printf, 2, 3))) static void report_print(struct report *re
     va_end(arguments);
 }
 
-/* Quote `text` as a JSON string, cut to fit. */
-static void json_quote(const char *text, char *out, size_t out_size)
+/* Print in lines of at most WIDTH. */
+static void print_sentence(struct report *report, const char *sentence)
 {
+    size_t used = 0;
+    for (const char *gap = ""; *sentence; gap = " ") {
+        const size_t len = strcspn(sentence, " ");
+        const bool fits = used + strlen(gap) + len <= WIDTH;
+        print(report, "%s%.*s", fits ? gap : "\n", (int)len, sentence);
+        used = (fits ? used + strlen(gap) : 0) + len;
+        sentence += len;
+        sentence += strspn(sentence, " ");
+    }
+    print(report, "\n");
+}
+
+struct table {
+    bool has_room; /* a table of those who change weir may be wider than WIDTH */
+    int columns_len;
+    const char *columns[MAX_COLUMNS];
+    int widths[MAX_COLUMNS];
+};
+
+static bool is_column(const struct table *table, const char *key)
+{
+    return strcmp(key, "part") != 0 && strcmp(key, "detail") != 0 && (table->has_room || strcmp(key, "which is") != 0);
+}
+
+static void add_column(struct table *table, const char *key, const json_t *value)
+{
+    char text[MAX_TEXT];
+    int i = 0;
+    value_show(value, table->has_room, text, sizeof text);
+    while (i < table->columns_len && strcmp(table->columns[i], key) != 0)
+        i++;
+    if (i == MAX_COLUMNS)
+        bench_fail("more than %d columns in a report", MAX_COLUMNS);
+    if (i == table->columns_len) {
+        table->columns[table->columns_len++] = key;
+        table->widths[i] = (int)strlen(key);
+    }
+    table->widths[i] = (int)strlen(text) > table->widths[i] ? (int)strlen(text) : table->widths[i];
+}
+
+static void print_row(struct report *report, const struct table *table, const json_t *row)
+{
+    for (int i = 0; i < table->columns_len; i++) {
+        char text[MAX_TEXT];
+        value_show(json_object_get(row, table->columns[i]), table->has_room, text, sizeof text);
+        print(report, "%-*s", i + 1 == table->columns_len ? 0 : table->widths[i] + 2, row ? text : table->columns[i]);
+    }
+    print(report, "\n");
+}
+
+static void print_table(struct report *report, const char *name, json_t *section)
+{
+    struct table table = { .has_room = strcmp(name, "modes") != 0 };
+    const char *key, *part = "";
+    json_t *row, *value, *rows = json_object_get(section, "rows");
+    size_t i;
+    json_array_foreach(rows, i, row)
+        json_object_foreach(row, key, value) if (is_column(&table, key) && !json_object_get(row, "detail"))
+            add_column(&table, key, value);
+    print(report, "\n");
+    if (table.has_room)
+        print(report, "%s: ", name);
+    print_sentence(report, json_string_value(json_object_get(section, "about")));
+    print(report, "\n");
+    print_row(report, &table, NULL);
+    json_array_foreach(rows, i, row)
+    {
+        const char *now = json_string_value(json_object_get(row, "part"));
+        if (json_object_get(row, "detail"))
+            continue;
+        if (now && strcmp(now, part) != 0) {
+            print(report, "\n");
+            print_sentence(report, part = now);
+        }
+        print_row(report, &table, row);
+    }
+    json_array_foreach(json_object_get(section, "notes"), i, value)
+    {
+        print(report, i == 0 ? "\n" : "");
+        print_sentence(report, json_string_value(value));
+    }
+}
+
+static void print_options(struct report *report, json_t *section)
+{
+    char sentence[MAX_TEXT * 8] = "Options other than the defaults: ";
+    size_t i, len = strlen(sentence);
+    json_t *option, *options = json_object_get(section, "options");
+    json_array_foreach(options, i, option)
+        len += (size_t)snprintf(sentence + len, len < sizeof sentence ? sizeof sentence - len : 0, "%s%s",
+                                i ? ", " : "", json_string_value(option));
+    print(report, "\n");
+    if (json_array_size(options) > 0)
+        print_sentence(report, sentence);
+}
+
+static void print_machine(struct report *report)
+{
+    char sentence[MAX_TEXT * 10] = "";
+    const char *name;
+    json_t *value;
     size_t len = 0;
-    out[len++] = '"';
-    for (; *text && len + 8 < out_size; text++) {
-        if (*text == '"' || *text == '\\')
-            out[len++] = '\\';
-        out[len++] = (unsigned char)*text < ' ' ? ' ' : *text;
+    json_object_foreach(report->machine, name, value)
+        len += (size_t)snprintf(sentence + len, len < sizeof sentence ? sizeof sentence - len : 0, "%s%s: %s",
+                                len ? "; " : "", name, json_string_value(value));
+    print_sentence(report, sentence);
+}
+
+static void print_disturbances(struct report *report)
+{
+    char sentence[MAX_TEXT * 2];
+    const struct measure_disturbances disturbed = measure_disturbed();
+    json_object_set_new(report->document, "disturbed",
+                        json_pack("{s:i, s:i}", "repeated", disturbed.repeated, "kept", disturbed.kept));
+    if (disturbed.repeated + disturbed.kept == 0)
+        return;
+    snprintf(sentence, sizeof sentence,
+             "DISTURBED: other programs used the processors in %d repetitions, which were measured again, and in %d "
+             "that count.%s",
+             disturbed.repeated, disturbed.kept, disturbed.kept > 0 ? " Do not trust these figures." : "");
+    print_sentence(report, sentence);
+}
+
+static void print_verdict(struct report *report)
+{
+    char sentences[VERDICT_SENTENCES][VERDICT_SIZE];
+    json_t *list = json_array();
+    verdict_write(report->document, sentences);
+    for (int i = 0; i < VERDICT_SENTENCES; i++) {
+        if (sentences[i][0] == '\0')
+            continue;
+        print(report, json_array_size(list) == 0 ? "\n" : "");
+        print_sentence(report, sentences[i]);
+        json_array_append_new(list, text_new(sentences[i]));
     }
-    out[len++] = '"';
-    out[len] = '\0';
+    json_object_set_new(report->document, "verdict", list);
 }
 
-/* Open for writing; NULL, with a line on stderr, on failure. */
-static FILE *report_open_file(const char *option, const char *path)
+/* ---- The files ---- */
+
+/* Write the template with the document in it, in which no "<" may end the script around it. */
+static void write_page(struct report *report, const char *json)
 {
-    FILE *file = fopen(path, "w");
-    if (!file)
-        bench_say("%s: cannot write %s: %s", option, path, strerror(errno));
-    return file;
+    static const char mark[] = "@DOCUMENT@";
+    const char *place = strstr(page_template, mark);
+    fwrite(page_template, 1, (size_t)(place - page_template), report->page);
+    for (; *json; json++)
+        if (*json == '<')
+            fputs("\\u003c", report->page);
+        else
+            fputc(*json, report->page);
+    fputs(place + strlen(mark), report->page);
 }
 
-static bool open_files(struct report *report, const char *json_path, const char *folder)
+static bool close_file(const char *what, FILE **file)
 {
-    char path[MAX_PATH];
-    if (folder) {
-        snprintf(path, sizeof path, "%s/table.txt", folder);
-        if (!(report->table = report_open_file("--results", path)) || !report_page_open(report, folder))
-            return false;
-    }
-    if (json_path)
-        return (report->json = report_open_file("--json", json_path));
-    snprintf(path, sizeof path, "%s/results.json", folder ? folder : "");
-    return !folder || (report->json = report_open_file("--results", path));
-}
-
-static bool close_file(const char *what, FILE *file)
-{
-    bool failed = file && ferror(file) != 0;
-    if (file && fclose(file) != 0)
-        failed = true;
+    bool failed = *file && ferror(*file) != 0;
+    failed = (*file && fclose(*file) != 0) || failed;
+    *file = NULL;
     if (failed)
         bench_say("the %s could not be written in full", what);
     return !failed;
 }
 
-struct report *report_open(const char *json_path, const char *folder)
-{
-    struct report *report = calloc(1, sizeof *report);
-    if (!report) {
-        bench_say("no memory for the report");
-        return NULL;
-    }
-    if (!open_files(report, json_path, folder)) {
-        if (report->table)
-            fclose(report->table);
-        if (report->page)
-            fclose(report->page);
-        free(report);
-        return NULL;
-    }
-    json_print(report, "{\n  \"machine\": {");
-    return report;
-}
-
-void report_machine(struct report *report, const char *name, const char *value)
-{
-    char quoted[4 * MAX_TEXT];
-    json_quote(value, quoted, sizeof quoted);
-    json_print(report, "%s\n    \"%s\": %s", report->facts_len > 0 ? "," : "", name, quoted);
-    size_t len = strlen(name) + strlen(value) + 4;
-    bool fits = report->facts_width + len <= WIDTH;
-    report_print(report, "%s%s: %s", report->facts_len == 0 ? "" : fits ? "; " : ";\n", name, value);
-    report->facts_width = fits ? report->facts_width + len : len;
-    report->facts_len++;
-    const size_t used = strlen(report->machine);
-    snprintf(report->machine + used, sizeof report->machine - used, "%s%s: %s", used ? "; " : "", name, value);
-}
-
-void report_section(struct report *report, const char *name, const char *sentence)
-{
-    if (report->sections_len == 0) {
-        json_print(report, "\n  },\n  \"sections\": {");
-        report_print(report, "\n");
-    }
-    snprintf(report->section, sizeof report->section, "%s", name);
-    snprintf(report->sentence, sizeof report->sentence, "%s", sentence);
-    report->columns_len = 0;
-    report->rows_len = 0;
-    report->notes_len = 0;
-    report->headings[0][0] = '\0';
-}
-
-void report_row(struct report *report)
-{
-    require_room(report->rows_len, MAX_ROWS - 1, "rows");
-    memset(report->rows[report->rows_len++], 0, sizeof report->rows[0]);
-    report->headings[report->rows_len][0] = '\0';
-}
-
-void report_heading(struct report *report, const char *words)
-{
-    snprintf(report->headings[report->rows_len], sizeof report->headings[0], "%s", words);
-}
-
-void report_note(struct report *report, const char *sentence)
-{
-    require_room(report->notes_len, MAX_NOTES, "notes");
-    snprintf(report->notes[report->notes_len++], sizeof report->notes[0], "%s", sentence);
-}
-
-/* Return the current row's place in that column, which is added if it is new. */
-static struct value *value_at(struct report *report, const char *column)
-{
-    int i = 0;
-    while (i < report->columns_len && strcmp(report->columns[i], column) != 0)
-        i++;
-    if (i == report->columns_len) {
-        require_room(i, MAX_COLUMNS, "columns");
-        snprintf(report->columns[i], MAX_TEXT, "%s", column);
-        report->columns_len++;
-    }
-    return &report->rows[report->rows_len - 1][i];
-}
-
-void report_text(struct report *report, const char *column, const char *text)
-{
-    struct value *value = value_at(report, column);
-    snprintf(value->table, MAX_TEXT, "%s", text);
-    json_quote(text, value->json, MAX_TEXT);
-}
-
-void report_count(struct report *report, const char *column, uint64_t count)
-{
-    struct value *value = value_at(report, column);
-    snprintf(value->table, MAX_TEXT, "%llu", (unsigned long long)count);
-    snprintf(value->json, MAX_TEXT, "%llu", (unsigned long long)count);
-}
-
-void report_number(struct report *report, const char *column, double number)
-{
-    struct value *value = value_at(report, column);
-    format_number(value->table, MAX_TEXT, number);
-    snprintf(value->json, MAX_TEXT, "%.6g", number);
-    if (isfinite(number) && !strpbrk(value->json, ".e")) /* whole numbers are counts, see runs.c */
-        strncat(value->json, ".0", MAX_TEXT - strlen(value->json) - 1);
-}
-
-void report_sample(struct report *report, const char *column, const struct sample *sample)
-{
-    struct value *value = value_at(report, column);
-    format_sample(value->table, MAX_TEXT, sample);
-    format_sample_json(value->json, MAX_TEXT, sample);
-}
-
-void report_figure(struct report *report, const char *column, const struct sample *sample)
-{
-    struct value *value = value_at(report, column);
-    format_figure(value->table, MAX_TEXT, sample);
-    format_sample_json(value->json, MAX_TEXT, sample);
-}
-
-/* Print in lines of at most WIDTH. */
-static void print_sentence(struct report *report, const char *before, const char *sentence)
-{
-    size_t used = strlen(before);
-    report_print(report, "%s", before);
-    for (const char *gap = ""; *sentence; gap = " ") {
-        size_t len = strcspn(sentence, " ");
-        bool fits = used + strlen(gap) + len <= WIDTH;
-        report_print(report, "%s%.*s", fits ? gap : "\n", (int)len, sentence);
-        used = (fits ? used + strlen(gap) : 0) + len;
-        sentence += len;
-        sentence += strspn(sentence, " ");
-    }
-    report_print(report, "\n");
-}
-
-static void print_row(struct report *report, int row, const int *widths)
-{
-    for (int i = 0; i < report->columns_len; i++) {
-        const char *text = row < 0 ? report->columns[i] : report->rows[row][i].table;
-        bool last = i + 1 == report->columns_len;
-        report_print(report, "%-*s", last ? 0 : widths[i] + 2, *text ? text : "-");
-    }
-    report_print(report, "\n");
-}
-
-/* Print what the modes' table says, before it. */
-static void print_verdict(struct report *report)
-{
-    char sentences[VERDICT_SENTENCES][VERDICT_SIZE];
-    verdict_write(report, sentences);
-    for (int i = 0; i < VERDICT_SENTENCES; i++)
-        if (sentences[i][0] != '\0')
-            print_sentence(report, "\n", sentences[i]);
-}
-
-static void print_table(struct report *report)
-{
-    int widths[MAX_COLUMNS];
-    char name[MAX_TEXT + 2];
-    for (int i = 0; i < report->columns_len; i++) {
-        widths[i] = (int)strlen(report->columns[i]);
-        for (int row = 0; row < report->rows_len; row++) {
-            int width = (int)strlen(report->rows[row][i].table);
-            widths[i] = width > widths[i] ? width : widths[i];
-        }
-    }
-    if (strcmp(report->section, "modes") == 0)
-        print_verdict(report);
-    snprintf(name, sizeof name, "%s: ", report->section);
-    report_print(report, "\n");
-    print_sentence(report, name, report->sentence);
-    print_row(report, -1, widths);
-    for (int row = 0; row < report->rows_len; row++) {
-        if (report->headings[row][0] != '\0')
-            print_sentence(report, "\n", report->headings[row]);
-        print_row(report, row, widths);
-    }
-    for (int i = 0; i < report->notes_len; i++)
-        print_sentence(report, i == 0 ? "\n" : "", report->notes[i]);
-    fflush(stdout);
-    if (report->table)
-        fflush(report->table);
-}
-
-static void report_print_json(struct report *report)
-{
-    char sentence[2 * sizeof report->sentence];
-    json_quote(report->sentence, sentence, sizeof sentence);
-    json_print(report, "%s\n    \"%s\": {\n      \"about\": %s,\n      \"rows\": [",
-               report->sections_len > 0 ? "," : "", report->section, sentence);
-    char part[2 * sizeof report->headings[0]] = "";
-    for (int row = 0; row < report->rows_len; row++) {
-        const char *before = "";
-        if (report->headings[row][0] != '\0')
-            json_quote(report->headings[row], part, sizeof part);
-        json_print(report, "%s\n        {", row > 0 ? "," : "");
-        if (part[0] != '\0') {
-            json_print(report, "\"part\": %s", part);
-            before = ", ";
-        }
-        for (int i = 0; i < report->columns_len; i++) {
-            if (report->rows[row][i].json[0] == '\0')
-                continue;
-            json_print(report, "%s\"%s\": %s", before, report->columns[i], report->rows[row][i].json);
-            before = ", ";
-        }
-        json_print(report, "}");
-    }
-    json_print(report, "\n      ]");
-    for (int i = 0; i < report->notes_len; i++) {
-        json_quote(report->notes[i], sentence, sizeof sentence);
-        json_print(report, "%s\n        %s", i == 0 ? ",\n      \"notes\": [" : ",", sentence);
-    }
-    json_print(report, "%s,\n      \"options\": \"%s\"\n    }", report->notes_len > 0 ? "\n      ]" : "",
-               report->options);
-}
-
-void report_end_section(struct report *report)
-{
-    differs_report(report);
-    print_table(report);
-    report_print_json(report);
-    report_page_section(report);
-    report->sections_len++;
-}
-
-static void print_disturbances(struct report *report)
-{
-    struct measure_disturbances disturbed = measure_disturbed();
-    if (disturbed.repeated > 0)
-        report_print(
-            report,
-            "\nother programs disturbed %d repetitions, which were measured again; %d more were kept although disturbed\n",
-            disturbed.repeated, disturbed.kept);
-    json_print(report, "\n  },\n  \"disturbed\": {\"repeated\": %d, \"kept\": %d}\n}\n", disturbed.repeated, disturbed.kept);
-}
-
 bool report_close(struct report *report)
 {
-    bool written = true;
+    const char *name;
+    json_t *section;
     print_disturbances(report);
+    print_machine(report);
+    json_object_foreach(report->sections, name, section)
+    {
+        print_table(report, name, section);
+        print_options(report, section);
+    }
+    print_verdict(report);
+    char *json = json_dumps(report->document, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+    if (report->json && json)
+        fprintf(report->json, "%s\n", json);
+    if (report->page && json)
+        write_page(report, json);
+    bool written = json && close_file("JSON", &report->json);
+    free(json);
+    written = close_file("table", &report->table) && written;
+    const bool has_page = report->page != NULL;
+    written = close_file("page", &report->page) && written;
+    if (has_page && written)
+        printf("\nThe page with all figures: %s\n", report->page_path);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         bench_say("cannot write the table");
         written = false;
     }
-    bool json_written = close_file("JSON", report->json);
-    written = close_file("table", report->table) && json_written && written;
-    written = report_page_close(report) && written;
-    free(report);
+    report_free(report);
     return written;
 }

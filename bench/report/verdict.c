@@ -1,101 +1,67 @@
-/* verdict.c - what the table of the modes says, in three sentences: see verdict.h. */
-#include "report/verdict.h"
-
+/* verdict.c - the sentences that choose a mode, from the figures of section modes. */
 #include <math.h>
-#include <stdarg.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "report/format.h"
+#include "report/inside.h"
 
-#define FIGURE_SIZE 32
-
-double verdict_number(const struct value *value)
+/* Return the value in the first row whose part and figure begin with these words; NULL: there is none. */
+static const json_t *find(const json_t *document, const char *part, const char *figure, const char *mode)
 {
-    static const char median[] = "{\"median\": ";
-    const char *text = value->json;
-    char *end;
-    if (strncmp(text, median, sizeof median - 1) == 0)
-        text += sizeof median - 1;
-    const double number = strtod(text, &end);
-    return end == text ? NAN : number;
-}
-
-/* Return the largest repetition, or the number where there is one only. */
-static double verdict_largest(const struct value *value)
-{
-    const char *max = strstr(value->json, "\"max\": ");
-    return max ? strtod(max + strlen("\"max\": "), NULL) : verdict_number(value);
-}
-
-/* Return the value in the first row below a heading that begins with `heading`; NAN: there is none. */
-static double verdict_find(const struct report *report, const char *heading, const char *figure, const char *column,
-                           double (*read)(const struct value *))
-{
-    bool is_below = false;
-    int at = 0;
-    while (at < report->columns_len && strcmp(report->columns[at], column) != 0)
-        at++;
-    for (int row = 0; row < report->rows_len && at < report->columns_len; row++) {
-        if (report->headings[row][0] != '\0')
-            is_below = strstr(report->headings[row], heading) != NULL;
-        if (is_below && strncmp(report->rows[row][0].table, figure, strlen(figure)) == 0)
-            return read(&report->rows[row][at]);
+    const json_t *section = json_object_get(json_object_get(document, "sections"), "modes");
+    const json_t *rows = json_object_get(section, "rows"), *row;
+    size_t i;
+    json_array_foreach(rows, i, row)
+    {
+        const char *in = json_string_value(json_object_get(row, "part"));
+        const char *of = json_string_value(json_object_get(row, "figure"));
+        if (in && of && strncmp(in, part, strlen(part)) == 0 && strncmp(of, figure, strlen(figure)) == 0)
+            return json_object_get(row, mode);
     }
-    return NAN;
+    return NULL;
 }
 
-struct figures { /* of the modes */
-    double local, distributed, hybrid;
-    char texts[3][FIGURE_SIZE]; /* "not measured" where a figure is missing */
+struct words {
+    char text[24];
 };
 
-static struct figures verdict_figures(const struct report *report, const char *heading, const char *figure,
-                                      double (*read)(const struct value *))
+static struct words words_of(const json_t *value, double (*read)(const json_t *))
 {
-    struct figures figures = { .local = verdict_find(report, heading, figure, "local", read),
-                               .distributed = verdict_find(report, heading, figure, "distributed", read),
-                               .hybrid = verdict_find(report, heading, figure, "hybrid", read) };
-    const double all[3] = { figures.local, figures.distributed, figures.hybrid };
-    for (int i = 0; i < 3; i++)
-        if (isnan(all[i]))
-            snprintf(figures.texts[i], FIGURE_SIZE, "not measured");
-        else
-            format_short(figures.texts[i], FIGURE_SIZE, all[i]);
-    return figures;
+    struct words words = { "(not measured)" };
+    if (!isnan(read(value)))
+        number_show(words.text, sizeof words.text, read(value));
+    return words;
 }
 
-static bool is_measured(const struct figures *figures)
+void verdict_write(const json_t *document, char sentences[VERDICT_SENTENCES][VERDICT_SIZE])
 {
-    return !isnan(figures->local) || !isnan(figures->distributed) || !isnan(figures->hybrid);
-}
-
-void verdict_write(const struct report *report, char sentences[VERDICT_SENTENCES][VERDICT_SIZE])
-{
-    const struct figures speed = verdict_figures(report, "Throughput", "decisions/s, 1 caller", verdict_number);
-    const struct figures p99 = verdict_figures(report, "Latency", "10,000 requests/s: p99", verdict_number);
-    const struct figures unused = verdict_figures(report, "share windows", "unused, %", verdict_number);
-    const struct figures over = verdict_figures(report, "share windows", "largest excess", verdict_largest);
-    const struct figures longest = verdict_figures(report, "Redis dies", "away: longest call", verdict_largest);
-    const struct figures excess = verdict_figures(report, "Redis dies", "largest excess of a key", verdict_largest);
-    for (int i = 0; i < VERDICT_SENTENCES; i++)
+    static const char *const modes[] = { "hybrid", "distributed", "machine" };
+    struct words speed[3], p50[3], p99[3], calls[3], over[3], away[3];
+    for (int i = 0; i < 3; i++) {
+        speed[i] = words_of(find(document, "Throughput", "1 caller", modes[i]), value_number);
+        p50[i] = words_of(find(document, "Latency", "10,000 a second: p50", modes[i]), value_number);
+        p99[i] = words_of(find(document, "Latency", "10,000 a second: p99", modes[i]), value_number);
+        calls[i] = words_of(find(document, "Latency", "10,000 a second: Redis calls", modes[i]), value_number);
+        over[i] = words_of(find(document, "Accuracy, token bucket", "largest excess", modes[i]), value_largest);
+        away[i] = words_of(find(document, "Redis dies", "longest call", modes[i]), value_largest);
         sentences[i][0] = '\0';
-    if (is_measured(&speed))
+    }
+    if (find(document, "Throughput", "1 caller", "hybrid"))
         snprintf(
             sentences[0], VERDICT_SIZE,
-            "Cost: one caller makes %s decisions a second in local mode, %s in distributed and %s in hybrid mode; at "
-            "10,000 requests a second, the 99th percentile is %s, %s and %s us.",
-            speed.texts[0], speed.texts[1], speed.texts[2], p99.texts[0], p99.texts[1], p99.texts[2]);
-    if (is_measured(&unused))
+            "Take hybrid if several machines share limits and most requests must not wait: p50 is %s us and p99 %s "
+            "us at 10,000 requests a second, with %s Redis calls per million instead of %s; a key may exceed its "
+            "limit, here by %s permits.",
+            p50[0].text, p99[0].text, calls[0].text, calls[1].text, over[0].text);
+    if (find(document, "Throughput", "1 caller", "distributed"))
         snprintf(
             sentences[1], VERDICT_SIZE,
-            "Accuracy: where instances share a limit, the worst traffic leaves %s %% of it unused in local mode, %s %% "
-            "in distributed and %s %% in hybrid mode; the largest excess is %s, %s and %s permits.",
-            unused.texts[0], unused.texts[1], unused.texts[2], over.texts[0], over.texts[1], over.texts[2]);
-    if (is_measured(&longest))
+            "Take distributed if a limit must hold exactly over several machines (excess: %s) and a round trip for "
+            "each request is acceptable: p50 is %s us, p99 %s us; while Redis is away, the longest call took %s ms.",
+            over[1].text, p50[1].text, p99[1].text, away[1].text);
+    if (find(document, "Throughput", "1 caller", "machine"))
         snprintf(sentences[2], VERDICT_SIZE,
-                 "Outage: while Redis is away, the longest call takes %s ms in local mode, %s in distributed and %s in "
-                 "hybrid mode; around its return a key exceeds its limit by at most %s, %s and %s permits.",
-                 longest.texts[0], longest.texts[1], longest.texts[2], excess.texts[0], excess.texts[1],
-                 excess.texts[2]);
+                 "Take machine if all processes that share limits run on one machine: %s decisions a second for one "
+                 "caller, excess %s, p99 %s us, and no Redis; local, if there is one process.",
+                 speed[2].text, over[2].text, p99[2].text);
 }

@@ -14,7 +14,8 @@ bench=$1
 # need FIGURE LOCAL SHARES MACHINE - check a row of the table, and that of the JSON.
 need() {
     if ! grep -qE "^$1 +$2 +$3 +$4( |\$)" "$scratch/table" ||
-        ! grep -q "\"figure\": \"$1\", \"local\": $2[.0]*, \"local, shares\": $3[.0]*, \"machine\": $4[.0]*[,}]" "$scratch/json"; then
+        ! grep -A 3 "\"figure\": \"$1\"" "$scratch/json" | tr -d '\n' |
+        grep -q "\"local\": $2[.0]*, *\"local, shares\": $3[.0]*, *\"machine\": $4[.0]*\$"; then
         echo "not as it should be: $1" >&2
         cat "$scratch/table" "$scratch/json" >&2
         exit 1

@@ -33,7 +33,7 @@ options_of() {
         cat "$scratch/log" >&2
         wrong "weir-bench failed"
     }
-    sed -n 's/^ *"options": "\(.*\)"$/\1/p' "$scratch/json" | sed 's/, /\n/g' | sed '/^$/d' | sort -u >"$scratch/options"
+    sed -n '/"options": \[/,/\]/s/^ *"\([^"]*\)",*$/\1/p' "$scratch/json" | sort -u >"$scratch/options"
     ! grep 'NOT MEASURED' "$scratch/log" >&2 || return 1
 }
 
