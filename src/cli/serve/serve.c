@@ -98,11 +98,19 @@ static int serve_apply(struct serve *serve, const struct settings *settings)
     return EXIT_OK;
 }
 
+/* A server says everything: its operator also wants to know that Redis answers again. */
+static void serve_log(void *user, enum weir_log_level level, const char *line)
+{
+    (void)user, (void)level;
+    complain("%s", line);
+}
+
 static int open_limiter(struct serve *serve)
 {
     const struct settings *settings = &serve->settings;
     struct weir_options options = WEIR_OPTIONS_INIT;
     store_options(&settings->store, &options);
+    options.log = serve_log;
     options.timeout_us = 0; /* the library's default: clients wait */
     options.on_failure = settings->on_failure;
     options.instances = settings->instances;
