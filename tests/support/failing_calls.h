@@ -62,7 +62,7 @@ extern const char *const call_names[CALL_COUNT];
 enum call_way {
     CALL_FAILS,   /* with `error`, and does nothing; functions that return their error return it */
     CALL_IS_CUT,  /* it takes effect, and still fails with `error` */
-    CALL_IS_SHORT /* it transfers one byte; with `error` 0 it reports the end */
+    CALL_IS_SHORT /* it transfers one byte, or a part of a long text; with `error` 0 it reports the end */
 };
 struct call_form {
     enum call call;

@@ -106,7 +106,10 @@ int connect(int fd, __CONST_SOCKADDR_ARG address, socklen_t len)
 ssize_t send(int fd, const void *data, size_t size, int flags)
 {
     const struct call_form *form = FORM(CALL_SEND);
-    return fails(form) ? -1 : REAL(send)(fd, data, size_by(form, size), flags);
+    size_t sent = size_by(form, size);
+    if (sent < size && size > 1024) /* byte by byte, the scripts take longer than the timeout on a busy machine */
+        sent = size / 32;
+    return fails(form) ? -1 : REAL(send)(fd, data, sent, flags);
 }
 
 ssize_t recv(int fd, void *data, size_t size, int flags)
