@@ -60,12 +60,12 @@ static weir_limit *define(weir *limiter, int number, const char *text)
     return limit;
 }
 
-/* Overwrite a word of what matters most, or anything, from the rules on. */
+/* Overwrite a word of what matters most, or anything, from the stripes on. */
 static void damage(const struct machine *machine, struct feed *feed)
 {
     struct machine_stripe *stripe = machine_stripe(machine, 0);
     const struct machine_shape *shape = &machine->shape;
-    const uint64_t words = (machine->file.facts.size - machine_rules_at()) / sizeof(uint64_t);
+    const uint64_t words = (machine->file.facts.size - machine_stripes_at()) / sizeof(uint64_t);
     _Atomic uint64_t *word;
     switch (feed_between(feed, 0, 5)) {
     case 0: word = stripe_word(stripe, (uint64_t)feed_between(feed, 0, 40)); break; /* lock, lists, the journal */
@@ -75,10 +75,13 @@ static void damage(const struct machine *machine, struct feed *feed)
     case 2:
         word = stripe_word(stripe, shape->bucket_word + (uint64_t)feed_between(feed, 0, shape->cells / 2 - 1));
         break;
-    case 3: word = &file_header(&machine->file)->rules_turn; break;
+    case 3:
+        word = feed_byte(feed) % 4 != 0 ? &file_header(&machine->file)->rules_turn
+                                        : &file_header(&machine->file)->levels;
+        break;
     case 4: word = stripe_word(stripe, pair_at(shape, (uint32_t)feed_between(feed, 1, 20)) + 1); break;
     default:
-        word = (_Atomic uint64_t *)(void *)(machine->file.map + machine_rules_at()) +
+        word = (_Atomic uint64_t *)(void *)(machine->file.map + machine_stripes_at()) +
                feed_between(feed, 0, (int64_t)words - 1);
     }
     if (feed_byte(feed) % 4 != 0)

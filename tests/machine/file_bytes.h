@@ -40,7 +40,7 @@ static inline off_t key_find(void)
 {
     const struct machine_facts facts = file_facts();
     for (uint64_t i = 0; i < facts.cells; i++) {
-        const off_t at = (off_t)(machine_stripes_at(&facts) + machine_cells_at(&facts) + i * 64);
+        const off_t at = (off_t)(machine_stripes_at() + machine_cells_at(&facts) + i * 64);
         if (cell_kind(file_word(at + 8)) == CELL_KEY)
             return at;
     }

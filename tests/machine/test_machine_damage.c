@@ -53,8 +53,7 @@ TEST(a_dead_processs_stripe_is_taken_over_with_its_last_decision, 60)
     OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .shared = path, .max_keys = 1, .timeout_us = WEIR_HOUR));
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
     ck_assert(taken(limit, "a", 3).allowed);
-    const struct machine_facts facts = file_facts();
-    const off_t stripe = (off_t)machine_stripes_at(&facts), cell = key_find();
+    const off_t stripe = (off_t)machine_stripes_at(), cell = key_find();
     const uint64_t used_at = (uint64_t)(cell - stripe) / sizeof(uint64_t) + MACHINE_CELL_HEAD;
     stripe_leave_behind(stripe, cell, used_at, 5, 1);
     ck_assert_int_eq(taken(limit, "a", 1).remaining, 4);

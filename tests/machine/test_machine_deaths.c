@@ -331,12 +331,13 @@ static struct watch watch_begin(const struct machine *machine)
 {
     struct watch watch = { .machine = machine,
                            .stripe_len = machine->shape.words * sizeof(uint64_t),
-                           .rules_len = machine->file.facts.rules * sizeof(struct machine_rule) };
+                           .rules_len = (size_t)(machine_level_at(&machine->file.facts, 1) -
+                                                 machine_rules_at(&machine->file.facts)) };
     watch.stripe = malloc(watch.stripe_len);
     watch.rules = malloc(watch.rules_len);
     must(watch.stripe && watch.rules, "room for copies");
     memcpy(watch.stripe, machine->stripes, watch.stripe_len);
-    memcpy(watch.rules, file_rules(&machine->file), watch.rules_len);
+    memcpy(watch.rules, machine->file.map + machine_rules_at(&machine->file.facts), watch.rules_len);
     watch.rules_lock = file_header(&machine->file)->rules_lock;
     return watch;
 }
@@ -364,7 +365,7 @@ static bool watch_look(struct watch *watch)
     const bool locks = rules_lock != watch->rules_lock;
     watch->rules_lock = rules_lock;
     return watch_copy(watch->stripe, watch->machine->stripes, watch->stripe_len) || locks ||
-           (rules_lock != 0 && watch_copy(watch->rules, file_rules(file), watch->rules_len));
+           (rules_lock != 0 && watch_copy(watch->rules, file->map + machine_rules_at(&file->facts), watch->rules_len));
 }
 
 /* Have a child act until it has changed the file `most` times, one instruction after the other, then kill it. Return

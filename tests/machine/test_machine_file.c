@@ -299,21 +299,6 @@ TEST(a_group_finds_room_for_all_of_its_keys_or_takes_nothing, 60)
     ck_assert(decision.allowed && decision.source == WEIR_BY_MEMORY);
 }
 
-TEST(rules_without_keys_are_replaced_by_new_ones, 60)
-{
-    OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .max_keys = 1000));
-    weir_limit *kept = scene_define_text(&scene, "kept", "token_bucket limit=5 period=1h");
-    ck_assert(taken(kept, "a", 3).allowed);
-    for (int i = 1; i <= 5000; i++) { /* there is room for 512 */
-        char text[64];
-        snprintf(text, sizeof text, "fixed_window limit=%d period=1h", i + 5);
-        weir_limit *limit = scene_define_text(&scene, "changes", text);
-        const struct weir_decision decision = taken(limit, "b", 1);
-        ck_assert_msg(decision.source == WEIR_BY_MEMORY && decision.remaining == 5, "change %d", i);
-    }
-    ck_assert_int_eq(left(kept, "a"), 2);
-}
-
 TEST(longest_key_with_largest_state_finds_room_in_smallest_file, 60)
 {
     static const char longest[WEIR_MAX_KEY_LEN] = { 'k' };

@@ -65,20 +65,22 @@ static int all_enter(struct all *all)
     return WEIR_OK;
 }
 
-/* Look up the rules. False: request `short_of` found no room for its own. */
-static bool all_bind(struct all *all)
+/* Look up the rules. *short_of tells of a request that found no room for its own. */
+static int all_bind(struct all *all)
 {
     for (size_t i = 0; i < all->n; i++) {
         uint64_t turn;
-        all->numbers[i] = book_number(&all->machine->book, &all->requests[i], &turn);
+        const int error = book_number(&all->machine->book, &all->requests[i], &all->numbers[i], &turn);
+        if (error)
+            return error;
         if (i == 0)
             all->turn = turn;
         all->short_of = i;
         if (all->numbers[i] == 0 && all->full[i] == ALL_HAS_ROOM)
-            return false;
+            return WEIR_OK;
     }
     all->short_of = all->n;
-    return true;
+    return WEIR_OK;
 }
 
 /* Visit the key of a request, which `request` has room for. A request without a rule visits none. */
@@ -299,10 +301,13 @@ int machine_decide_all(struct machine *machine, const struct weir_backend_reques
     struct all all = { .machine = machine, .requests = requests, .n = n, .soonest_us = INT64_MAX };
     for (int repairs = 0;;) {
         bool is_late = false;
-        if (all_bind(&all) || machine_forget_rules(machine)) {
+        int error = all_bind(&all);
+        if (error)
+            return error;
+        if (all.short_of == n || machine_forget_rules(machine)) {
             if (all.short_of < n)
                 continue; /* some rules were forgotten */
-            const int error = all_turn(&all, out, &is_late);
+            error = all_turn(&all, out, &is_late);
             if (is_late || (error == WEIR_ESTATE && repairs++ < 1))
                 continue;
             if (error)

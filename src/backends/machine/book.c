@@ -1,4 +1,4 @@
-/* book.c - looks up rules, copies them, adds them to the file and forgets them. */
+/* book.c - copies rules, binds limits to them, and has them added to the file and forgotten. */
 #include "backends/machine/bound.h"
 
 #include "backends/machine/pair.h"
@@ -8,36 +8,24 @@
 
 #include <stdlib.h>
 
-_Static_assert(sizeof(struct machine_rule_text) == 16 + 8 + 2 * sizeof(struct weir_plan) + WEIR_MAX_NAME_LEN + 8,
-               "no padding, of which a checksum would be made");
-
-int book_open(struct book *book, const struct machine_file *file, int64_t patience_us)
+int book_open(struct book *book, struct machine_file *file, int64_t patience_us)
 {
     book->file = file;
     book->patience_us = patience_us;
-    book->pages = calloc(file->facts.rules, sizeof *book->pages);
-    book->is_copied = calloc(file->facts.rules, sizeof *book->is_copied);
-    if (!book->pages || !book->is_copied) {
-        free(book->pages);
-        free((void *)book->is_copied);
-        return WEIR_ENOMEM;
-    }
+    book->turn = book_file_turn(book);
     lock_init(&book->mutex);
     readers_init(&book->readers);
-    book->turn = book_file_turn(book);
-    return WEIR_OK;
+    const int error = book_reach(book);
+    if (error)
+        book_close(book);
+    return error;
 }
 
 void book_close(struct book *book)
 {
-    for (size_t i = 0; i < BOOK_BUCKETS; i++)
-        for (struct binding *binding = book->bindings[i], *next; binding; binding = next) {
-            next = binding->next;
-            free(binding);
-        }
     lock_destroy(&book->mutex);
-    free(book->pages);
-    free((void *)book->is_copied);
+    for (unsigned level = 0; level < MACHINE_LEVELS; level++)
+        free(atomic_load_explicit(&book->levels[level], memory_order_relaxed));
 }
 
 /* ---- Copies ---- */
@@ -102,26 +90,55 @@ bool state_is_sound(const struct weir_plan *plan, int64_t top, int64_t last_anch
     return state_is_large(top, last_anchor, state[0], sum);
 }
 
-/* True if `number` has a rule whose text is as it was written. */
-static bool rule_read(const struct book *book, uint32_t number, struct machine_rule_text *out)
+/* Return what page->copied is in a turn. A page of zeros is no copy. */
+static uint64_t page_copied(uint64_t turn)
 {
-    const struct machine_rule *rule = &file_rules(book->file)[number - 1];
-    if (atomic_load_explicit(&rule->use, memory_order_acquire) != RULE_USED)
-        return false;
-    memcpy(out, &rule->text, sizeof *out);
-    return machine_sum(out, sizeof *out) == rule->sum;
+    return turn << 1 | 1;
 }
 
-/* Drop all copies and numbers if rules have been forgotten since they were made. */
+int book_reach(struct book *book)
+{
+    file_look(book->file);
+    for (unsigned level = 0; level < file_levels(book->file); level++) {
+        struct page *none = NULL;
+        if (atomic_load_explicit(&book->levels[level], memory_order_acquire))
+            continue;
+        struct page *pages = calloc((size_t)MACHINE_FIRST_RULES << level, sizeof *pages); /* touched when used */
+        if (!pages)
+            return WEIR_ENOMEM;
+        if (!atomic_compare_exchange_strong_explicit(&book->levels[level], &none, pages, memory_order_acq_rel,
+                                                     memory_order_relaxed))
+            free(pages); /* another thread was faster */
+    }
+    return WEIR_OK;
+}
+
+/* Return the page for a number, or NULL: the file has no such place. */
+static struct page *book_place(const struct book *book, uint32_t number)
+{
+    uint32_t place;
+    if (number - 1 >= MACHINE_MAX_RULES)
+        return NULL;
+    const unsigned level = rules_level(number, &place);
+    struct page *pages = atomic_load_explicit(&book->levels[level], memory_order_acquire);
+    return pages ? &pages[place] : NULL;
+}
+
+static bool page_is_of(const struct page *page, uint64_t turn)
+{
+    return atomic_load_explicit(&page->copied, memory_order_acquire) == page_copied(turn);
+}
+
+/* Drop all copies and bonds if rules have been forgotten since they were made. */
 static void book_catch_up(struct book *book) REQUIRES(book->mutex)
 {
     const uint64_t turn = book_file_turn(book);
     if (turn == atomic_load_explicit(&book->turn, memory_order_relaxed))
         return;
-    for (size_t i = 0; i < BOOK_BUCKETS; i++)
-        for (struct binding *binding = book->bindings[i]; binding; binding = binding->next)
-            atomic_store_explicit(&binding->bound, 0, memory_order_relaxed);
-    memset((void *)book->is_copied, 0, book->file->facts.rules);
+    for (struct weir_limit *limit = book->bound; limit; limit = limit->next_bound) {
+        atomic_store_explicit(&limit->bound_version, 0, memory_order_relaxed);
+        atomic_store_explicit(&limit->bound, NULL, memory_order_relaxed);
+    }
     atomic_store_explicit(&book->turn, turn, memory_order_release);
     readers_wait(&book->readers); /* copies will be overwritten */
 }
@@ -133,162 +150,146 @@ void book_renew(struct book *book)
     lock_give(&book->mutex);
 }
 
-static void book_copy(struct book *book, uint32_t number) REQUIRES(book->mutex)
+/* Return the copy of a rule, made if need be, or NULL. */
+static const struct page *book_copy(struct book *book, uint32_t number) REQUIRES(book->mutex)
 {
-    struct page *page = &book->pages[number - 1];
-    if (atomic_load_explicit(&book->is_copied[number - 1], memory_order_relaxed) ||
-        !rule_read(book, number, &page->text))
-        return;
+    struct page *page = book_place(book, number);
+    const uint64_t turn = atomic_load_explicit(&book->turn, memory_order_relaxed);
+    if (!page || page_is_of(page, turn))
+        return page;
+    if (!rules_read(book->file, number, &page->text))
+        return NULL;
     page_complete(page);
-    atomic_store_explicit(&book->is_copied[number - 1], 1, memory_order_release);
+    if (page->number == 0) /* it never changes, and may be read at any time from then on */
+        page->number = number;
+    atomic_store_explicit(&page->copied, page_copied(turn), memory_order_release);
+    return page;
 }
 
 __attribute__((noinline)) static const struct page *book_page_anew(struct book *book, uint32_t number)
 {
     lock_take(&book->mutex);
     book_catch_up(book);
-    book_copy(book, number);
+    const struct page *page = book_copy(book, number);
     lock_give(&book->mutex);
-    return atomic_load_explicit(&book->is_copied[number - 1], memory_order_acquire) ? &book->pages[number - 1] : NULL;
+    return page;
 }
 
 const struct page *book_page(struct book *book, uint32_t number)
 {
-    if (number - 1 >= book->file->facts.rules)
+    const struct page *page = book_place(book, number);
+    if (!page)
         return NULL;
-    if (__builtin_expect(atomic_load_explicit(&book->is_copied[number - 1], memory_order_acquire) != 0, 1))
-        return &book->pages[number - 1];
-    return book_page_anew(book, number);
+    return __builtin_expect(page_is_of(page, atomic_load_explicit(&book->turn, memory_order_acquire)), 1)
+               ? page
+               : book_page_anew(book, number);
 }
 
-/* ---- The file's rules ---- */
+/* ---- Numbers ---- */
 
-static bool text_is(const struct machine_rule_text *a, const struct machine_rule_text *b)
+/* Add a rule to the file, which grows if need be. The caller has the rules' lock. */
+static int book_add(struct book *book, const struct machine_rule_text *text, uint32_t *number)
 {
-    return a->limit.k0 == b->limit.k0 && a->limit.k1 == b->limit.k1 && a->has_former == b->has_former &&
-           a->plan.fingerprint == b->plan.fingerprint && a->former.fingerprint == b->former.fingerprint;
-}
-
-/* Find a rule, or add it. Rules lie at the hash of their fingerprints or after it. */
-static uint32_t book_find_or_add(struct book *book, const struct machine_rule_text *text) REQUIRES(book->mutex)
-{
-    struct machine_rule *rules = file_rules(book->file);
-    const uint64_t n = book->file->facts.rules;
-    const uint64_t from = machine_sum(
-        &(uint64_t[]){ text->limit.k0, (uint64_t)text->plan.fingerprint, (uint64_t)text->former.fingerprint },
-        3 * sizeof(uint64_t));
-    uint32_t unused = 0;
-    for (uint64_t i = 0; i < n; i++) {
-        const uint32_t number = (uint32_t)((from + i) % n) + 1;
-        const uint64_t use = atomic_load_explicit(&rules[number - 1].use, memory_order_acquire);
-        struct machine_rule_text there;
-        if (use == RULE_USED && rule_read(book, number, &there) && text_is(&there, text))
-            return number;
-        if (use != RULE_USED && unused == 0)
-            unused = number;
-        if (use == RULE_NEVER)
-            break;
+    for (;;) {
+        const int error = book_reach(book);
+        if (error)
+            return error;
+        *number = rules_find(book->file, text); /* another thread or process may have added it */
+        if (*number == 0)
+            *number = rules_add(book->file, text);
+        if (*number != 0 || !file_grow(book->file))
+            return WEIR_OK;
     }
-    if (unused == 0)
-        return 0;
-    memcpy(&rules[unused - 1].text, text, sizeof *text);
-    rules[unused - 1].sum = machine_sum(text, sizeof *text);
-    atomic_store_explicit(&rules[unused - 1].use, RULE_USED, memory_order_release);
-    return unused;
 }
 
-static uint32_t book_enter(struct book *book, const struct machine_rule_text *text) REQUIRES(book->mutex)
+static int book_find_or_add(struct book *book, const struct machine_rule_text *text, uint32_t *number)
 {
     struct machine_header *header = file_header(book->file);
+    *number = rules_find(book->file, text);
+    if (*number != 0)
+        return WEIR_OK;
     if (lock_enter(book->file, &header->rules_lock, book->patience_us) == LOCK_TIMEOUT)
-        return 0;
-    const uint32_t number = book_find_or_add(book,
-                                             text); /* a dead owner left each rule used or unused: nothing to do */
+        return WEIR_ETIME;
+    const int error = book_add(book, text, number); /* a dead owner left each place used or free: nothing to do */
     lock_leave(&header->rules_lock);
-    return number;
+    return error;
 }
 
-uint32_t book_number_of(struct book *book, const struct weir_backend_request *request, const struct weir_plan *plan,
-                        const struct weir_plan *former)
+/* Find a rule in the file, or add it; there is room for its copy then. */
+static int book_enter(struct book *book, const struct machine_rule_text *text, uint32_t *number)
+{
+    const int error = book_find_or_add(book, text, number);
+    return error || *number == 0 || book_place(book, *number) ? error : book_reach(book);
+}
+
+int book_number_of(struct book *book, const struct weir_backend_request *request, const struct weir_plan *plan,
+                   const struct weir_plan *former, uint32_t *number)
 {
     struct page page;
     page_fill(&page, request->limit, plan, former);
-    lock_take(&book->mutex);
-    const uint32_t number = book_enter(book, &page.text);
-    lock_give(&book->mutex);
-    return number;
-}
-
-bool book_has_limit(struct book *book, const struct hash_secret *limit)
-{
-    struct machine_header *header = file_header(book->file);
-    struct machine_rule_text text;
-    if (lock_enter(book->file, &header->rules_lock, book->patience_us) == LOCK_TIMEOUT)
-        return true;
-    bool has = false;
-    for (uint64_t i = 0; i < book->file->facts.rules && !has; i++)
-        has = rule_read(book, (uint32_t)i + 1, &text) && text.limit.k0 == limit->k0 && text.limit.k1 == limit->k1;
-    lock_leave(&header->rules_lock);
-    return has;
+    return book_enter(book, &page.text, number);
 }
 
 uint64_t book_forget(struct book *book, const uint8_t *marks)
 {
     struct machine_header *header = file_header(book->file);
-    struct machine_rule *rules = file_rules(book->file);
     uint64_t forgotten = 0;
-    lock_take(&book->mutex);
     if (lock_enter(book->file, &header->rules_lock, book->patience_us) != LOCK_TIMEOUT) {
+        file_look(book->file);
         atomic_fetch_add_explicit(&header->rules_turn, 1, memory_order_release); /* before any number is free */
-        for (uint64_t i = 0; i < book->file->facts.rules; i++)
-            if (!marks[i] && atomic_load_explicit(&rules[i].use, memory_order_relaxed) == RULE_USED) {
-                atomic_store_explicit(&rules[i].use, RULE_FORGOTTEN, memory_order_release);
-                forgotten++;
-            }
+        forgotten = rules_forget(book->file, marks);
         lock_leave(&header->rules_lock);
     }
-    book_catch_up(book);
-    lock_give(&book->mutex);
+    book_renew(book);
     return forgotten;
 }
 
 /* ---- The rule of a request ---- */
 
-static struct binding *book_bind(struct book *book, const struct weir_limit *limit) REQUIRES(book->mutex)
+/* Bind the request's limit to the rule of a number, which was found at that turn for that version of its plan. */
+static void book_bind(struct book *book, const struct weir_backend_request *request, uint64_t version, uint32_t number,
+                      uint64_t turn) REQUIRES(book->mutex)
 {
-    struct binding *binding = book_binding(book, limit);
-    if (binding || !(binding = malloc(sizeof *binding)))
-        return binding;
-    struct binding *_Atomic *bucket = book_bucket(book, limit);
-    *binding = (struct binding){ .limit = limit, .next = atomic_load_explicit(bucket, memory_order_relaxed) };
-    atomic_store_explicit(bucket, binding, memory_order_release);
-    return binding;
+    struct weir_limit *limit = request->limit;
+    if (atomic_load_explicit(&book->turn, memory_order_relaxed) != turn ||
+        atomic_load_explicit(&limit->bound_version, memory_order_relaxed) >= version)
+        return;
+    const struct page *page = book_copy(book, number);
+    if (!page)
+        return;
+    if (!limit->is_bound) {
+        limit->is_bound = true;
+        limit->next_bound = book->bound;
+        book->bound = limit;
+    }
+    atomic_store_explicit(&limit->bound, page, memory_order_release);
+    atomic_store_explicit(&limit->bound_version, version, memory_order_release);
 }
 
-__attribute__((noinline)) static uint32_t book_number_anew(struct book *book,
-                                                           const struct weir_backend_request *request, uint64_t *turn)
+__attribute__((noinline)) static int book_number_anew(struct book *book, const struct weir_backend_request *request,
+                                                      uint32_t *number, uint64_t *turn)
 {
     struct page page;
     struct weir_plan plan;
-    lock_take(&book->mutex);
-    book_catch_up(book);
-    *turn = atomic_load_explicit(&book->turn, memory_order_relaxed);
-    struct binding *binding = book_bind(book, request->limit);
-    if (binding && !binding_holds(binding, request->limit)) {
-        atomic_store_explicit(&binding->bound, 0, memory_order_relaxed);
-        atomic_store_explicit(&binding->secret, request->limit->secret.k0, memory_order_relaxed);
-    }
+    book_renew(book);
+    *turn = atomic_load_explicit(&book->turn, memory_order_acquire);
     const uint64_t version = weir_request_plan(request, &plan);
     page_fill(&page, request->limit, &plan, NULL);
-    const uint32_t number = book_enter(book, &page.text);
-    if (binding && number && version > atomic_load_explicit(&binding->bound, memory_order_relaxed) >> BOOK_NUMBER_BITS)
-        atomic_store_explicit(&binding->bound, version << BOOK_NUMBER_BITS | number, memory_order_release);
+    const int error = book_enter(book, &page.text, number);
+    if (error || *number == 0)
+        return error;
+    lock_take(&book->mutex);
+    book_catch_up(book);
+    book_bind(book, request, version, *number, *turn);
     lock_give(&book->mutex);
-    return number;
+    return WEIR_OK;
 }
 
-uint32_t book_number(struct book *book, const struct weir_backend_request *request, uint64_t *turn)
+int book_number(struct book *book, const struct weir_backend_request *request, uint32_t *number, uint64_t *turn)
 {
-    const uint32_t number = book_bound(book, request->limit, request->plan_version, turn);
-    return __builtin_expect(number != 0, 1) ? number : book_number_anew(book, request, turn);
+    const struct page *page = book_bound(book, request->limit, request->plan_version, turn);
+    if (__builtin_expect(!page, 0))
+        return book_number_anew(book, request, number, turn);
+    *number = page->number;
+    return WEIR_OK;
 }

@@ -1,82 +1,78 @@
-/* book.h - the plans under which states in the file were written, and this process's copy of them.
+/* book.h - this process's copies of the plans under which states were written, and what its limits are bound to.
  *
- * A key names its rule: a plan of a limit, and that of its former state if it has one. Rules are in the file, so that
- * every process can read every state. A limit is identified by the secret of its hashes, which is made from its name
- * and the file's secret.
+ * A key names its rule: a plan of a limit, and that of its former state if it has one. Rules are in the file (rules.h),
+ * so that every process can read every state. A limit is identified by the secret of its hashes, which is made from its
+ * name and the file's secret.
  *
- * A process decides by its own copy of a rule, which it makes once and checks, so later damage in the file does no
- * harm. For each limit and override it remembers the number of the rule in force, by the version of the plan.
+ * A process decides by its own copy of a rule, a page, which it makes once and checks, so later damage in the file does
+ * no harm. Each limit and override notes the page of its plan in force, so a decision finds it without a search. Pages
+ * have as many levels as the file's rules. A process makes room for a level before it uses it: when it adds a rule, or
+ * with a stripe's lock before it looks at keys, which may name rules of that level.
  *
- * Rules are forgotten when the table is full: with all stripes locked, those that no key names. The file's rules_turn
- * then rises. A thread compares it with the turn at which it looked up its rule's number, once it has the stripe's lock
- * or has read a key's pair.
+ * Rules are forgotten when the table is full and the file cannot grow: with all stripes locked, those that no key names.
+ * The file's rules_turn then rises. A thread compares it with the turn at which it looked up its rule's number, once it
+ * has the stripe's lock or has read a key's pair.
  *
  * Locks, outer first:
  *
  *     stripes, in the order of their numbers
- *     book->mutex           this process's copies
  *     header->rules_lock    which rules the file has
+ *     book->mutex           this process's copies. No thread waits for another process while it has it
  */
 #ifndef BACKENDS_MACHINE_BOOK_H
 #define BACKENDS_MACHINE_BOOK_H
 
-#include "backends/machine/lock.h"
+#include "backends/machine/rules.h"
 #include "backends/shared/readers.h"
 #include "core/algorithm/level.h"
 #include "core/ground/lock.h"
+#include "core/limiter/limiter.h"
 
-/* A checked copy. (c) while the turn lasts, and as long as a reader that began in it stays */
+/* A checked copy. (c) while the turn lasts, and as long as a reader that began in it stays. What a decision for a known
+ * key reads comes first. */
 struct page {
-    struct machine_rule_text text;
-    const struct weir_plan *former;         /* of the text, or NULL */
-    size_t rest_words, words;               /* of the state in the file behind the key; of both states, whole */
-    size_t anchor_at;                       /* of the pair, see pair.h */
-    bool slides, has_summary;               /* a sliding window; and its pair is a summary, see stored.h */
-    int64_t top, last_anchor;               /* a sound state holds no more than these, state_is_sound() */
-    int64_t former_top, former_last_anchor; /* the same of the former state */
+    _Atomic uint64_t copied;  /* (a) page_copied() of the turn; another number: the page is not that of a rule */
+    uint32_t number;          /* of the rule; (c) once there was a copy */
+    bool slides, has_summary; /* a sliding window; and its pair is a summary, see stored.h */
     /* A token bucket with greedy refill and a tick of 1 us, whose size is a cost that the API allows, and no former
      * state. */
     bool is_plain;
+    size_t anchor_at;         /* of the pair, see pair.h */
+    int64_t top, last_anchor; /* a sound state holds no more than these, state_is_sound() */
     struct level_known known; /* with is_plain */
     int64_t near;             /* with is_plain: the units in use beyond which less than 1 / FIGURES_NEAR is left */
-};
-
-#define BOOK_BUCKETS 1024
-
-/* The number of the rule by which a limit or an override decides. (c) but `bound` */
-struct binding {
-    const struct weir_limit *limit;
-    struct binding *next;
-    _Atomic uint64_t secret; /* half of the limit's, which changes when the limit is renamed */
-    _Atomic uint64_t bound;  /* the number, and the version of the plan above BOOK_NUMBER_BITS; 0: none */
+    size_t rest_words, words; /* of the state in the file behind the key; of both states, whole */
+    struct machine_rule_text text;
+    const struct weir_plan *former;         /* of the text, or NULL */
+    int64_t former_top, former_last_anchor; /* the same of the former state */
 };
 
 /* (m) mutex, (a) atomic, (c) constant */
 struct book {
-    const struct machine_file *file; /* (c) */
-    int64_t patience_us;             /* (c) */
-    struct readers readers;          /* threads without a stripe's lock that use copies */
+    struct machine_file *file; /* (c) */
+    int64_t patience_us;       /* (c) */
+    struct readers readers;    /* threads without a stripe's lock that use copies */
     struct lock mutex;
-    _Atomic uint64_t turn;      /* (a) written under the mutex: the file's when the copies were made */
-    struct page *pages;         /* (c) by number, less one */
-    _Atomic uint8_t *is_copied; /* (a) */
-    struct binding *_Atomic bindings[BOOK_BUCKETS]; /* (a) readers; (m) writers */
+    _Atomic uint64_t turn;                       /* (a) written under the mutex: the file's when the copies were made */
+    struct page *_Atomic levels[MACHINE_LEVELS]; /* (a) by number; NULL: not made yet */
+    struct weir_limit *bound;                    /* (m) limits and overrides that have been bound, by next_bound */
 };
 
 /* WEIR_OK or WEIR_ENOMEM. */
-int book_open(struct book *book, const struct machine_file *file, int64_t patience_us);
+int book_open(struct book *book, struct machine_file *file, int64_t patience_us);
 void book_close(struct book *book);
 
-/* Return the number of the request's rule, or 0: there is no room for one, or the lock could not be taken. *turn is the
- * turn for which that holds. The caller holds no lock. */
-uint32_t book_number(struct book *book, const struct weir_backend_request *request, uint64_t *turn);
+/* Make room for the copies of all rules that the file has. WEIR_OK, or WEIR_ENOMEM: keys may name rules that cannot be
+ * copied, so the caller must not look at keys. */
+int book_reach(struct book *book);
 
-/* Return the number of a rule with a former plan; 0 as above. The caller holds a stripe's lock. */
-uint32_t book_number_of(struct book *book, const struct weir_backend_request *request, const struct weir_plan *plan,
-                        const struct weir_plan *former);
+/* Find or add the request's rule. *number is 0 if there is no room for it; *turn is the turn for which it holds. The
+ * caller holds no lock. WEIR_OK, WEIR_ETIME or WEIR_ENOMEM. */
+int book_number(struct book *book, const struct weir_backend_request *request, uint32_t *number, uint64_t *turn);
 
-/* True if the file has a rule of a limit, or its lock could not be taken. The caller holds no lock. */
-bool book_has_limit(struct book *book, const struct hash_secret *limit);
+/* The same for a rule with a former plan. The caller holds a stripe's lock. */
+int book_number_of(struct book *book, const struct weir_backend_request *request, const struct weir_plan *plan,
+                   const struct weir_plan *former, uint32_t *number);
 
 /* Return the copy of a rule, or NULL: there is no such rule. The caller holds a stripe's lock. */
 const struct page *book_page(struct book *book, uint32_t number);
@@ -85,6 +81,14 @@ const struct page *book_page(struct book *book, uint32_t number);
 static inline uint64_t book_file_turn(const struct book *book)
 {
     return atomic_load_explicit(&file_header(book->file)->rules_turn, memory_order_acquire);
+}
+
+/* True if the file may have grown since this process made room for copies; the same. */
+static inline bool book_is_behind(const struct book *book)
+{
+    const uint64_t word = atomic_load_explicit(&file_header(book->file)->levels, memory_order_acquire);
+    const unsigned levels = machine_levels_told(word);
+    return word != 0 && (levels == 0 || !atomic_load_explicit(&book->levels[levels - 1], memory_order_acquire));
 }
 
 /* Drop all copies if the turns differ. The caller holds a stripe's lock. */

@@ -154,12 +154,14 @@ static int decide_locked(struct machine *machine, const struct weir_backend_requ
                            .is_overflow = is_overflow };
     for (int repairs = 0;;) {
         uint64_t turn;
-        visit.number = book_number(&machine->book, request, &turn);
+        int error = book_number(&machine->book, request, &visit.number, &turn);
+        if (error)
+            return error;
         if (__builtin_expect(visit.number == 0, 0)) {
             end->room = ROOM_FULL;
             return WEIR_OK;
         }
-        int error = stripe_enter(machine, stripe);
+        error = stripe_enter(machine, stripe);
         if (error)
             return error;
         if (__builtin_expect(book_file_turn(&machine->book) != turn, 0)) {

@@ -6,10 +6,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -174,12 +177,7 @@ static void file_size(struct machine_facts *facts, int64_t max_keys)
     facts->cells = machine_rounded(keys + (facts->stripes > 1 ? 6 * file_root(keys) : 0), 16);
     if (facts->cells < FEWEST_CELLS)
         facts->cells = FEWEST_CELLS;
-    facts->rules = machine_rounded((uint64_t)max_keys / MACHINE_KEYS_PER_RULE, 64);
-    if (facts->rules < MACHINE_MIN_RULES)
-        facts->rules = MACHINE_MIN_RULES;
-    if (facts->rules > MACHINE_MAX_RULES)
-        facts->rules = MACHINE_MAX_RULES;
-    facts->size = machine_bytes(facts);
+    facts->size = machine_level_at(facts, 1);
 }
 
 static bool file_write_facts(int fd, struct machine_facts *facts)
@@ -190,6 +188,28 @@ static bool file_write_facts(int fd, struct machine_facts *facts)
     return pwrite(fd, (const char *)facts + from, sizeof *facts - from, (off_t)from) ==
                (ssize_t)(sizeof *facts - from) &&
            pwrite(fd, facts, from, 0) == (ssize_t)from;
+}
+
+#define ALLOCATE_STEP (16 << 20) /* bytes: signals wait for no more */
+
+/* Give a part of the file its memory. 0, or an error of the system. No signal disturbs a step: on some kernels,
+ * a file in memory gives back what it got when one arrives, so a call that is repeated may never succeed. */
+static int file_allocate(int fd, uint64_t from, uint64_t end)
+{
+    sigset_t all, before;
+    int error = 0;
+    sigfillset(&all);
+    for (uint64_t at = from; at < end && !error;) {
+        const uint64_t len = end - at < ALLOCATE_STEP ? end - at : ALLOCATE_STEP;
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        error = posix_fallocate(fd, (off_t)at, (off_t)len);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        if (!error)
+            at += len;
+        else if (error == EINTR) /* a debugger, or a freezer of processes */
+            error = 0;
+    }
+    return error;
 }
 
 /* Make an empty file of the size that max_keys takes, with all its memory. */
@@ -203,7 +223,7 @@ static int file_make(int fd, const char *path, int64_t max_keys, struct machine_
         return file_refuse(why, WEIR_EIO, "shared: %s cannot be made: the system has no random numbers", path);
     int error = ftruncate(fd, 0) != 0 || pwrite(fd, &begun, sizeof begun, 0) != sizeof begun ? errno : 0;
     if (!error)
-        error = posix_fallocate(fd, 0, (off_t)facts->size);
+        error = file_allocate(fd, 0, facts->size);
     if (!error && !file_write_facts(fd, facts))
         error = errno;
     if (!error)
@@ -218,6 +238,7 @@ static int file_make(int fd, const char *path, int64_t max_keys, struct machine_
 static int file_check(int fd, const char *path, struct machine_facts *facts, struct message why)
 {
     struct stat stat;
+    uint64_t levels = 0;
     const ssize_t got = pread(fd, facts, sizeof *facts, 0);
     if (got != (ssize_t)sizeof *facts || facts->magic != MACHINE_MAGIC)
         return file_refuse(why, WEIR_ESTATE, "shared: %s is not a file of weir's; remove it or name another one", path);
@@ -234,12 +255,50 @@ static int file_check(int fd, const char *path, struct machine_facts *facts, str
         facts->max_keys > (uint64_t)MACHINE_MAX_KEYS)
         return file_refuse(why, WEIR_ESTATE,
                            "shared: the header of %s is damaged: stop the programs that use it and remove it", path);
-    if (fstat(fd, &stat) != 0 || (uint64_t)stat.st_size != facts->size)
+    uint64_t size = facts->size;
+    if (pread(fd, &levels, sizeof levels, offsetof(struct machine_header, levels)) == sizeof levels &&
+        machine_levels_told(levels) > 0)
+        size = machine_level_at(facts, machine_levels_told(levels));
+    if (fstat(fd, &stat) != 0 || (uint64_t)stat.st_size < size)
         return file_refuse(why, WEIR_ESTATE,
                            "shared: %s has %" PRId64 " bytes instead of %" PRIu64
                            ": it was truncated or is damaged; stop the programs that use it and remove it",
-                           path, (int64_t)stat.st_size, facts->size);
+                           path, (int64_t)stat.st_size, size);
     return WEIR_OK;
+}
+
+/* ---- Its rules ---- */
+
+void file_look(struct machine_file *file)
+{
+    struct stat stat;
+    unsigned known = file_levels(file), levels = known;
+    if (fstat(file->fd, &stat) != 0)
+        return;
+    while (levels < MACHINE_LEVELS && (uint64_t)stat.st_size >= machine_level_at(&file->facts, levels + 1))
+        levels++;
+    while (known < levels && !atomic_compare_exchange_weak_explicit(&file->levels, &known, levels, memory_order_release,
+                                                                    memory_order_acquire))
+        ;
+}
+
+bool file_grow(struct machine_file *file)
+{
+    const unsigned levels = file_levels(file);
+    struct rlimit most;
+    struct stat stat;
+    if (levels == MACHINE_LEVELS)
+        return false;
+    const uint64_t from = machine_level_at(&file->facts, levels), end = machine_level_at(&file->facts, levels + 1);
+    if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < end) /* the system would send SIGXFSZ */
+        return false;
+    if (fstat(file->fd, &stat) != 0 || (uint64_t)stat.st_size < from) /* it was truncated, which must not be hidden */
+        return false;
+    if (file_allocate(file->fd, from, end) != 0)
+        return false;
+    file_look(file);
+    atomic_store_explicit(&file_header(file)->levels, (levels + 1) * LEVELS_WORD, memory_order_release);
+    return true;
 }
 
 /* True if the file is empty, or a process died while it made it. */
@@ -271,28 +330,34 @@ static int file_check_rights(int fd, const char *path, struct message why)
     return WEIR_OK;
 }
 
+/* Return how many bytes are mapped: as many as the file ever has. */
+static size_t file_reach(const struct machine_file *file)
+{
+    return (size_t)machine_level_at(&file->facts, MACHINE_LEVELS);
+}
+
 static void file_unmap(struct machine_file *file)
 {
     guard_end(file->guard);
-    huge_unmap(file->map, file->facts.size);
+    huge_unmap(file->map, file_reach(file));
 }
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25 /* Linux 6.1; an older kernel refuses it */
 #endif
 
-/* Map the file where huge pages can be mapped. Copy a new one to huge pages, so that decisions seldom miss the
+/* Map `reach` bytes where huge pages can be mapped, of which the file has the first `size`. Copy a new one to huge pages, so that decisions seldom miss the
  * processor's cache of the addresses of pages. The kernel does so for memory, not for a file on disk. The file has all
  * its memory and no user yet, so no thread waits for the copy. NULL: it cannot be mapped. */
-static unsigned char *file_map(int fd, size_t size, bool is_new)
+static unsigned char *file_map(int fd, size_t reach, size_t size, bool is_new)
 {
-    void *place = huge_map(size);
+    void *place = huge_map(reach);
     if (!place)
         return NULL;
-    void *map = mmap(place, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+    void *map = mmap(place, reach, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
     if (map == MAP_FAILED) {
         const int code = errno;
-        huge_unmap(place, size);
+        huge_unmap(place, reach);
         errno = code;
         return NULL;
     }
@@ -319,10 +384,12 @@ static int file_enter(struct machine_file *file, const char *path, bool has_name
         if (memcmp(now.boot, file->facts.boot, sizeof now.boot) != 0 && file_write_facts(file->fd, &now))
             file->facts = now;
     }
-    file->map = file_map(file->fd, file->facts.size, is_new);
+    file->map = file_map(file->fd, file_reach(file), file->facts.size, is_new);
     if (!file->map)
         return file_refuse(why, WEIR_ENOMEM, "shared: %s cannot be mapped (%s)", path, strerror(errno));
-    file->guard = has_name ? guard_begin(file->map, file->facts.size) : NULL;
+    file->guard = has_name ? guard_begin(file->map, file_reach(file)) : NULL;
+    atomic_store_explicit(&file->levels, 1, memory_order_relaxed);
+    file_look(file);
     if (has_name && !file->guard)
         error = WEIR_ENOMEM;
     else if (!file_take_slot(file))
@@ -357,7 +424,7 @@ int file_open(const char *shared, int64_t max_keys, struct machine_file *out, st
                            strerror(code));
     }
     int error = file_enter(out, path, shared != NULL, max_keys, why);
-    if (!error && !shared && fcntl(out->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    if (!error && !shared && fcntl(out->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) != 0) {
         error = file_refuse(why, WEIR_EIO, "shared: the size of the memory cannot be sealed (%s)", strerror(errno));
         file_unmap(out);
     }

@@ -16,9 +16,10 @@
 
 struct machine_file {
     int fd;                     /* -1: a child of fork() could not open the file anew */
-    unsigned char *map;         /* (c) */
+    unsigned char *map;         /* (c) with room for all levels of rules, most of it behind the file's end */
     struct guard *guard;        /* (c) of the mapping; NULL: the memory has no name, and no process can truncate it */
     struct machine_facts facts; /* (c) a copy: what the file says later is not read */
+    _Atomic unsigned levels;    /* of rules, which this process may touch; rises when it has seen the file grow */
     uint64_t owner;             /* this process, as a lock names it: turn and slot */
     bool is_alone;              /* no other process used the file when it was opened */
 };
@@ -44,9 +45,16 @@ static inline struct machine_header *file_header(const struct machine_file *file
     return (struct machine_header *)(void *)file->map;
 }
 
-static inline struct machine_rule *file_rules(const struct machine_file *file)
+/* Look how many levels of rules the file has, which may have grown. */
+void file_look(struct machine_file *file);
+
+/* Let the file grow by the next level of rules. The caller has the rules' lock, and has looked since. False: it has all, or there is no room
+ * for more. */
+bool file_grow(struct machine_file *file);
+
+static inline unsigned file_levels(const struct machine_file *file)
 {
-    return (struct machine_rule *)(void *)(file->map + machine_rules_at());
+    return atomic_load_explicit(&file->levels, memory_order_acquire);
 }
 
 #endif

@@ -57,7 +57,7 @@ static int inspect_visit(struct file_inspector *inspector, const char *limit, st
     const int error = inspect_locked(&visit, remove, out);
     if (guard_is_lost(machine->file.guard))
         return machine_lost(machine);
-    if (error || remove || out->found != WEIR_FOUND_NOTHING || book_has_limit(&machine->book, &secret))
+    if (error || remove || out->found != WEIR_FOUND_NOTHING || rules_have_limit(&machine->file, &secret))
         return error;
     snprintf(
         sentence, sizeof sentence,

@@ -1,10 +1,11 @@
 /* layout.h - what is in the file in which all processes of a machine count.
  *
  *     header      what the file is, how large its parts are, and who uses it
- *     rules       the plans under which states were written
  *     stripes     each with a lock, a journal, buckets and cells; a key's hash chooses its stripe
+ *     rules       the plans under which states were written, in levels of 512, 1024, 2048, ... places. A new file has
+ *                 the first level, and grows by the next one when a rule finds no place
  *
- * A file never changes its size. It holds offsets and numbers, no pointers, so each process may map it elsewhere.
+ * Nothing else changes its size. The file holds offsets and numbers, no pointers, so each process may map it elsewhere.
  *
  * A cell is 64 bytes. A key has one cell or a chain of them, which hold its state, perhaps a former state, and the key
  * itself. Free cells form a list. Bucket b's home is cell b + 1: a key of one or two cells lies there if it can, or in
@@ -34,12 +35,13 @@
 
 #define MACHINE_MAGIC UINT64_C(0x0a6d656d72696577) /* "weirmem\n" in memory */
 #define MACHINE_BEGUN UINT64_C(0x0a77656e72696577) /* "weirnew\n": a process is making it, or died while it did */
-#define MACHINE_VERSION 12
+#define MACHINE_VERSION 13
 
-#define MACHINE_SLOTS 4096 /* processes that may use a file at the same time */
-#define MACHINE_MIN_RULES 512
-#define MACHINE_MAX_RULES 65536
-#define MACHINE_KEYS_PER_RULE 256
+#define MACHINE_SLOTS 4096      /* processes that may use a file at the same time */
+#define MACHINE_FIRST_RULES 512 /* places of the first level of rules; each further level has twice as many */
+#define MACHINE_LEVELS 9
+#define MACHINE_MAX_RULES \
+    (MACHINE_FIRST_RULES * ((1 << MACHINE_LEVELS) - 1)) /* four for each of 65,536 limits, but 512 */
 #define MACHINE_KEYS_PER_STRIPE 8192
 #define MACHINE_FEW_KEYS 32768         /* a file for up to this many has more stripes than they fill, ... */
 #define MACHINE_FEW_KEYS_PER_STRIPE 16 /* ... so that processes seldom want the same one */
@@ -61,11 +63,10 @@ struct machine_facts {
     uint64_t magic;
     uint64_t version;
     uint64_t layout; /* MACHINE_LAYOUT */
-    uint64_t size;   /* bytes */
+    uint64_t size;   /* bytes of a new file: with one level of rules */
     uint64_t max_keys;
-    uint64_t stripes; /* a power of two */
-    uint64_t cells;   /* in a stripe */
-    uint64_t rules;
+    uint64_t stripes;          /* a power of two */
+    uint64_t cells;            /* in a stripe */
     struct hash_secret secret; /* of all hashes of keys and names */
     uint64_t boot[2];          /* the boot at which epoch_us was read */
     int64_t epoch_us;          /* Unix time at boot */
@@ -74,12 +75,11 @@ struct machine_facts {
 
 struct machine_header {
     struct machine_facts facts;
-    alignas(64) _Atomic uint64_t rules_lock; /* a lock, see lock.h; guards which rules are in use */
+    alignas(64) _Atomic uint64_t rules_lock; /* a lock, see lock.h; a thread that adds or forgets rules has it */
     alignas(64) _Atomic uint64_t rules_turn; /* rises when rules are forgotten, with all stripes locked */
+    _Atomic uint64_t levels; /* LEVELS_WORD of the rules' levels, once the file has grown; its size counts */
     alignas(4096) struct machine_slot slots[MACHINE_SLOTS];
 };
-
-enum { RULE_NEVER, RULE_USED, RULE_FORGOTTEN };
 
 /* A plan of a limit, or two: that of the state and that of the former state. */
 struct machine_rule_text {
@@ -89,10 +89,12 @@ struct machine_rule_text {
     char name[WEIR_MAX_NAME_LEN + 8]; /* of the limit, for people */
 };
 
+#define MACHINE_RULE_WORDS (sizeof(struct machine_rule_text) / sizeof(uint64_t))
+
+/* A place for a rule. Its tag is apart, with those of the other places of its level: a search reads tags. */
 struct machine_rule {
-    _Atomic uint64_t use; /* RULE_NEVER, RULE_USED or RULE_FORGOTTEN; written last */
-    uint64_t sum;         /* of the text */
-    struct machine_rule_text text;
+    _Atomic uint64_t sum; /* of the text */
+    _Atomic uint64_t text[MACHINE_RULE_WORDS];
 };
 
 struct machine_write {
@@ -136,14 +138,9 @@ static inline uint64_t machine_rounded(uint64_t bytes, uint64_t to)
     return (bytes + to - 1) / to * to;
 }
 
-static inline uint64_t machine_rules_at(void)
+static inline uint64_t machine_stripes_at(void)
 {
     return machine_rounded(sizeof(struct machine_header), 4096);
-}
-
-static inline uint64_t machine_stripes_at(const struct machine_facts *facts)
-{
-    return machine_rules_at() + machine_rounded(facts->rules * sizeof(struct machine_rule), 4096);
 }
 
 /* There are as many buckets as cells, of 32 bits each. */
@@ -157,9 +154,33 @@ static inline uint64_t machine_stripe_bytes(const struct machine_facts *facts)
     return machine_cells_at(facts) + facts->cells * MACHINE_CELL_WORDS * sizeof(uint64_t);
 }
 
-static inline uint64_t machine_bytes(const struct machine_facts *facts)
+static inline uint64_t machine_rules_at(const struct machine_facts *facts)
 {
-    return machine_stripes_at(facts) + facts->stripes * machine_stripe_bytes(facts);
+    return machine_rounded(machine_stripes_at() + facts->stripes * machine_stripe_bytes(facts), 4096);
+}
+
+/* Return the number of places for rules in the first `levels` levels. */
+static inline uint64_t machine_places(unsigned levels)
+{
+    return MACHINE_FIRST_RULES * ((UINT64_C(1) << levels) - 1);
+}
+
+/* Return where a level begins, and the file with so many levels ends: each place takes its tag and its rule. */
+static inline uint64_t machine_level_at(const struct machine_facts *facts, unsigned level)
+{
+    return machine_rules_at(facts) + machine_places(level) * (sizeof(uint64_t) + sizeof(struct machine_rule));
+}
+
+_Static_assert(MACHINE_FIRST_RULES *(sizeof(uint64_t) + sizeof(struct machine_rule)) % 4096 == 0,
+               "each level begins on a page");
+
+#define LEVELS_WORD UINT64_C(0x1111) /* a number of levels times this: a damaged word is hardly one of these */
+
+/* Return how many levels such a word tells of, or 0: none, or it is damaged. */
+static inline unsigned machine_levels_told(uint64_t word)
+{
+    const uint64_t levels = word % 16;
+    return word == levels * LEVELS_WORD && levels <= MACHINE_LEVELS ? (unsigned)levels : 0;
 }
 
 /* Return a checksum. It detects accidents only: a process that can write to the file can write a matching sum, too. */

@@ -31,7 +31,7 @@ static void machine_stats(struct weir_backend *backend, struct weir_stats *add)
         add->evictions += atomic_load_explicit(&stripe->evictions, memory_order_relaxed);
         add->keys += word_low(atomic_load_explicit(&stripe->counts, memory_order_relaxed));
     }
-    add->bytes += (int64_t)machine->file.facts.size;
+    add->bytes += (int64_t)machine_level_at(&machine->file.facts, file_levels(&machine->file));
     machine_tell(machine);
 }
 
@@ -112,7 +112,7 @@ static int machine_look_through(struct machine *machine)
 static void machine_shape_of(struct machine *machine)
 {
     const struct machine_facts *facts = &machine->file.facts;
-    machine->stripes = machine->file.map + machine_stripes_at(facts);
+    machine->stripes = machine->file.map + machine_stripes_at();
     machine->stripe_bytes = machine_stripe_bytes(facts);
     machine->stripe_mask = (uint32_t)facts->stripes - 1;
     machine->is_crowded = facts->cells * facts->stripes < 4 * facts->max_keys;

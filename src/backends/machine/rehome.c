@@ -83,7 +83,9 @@ void machine_rehome(struct machine *machine, const struct weir_limit *limit, str
     if (!lock_try(&machine->file, &visit.stripe->lock))
         return;
     book_renew(&machine->book);
-    int error = visit_find(&visit);
+    int error = machine_reach(machine);
+    if (!error)
+        error = visit_find(&visit);
     if (!error && visit.first != 0 && visit.first != home && cells_for(visit.page->words, visit.len) == 1 &&
         rehome_clear(&visit, home, of_rival) == WEIR_OK) {
         error = visit_find(&visit); /* the key before it may be another one now */

@@ -172,6 +172,7 @@ int stripe_begin(struct machine *machine, struct machine_stripe *stripe)
 
 int stripe_repair(struct machine *machine, struct machine_stripe *stripe)
 {
+    book_renew(&machine->book); /* with copies of forgotten rules, keys of those that took their places look damaged */
     const int error = stripe_begin(machine, stripe);
     if (!error)
         atomic_fetch_add_explicit(&stripe->damages, 1, memory_order_relaxed);
@@ -185,8 +186,8 @@ int stripe_enter(struct machine *machine, struct machine_stripe *stripe)
     const enum lock_end end = lock_enter(&machine->file, &stripe->lock, machine->patience_us);
     if (end == LOCK_TIMEOUT)
         return WEIR_ETIME;
-    int error = WEIR_OK;
-    if (end == LOCK_INHERITED && !journal_recover(stripe, &machine->shape))
+    int error = machine_reach(machine);
+    if (!error && end == LOCK_INHERITED && !journal_recover(stripe, &machine->shape))
         error = stripe_repair(machine, stripe);
     if (error)
         lock_leave(&stripe->lock);

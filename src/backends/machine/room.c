@@ -141,7 +141,7 @@ static void forget_mark(const struct machine *machine, const struct machine_stri
 {
     for (uint32_t cell = 1; cell <= machine->shape.cells; cell++) {
         const uint64_t what = stripe_load(stripe, cell_at(&machine->shape, cell) + 1);
-        if (cell_kind(what) == CELL_KEY && cell_rule(what) - 1 < machine->file.facts.rules)
+        if (cell_kind(what) == CELL_KEY && cell_rule(what) - 1 < MACHINE_MAX_RULES)
             marks[cell_rule(what) - 1] = 1;
     }
 }
@@ -150,7 +150,7 @@ bool machine_forget_rules(struct machine *machine)
 {
     const int64_t now_us = clock_monotonic_us();
     const int64_t last_us = atomic_load_explicit(&machine->collected_us, memory_order_relaxed);
-    uint8_t *marks = last_us == 0 || now_us - last_us > FORGET_AGAIN_US ? calloc(machine->file.facts.rules, 1) : NULL;
+    uint8_t *marks = last_us == 0 || now_us - last_us > FORGET_AGAIN_US ? calloc(MACHINE_MAX_RULES, 1) : NULL;
     uint64_t forgotten = 0, n = 0;
     if (!marks)
         return false;

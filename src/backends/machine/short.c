@@ -156,11 +156,10 @@ static inline bool ask_inside(struct ask *ask, struct weir_decision *out)
 {
     struct book *book = &ask->machine->book;
     const struct weir_backend_request *request = ask->request;
-    uint32_t number;
-    ask->page = book_known(book, request, &number, &ask->turn);
+    ask->page = book_bound(book, request->limit, request->plan_version, &ask->turn);
     if (__builtin_expect(!ask->page || request->verb == WEIR_RESET, 0))
         return false;
-    ask->what = cell_of_key(request->hash, number, request->key.len);
+    ask->what = cell_of_key(request->hash, ask->page->number, request->key.len);
     enum end end = END_AGAIN;
     for (int tries = 0; tries < SHORT_TRIES && end == END_AGAIN; tries++)
         end = ask_once(ask, out);

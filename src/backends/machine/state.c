@@ -42,8 +42,11 @@ static int carry_put(struct visit *visit, const struct carried *carried, enum ro
     struct page with_former;
     const struct page *page = visit->plan;
     uint32_t number = visit->number;
+    int error = WEIR_OK;
     if (carried->former.plan) {
-        number = book_number_of(&visit->machine->book, visit->request, &page->text.plan, carried->former.plan);
+        error = book_number_of(&visit->machine->book, visit->request, &page->text.plan, carried->former.plan, &number);
+        if (error)
+            return error;
         page_fill(&with_former, visit->request->limit, &page->text.plan, carried->former.plan);
         page = number ? book_page(&visit->machine->book, number) : &with_former;
     }
@@ -52,7 +55,6 @@ static int carry_put(struct visit *visit, const struct carried *carried, enum ro
     carry_write(&visit->plan->text.plan, carried, visit->now_us, state);
     bool has_room = number != 0;
     int64_t soonest_us;
-    int error = WEIR_OK;
     if (has_room)
         error = stripe_make_room(visit, cells_for(page->words, visit->len), true, &has_room, &soonest_us);
     *room = has_room ? ROOM_OK : ROOM_FULL;

@@ -43,12 +43,11 @@ take_swap(struct take *take, struct weir_limit *limit, struct weir_key key, uint
     struct machine *machine = take->machine;
     struct sight sight;
     uint64_t turn;
-    uint32_t number;
     int64_t state[PAIR_WORDS];
-    const struct page *page = take->page = book_plain(&machine->book, limit, &number, &turn);
+    const struct page *page = take->page = book_plain(&machine->book, limit, &turn);
     if (__builtin_expect(!page || machine->file.fd < 0 || !key_is_short(key.len) ||
                              !short_find(take->stripe, &machine->shape, key, take->bucket,
-                                         cell_of_key(hash, number, key.len), &sight),
+                                         cell_of_key(hash, page->number, key.len), &sight),
                          0))
         return TAKE_OTHER;
     const struct weir_plan *plan = page_plain_plan(page);

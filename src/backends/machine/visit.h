@@ -8,7 +8,8 @@
  *     journal.h   changes that happen as a whole
  *     pair.h      two words that change as one, enough for a known key
  *     cells.c     keys made of cells
- *     book.c      the plans under which states were written
+ *     rules.c     the plans under which states were written
+ *     book.c      this process's copies of them, and the limits bound to these
  *     stored.h    a state as the file has it
  *     repair.c    looks through a stripe, and makes a damaged one whole
  *     visit.c     finds, reads, writes, adds and removes a key
@@ -87,6 +88,13 @@ static inline struct machine_stripe *machine_stripe(const struct machine *machin
 static inline struct machine_stripe *machine_stripe_of(const struct machine *machine, uint64_t hash)
 {
     return machine_stripe(machine, hash >> 32 & machine->stripe_mask);
+}
+
+/* Make room for copies of all rules that keys may name. The caller has a stripe's lock, and will look at its keys.
+ * WEIR_OK or WEIR_ENOMEM. */
+static inline int machine_reach(struct machine *machine)
+{
+    return __builtin_expect(book_is_behind(&machine->book), 0) ? book_reach(&machine->book) : WEIR_OK;
 }
 
 /* Fetch the home of a bucket's key; and the bucket, where many keys are not in their homes. Nothing is read here: a

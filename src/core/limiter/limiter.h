@@ -36,6 +36,7 @@ struct follow;
 struct outage;
 struct override;
 struct overrides;
+struct page;
 struct top_keys;
 
 /* Where a policy may come from. If several layers have one, the last of them is in force. */
@@ -72,7 +73,10 @@ struct weir_limit {
     _Atomic int32_t shadow; /* (a) percent of its keys for which it denies nothing, shadow.h */
     /* (a) readers; (m) writers: WEIR_UNLIMITED or WEIR_DENY while that is the policy in force; otherwise 0, fixed.h */
     _Atomic int32_t fixed;
-    struct key_hash hash;           /* (m) writers, as of `name` */
+    /* (a) the machine backend's: what it decides by, and the version of the plan for which that holds; 0: none */
+    const struct page *_Atomic bound;
+    struct key_hash hash; /* (m) writers, as of `name` */
+    _Atomic uint64_t bound_version;
     struct plan_cell plan;          /* (a) readers; (m) writers; the backend decides by it */
     struct key_hash_rest hash_rest; /* (m) writers, as of `name` */
     struct hash_secret secret;      /* (m) writers, as of `name`; both of the hash are made of it */
@@ -92,6 +96,8 @@ struct weir_limit {
     UT_hash_handle hh;              /* (m) by name */
     struct plan_cell local_plan;    /* as `plan`; the fallback decides by it */
     struct weir_limit *next_target; /* (m) the next one in limiter->first_target */
+    struct weir_limit *next_bound;  /* the machine backend's, as is_bound; the next one in its list */
+    bool is_bound;                  /* it is in that list */
     struct figures *_Atomic figures[FIGURES_SLOTS]; /* (a) by stats_own_stripe; NULL: none yet */
     struct figures shared_figures;                  /* (a) of all threads that have no block in `figures` */
     char name[WEIR_MAX_NAME_LEN + 1];               /* (m) writers: weir_limit_rename(), while nothing reads it */

@@ -108,6 +108,8 @@ int limits_rename(struct weir *limiter, struct weir_limit *limit, const char *na
     HASH_DEL(limiter->limits, limit);
     figures_retire(limiter, limit);
     limit->is_defined = false;
+    atomic_store_explicit(&limit->bound_version, 0, memory_order_relaxed);
+    atomic_store_explicit(&limit->bound, NULL, memory_order_relaxed);
     limit_call(limit, name);
     return limit_enter(limiter, limit) ? WEIR_OK : refuse_memory(message);
 }
