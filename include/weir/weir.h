@@ -107,8 +107,9 @@ WEIR_API const char *weir_version(void);
  * connection is ready waits for it, up to timeout_us.
  *
  * WEIR_EINVAL, WEIR_ENOMEM; WEIR_EIO (no random numbers from the system, a file or the control socket cannot be used,
- * or no thread could be started); WEIR_ESTATE (the file of option `shared` is not weir's). weir_last_message() and the
- * log hook name the option and its range, or the file and the reason.
+ * or no thread could be started); WEIR_ESTATE (the file of option `shared` is not weir's); WEIR_ETIME (another process
+ * has been opening that file for timeout_us, or for a second and one more for each 32 MB of it if that is longer).
+ * weir_last_message() and the log hook name the option and its range, or the file and the reason.
  *
  * After fork(), only the process that opened a limiter in local mode may use it. In machine mode the child goes on
  * counting in the same file. In the modes on Redis it closes the parent's connections to Redis immediately. It starts

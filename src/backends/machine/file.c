@@ -2,6 +2,8 @@
 #include "backends/machine/file.h"
 
 #include "backends/shared/huge.h"
+#include "core/ground/clock.h"
+#include "core/ground/forks.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,6 +25,7 @@
     "/proc/self/fd/"               /* its links are the kernel's: no other process can make them lead elsewhere */
 #define DOOR_AT (INT64_C(1) << 48) /* the byte that is held to enter; those of the slots follow */
 #define SLOT_BITS 16
+#define DOOR_PAUSE_NS 1000000
 
 _Static_assert(MACHINE_SLOTS < 1 << SLOT_BITS, "a slot fits into the word of a lock");
 
@@ -54,13 +57,31 @@ static bool file_take_byte(int fd, int64_t at)
     return file_lock(fd, F_OFD_SETLK, F_WRLCK, at, 1);
 }
 
-static bool door_close(int fd)
+/* Take the door, which other processes keep while they open the file. 0, or an error: ETIMEDOUT. */
+static int door_close(int fd, int64_t patience_us)
 {
-    return file_lock(fd, F_OFD_SETLKW, F_WRLCK, DOOR_AT, 1);
+    const int64_t until_us = clock_monotonic_us() + patience_us;
+    while (!file_take_byte(fd, DOOR_AT)) {
+        if (errno != EAGAIN && errno != EACCES)
+            return errno;
+        if (clock_monotonic_us() >= until_us)
+            return ETIMEDOUT;
+        nanosleep(&(struct timespec){ .tv_nsec = DOOR_PAUSE_NS }, NULL);
+    }
+    return 0;
+}
+
+/* Say who has the door. The file may be empty or another program's, so it is written when it is known to be weir's. */
+static void door_sign(int fd)
+{
+    const uint64_t pid = (uint64_t)getpid();
+    if (pwrite(fd, &pid, sizeof pid, offsetof(struct machine_header, door_pid)) != sizeof pid)
+        errno = 0; /* it is for people */
 }
 
 void file_entered(const struct machine_file *file)
 {
+    atomic_store_explicit(&file_header(file)->door_pid, 0, memory_order_relaxed);
     file_lock(file->fd, F_OFD_SETLK, F_UNLCK, DOOR_AT, 1);
 }
 
@@ -108,21 +129,64 @@ bool file_owner_lives(const struct machine_file *file, uint64_t owner)
     return fcntl(file->fd, F_OFD_GETLK, &range) != 0 || range.l_type != F_UNLCK;
 }
 
-bool file_begin_in_child(struct machine_file *file)
+/* ---- Descriptions of the open file ---- */
+
+/* Return a descriptor of another description of the file, or -1. */
+static int file_open_again(int fd)
 {
     char path[64];
-    if (file->fd < 0)
+    snprintf(path, sizeof path, OPEN_FILES_FOLDER "%d", fd);
+    return open(path, O_RDWR | O_CLOEXEC);
+}
+
+/* Map the page that keeps the description, and with it the locks, for this process alone. False: it cannot be. */
+static bool file_anchor(struct machine_file *file)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *anchor = mmap(NULL, page, PROT_NONE, MAP_SHARED, file->fd, 0);
+    file->anchor = NULL;
+    if (anchor == MAP_FAILED)
         return false;
-    snprintf(path, sizeof path, "/proc/self/fd/%d", file->fd);
-    const int parents = file->fd;
-    file->fd = open(path, O_RDWR | O_CLOEXEC);
-    close(parents);
-    if (file->fd >= 0 && file_take_slot(file))
-        return true;
+    if (madvise(anchor, page, MADV_DONTFORK) != 0) {
+        munmap(anchor, page);
+        return false;
+    }
+    file->anchor = anchor;
+    return true;
+}
+
+/* Give up the description, and with it the locks. */
+static void file_leave(struct machine_file *file)
+{
+    forks_hold();
+    if (file->anchor)
+        munmap(file->anchor, (size_t)sysconf(_SC_PAGESIZE));
+    file->anchor = NULL;
     if (file->fd >= 0)
         close(file->fd);
     file->fd = -1;
-    return false;
+    forks_release();
+}
+
+void file_drop_in_child(struct machine_file *file)
+{
+    file->anchor = NULL; /* it was not inherited */
+    if (file->fd >= 0)
+        close(file->fd);
+    file->fd = -1;
+}
+
+bool file_begin_in_child(struct machine_file *file)
+{
+    const int parents = file->fd;
+    if (parents < 0)
+        return false;
+    file->fd = file_open_again(parents);
+    const bool is_in = file->fd >= 0 && file_anchor(file) && file_take_slot(file);
+    close(parents);
+    if (!is_in)
+        file_drop_in_child(file);
+    return is_in;
 }
 
 /* ---- What it is ---- */
@@ -222,6 +286,7 @@ static int file_make(int fd, const char *path, int64_t max_keys, struct machine_
     if (hash_secret_draw(&facts->secret) != 0)
         return file_refuse(why, WEIR_EIO, "shared: %s cannot be made: the system has no random numbers", path);
     int error = ftruncate(fd, 0) != 0 || pwrite(fd, &begun, sizeof begun, 0) != sizeof begun ? errno : 0;
+    door_sign(fd);
     if (!error)
         error = file_allocate(fd, 0, facts->size);
     if (!error && !file_write_facts(fd, facts))
@@ -354,7 +419,12 @@ static unsigned char *file_map(int fd, size_t reach, size_t size, bool is_new)
     void *place = huge_map(reach);
     if (!place)
         return NULL;
-    void *map = mmap(place, reach, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+    forks_hold();                          /* no child inherits the second descriptor */
+    const int again = file_open_again(fd); /* without /proc, no child can use the file, but it keeps the locks */
+    void *map = mmap(place, reach, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, again >= 0 ? again : fd, 0);
+    if (again >= 0)
+        close(again);
+    forks_release();
     if (map == MAP_FAILED) {
         const int code = errno;
         huge_unmap(place, reach);
@@ -378,6 +448,7 @@ static int file_enter(struct machine_file *file, const char *path, bool has_name
         error = file_check(file->fd, path, &file->facts, why);
     if (error)
         return error;
+    door_sign(file->fd);
     if (file->is_alone) {
         struct machine_facts now = file->facts;
         file_read_boot(&now);
@@ -392,6 +463,8 @@ static int file_enter(struct machine_file *file, const char *path, bool has_name
     file_look(file);
     if (has_name && !file->guard)
         error = WEIR_ENOMEM;
+    else if (!file_anchor(file))
+        error = WEIR_ENOMEM;
     else if (!file_take_slot(file))
         error = file_refuse(why, WEIR_EIO, "shared: %s is used by %d processes already, and has no room for more", path,
                             MACHINE_SLOTS);
@@ -400,7 +473,33 @@ static int file_enter(struct machine_file *file, const char *path, bool has_name
     return error;
 }
 
-int file_open(const char *shared, int64_t max_keys, struct machine_file *out, struct message why)
+/* Return how long to wait for processes that are opening the file. */
+static int64_t file_patience_us(int fd, int64_t max_keys, int64_t patience_us)
+{
+    struct machine_facts facts = { .size = 0 };
+    struct stat stat;
+    if (max_keys > 0)
+        file_size(&facts, max_keys);
+    if (fstat(fd, &stat) == 0 && (uint64_t)stat.st_size > facts.size)
+        facts.size = (uint64_t)stat.st_size;
+    const int64_t seconds = 1 + (int64_t)(facts.size / FILE_BYTES_PER_SECOND);
+    return patience_us > seconds * FILE_PATIENCE_US ? patience_us : seconds * FILE_PATIENCE_US;
+}
+
+/* Say which process keeps the file from being opened. */
+static int file_refuse_late(int fd, const char *path, int64_t patience_us, struct message why)
+{
+    uint64_t pid = 0;
+    char name[32] = "another process";
+    if (pread(fd, &pid, sizeof pid, offsetof(struct machine_header, door_pid)) == sizeof pid && pid != 0)
+        snprintf(name, sizeof name, "process %" PRIu64, pid);
+    return file_refuse(why, WEIR_ETIME,
+                       "shared: %s cannot be opened: %s has been opening it for %" PRId64
+                       " ms; if it was stopped, let it go on or end it",
+                       path, name, patience_us / 1000);
+}
+
+int file_open(const char *shared, int64_t max_keys, int64_t patience_us, struct machine_file *out, struct message why)
 {
     char path[4096];
     const bool is_name = shared && !strchr(shared, '/');
@@ -410,32 +509,33 @@ int file_open(const char *shared, int64_t max_keys, struct machine_file *out, st
     const size_t number_at = strlen(OPEN_FILES_FOLDER);
     const bool is_open = strncmp(path, OPEN_FILES_FOLDER, number_at) == 0 && !strchr(path + number_at, '/');
     const int flags = O_RDWR | O_CLOEXEC | O_NONBLOCK | (max_keys > 0 ? O_CREAT : 0) | (is_open ? 0 : O_NOFOLLOW);
+    forks_hold(); /* a child that inherits the descriptor finds it in *out */
     out->fd = shared ? open(path, flags, 0600) : memfd_create("weir", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    forks_release();
     if (out->fd < 0 && errno == ELOOP)
         return file_refuse(why, WEIR_EIO, "shared: %s is a symbolic link: name the file that it leads to", path);
     if (out->fd < 0)
         return file_refuse(why, WEIR_EIO, "shared: %s cannot be opened (%s)", path, strerror(errno));
     if (!shared && fchmod(out->fd, 0600) != 0) /* no other process has a name for it */
         errno = 0;
-    if (!door_close(out->fd)) {
-        const int code = errno;
-        close(out->fd);
-        return file_refuse(why, WEIR_EIO, "shared: %s cannot be locked (%s): put it on a local file system", path,
-                           strerror(code));
-    }
-    int error = file_enter(out, path, shared != NULL, max_keys, why);
+    patience_us = file_patience_us(out->fd, max_keys, patience_us);
+    const int locked = door_close(out->fd, patience_us);
+    int error = locked == ETIMEDOUT ? file_refuse_late(out->fd, path, patience_us, why)
+                : locked != 0
+                    ? file_refuse(why, WEIR_EIO, "shared: %s cannot be locked (%s): put it on a local file system",
+                                  path, strerror(locked))
+                    : file_enter(out, path, shared != NULL, max_keys, why);
     if (!error && !shared && fcntl(out->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) != 0) {
         error = file_refuse(why, WEIR_EIO, "shared: the size of the memory cannot be sealed (%s)", strerror(errno));
         file_unmap(out);
     }
     if (error)
-        close(out->fd);
+        file_leave(out);
     return error;
 }
 
 void file_close(struct machine_file *file)
 {
     file_unmap(file);
-    if (file->fd >= 0)
-        close(file->fd);
+    file_leave(file);
 }

@@ -35,7 +35,7 @@
 
 #define MACHINE_MAGIC UINT64_C(0x0a6d656d72696577) /* "weirmem\n" in memory */
 #define MACHINE_BEGUN UINT64_C(0x0a77656e72696577) /* "weirnew\n": a process is making it, or died while it did */
-#define MACHINE_VERSION 13
+#define MACHINE_VERSION 14
 
 #define MACHINE_SLOTS 4096      /* processes that may use a file at the same time */
 #define MACHINE_FIRST_RULES 512 /* places of the first level of rules; each further level has twice as many */
@@ -78,6 +78,7 @@ struct machine_header {
     alignas(64) _Atomic uint64_t rules_lock; /* a lock, see lock.h; a thread that adds or forgets rules has it */
     alignas(64) _Atomic uint64_t rules_turn; /* rises when rules are forgotten, with all stripes locked */
     _Atomic uint64_t levels; /* LEVELS_WORD of the rules' levels, once the file has grown; its size counts */
+    alignas(64) _Atomic uint64_t door_pid; /* of the process that is opening the file, for people; 0: none */
     alignas(4096) struct machine_slot slots[MACHINE_SLOTS];
 };
 

@@ -47,11 +47,17 @@ static void machine_common(struct weir_backend *backend, struct hash_secret *sec
 static void machine_forked(struct forks_watcher *watcher, enum forks_moment moment) UNCHECKED
 {
     struct machine *machine = (struct machine *)((char *)watcher - offsetof(struct machine, forks));
-    if (moment == FORKS_BEFORE)
-        lock_take(&machine->book.mutex);
-    else
+    if (moment == FORKS_BEFORE) {
+        machine->forks_open = atomic_load_explicit(&machine->is_open, memory_order_acquire);
+        if (machine->forks_open)
+            lock_take(&machine->book.mutex);
+        return;
+    }
+    if (machine->forks_open)
         lock_give(&machine->book.mutex);
-    if (moment == FORKS_IN_CHILD) {
+    if (moment == FORKS_IN_CHILD && !machine->forks_open) {
+        file_drop_in_child(&machine->file); /* the thread that was opening it does not exist here */
+    } else if (moment == FORKS_IN_CHILD) {
         readers_init(&machine->book.readers);
         file_begin_in_child(&machine->file);
     }
@@ -60,10 +66,9 @@ static void machine_forked(struct forks_watcher *watcher, enum forks_moment mome
 static void machine_destroy(struct weir_backend *backend)
 {
     struct machine *machine = (struct machine *)backend;
-    if (machine->forks.told)
-        forks_forget(&machine->forks);
-    book_close(&machine->book);
     file_close(&machine->file);
+    forks_forget(&machine->forks);
+    book_close(&machine->book);
     free(machine);
 }
 
@@ -136,10 +141,18 @@ int machine_open(const struct weir_options *options, struct weir_backend **out)
     machine->keep_idle = options->keep_idle;
     machine->patience_us = options->timeout_us;
     machine->log = (struct log){ options->log, options->user };
-    int error = file_open(options->shared, options->max_keys, &machine->file,
+    machine->file.fd = -1;
+    if (forks_ready() != 0) {
+        free(machine);
+        return WEIR_ENOMEM;
+    }
+    machine->forks.told = machine_forked;
+    forks_watch(&machine->forks); /* before there is anything that a child must close */
+    int error = file_open(options->shared, options->max_keys, options->timeout_us, &machine->file,
                           (struct message){ sentence, sizeof sentence });
     if (error) {
         log_line(&machine->log, WEIR_LOG_ERROR, "%s", sentence);
+        forks_forget(&machine->forks);
         free(machine);
         return error;
     }
@@ -147,6 +160,7 @@ int machine_open(const struct weir_options *options, struct weir_backend **out)
     error = book_open(&machine->book, &machine->file, machine->patience_us);
     if (error) {
         file_close(&machine->file);
+        forks_forget(&machine->forks);
         free(machine);
         return error;
     }
@@ -154,8 +168,6 @@ int machine_open(const struct weir_options *options, struct weir_backend **out)
     if (machine->file.is_alone)
         error = machine_look_through(machine);
     file_entered(&machine->file);
-    if (!error && forks_ready() != 0)
-        error = WEIR_ENOMEM;
     if (error) {
         machine_destroy(&machine->backend);
         return error;
@@ -170,8 +182,7 @@ int machine_open(const struct weir_options *options, struct weir_backend **out)
         log_line(&machine->log, WEIR_LOG_INFO,
                  "shared: the file was made for %" PRIu64 " keys, which holds; option max_keys is %" PRId64,
                  machine->file.facts.max_keys, options->max_keys);
-    machine->forks.told = machine_forked;
-    forks_watch(&machine->forks);
+    atomic_store_explicit(&machine->is_open, true, memory_order_release);
     *out = &machine->backend;
     return WEIR_OK;
 }

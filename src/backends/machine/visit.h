@@ -55,6 +55,8 @@ struct machine {
     _Atomic int64_t collected_us; /* (a) when the last search found no rule to forget; 0: it found some */
     struct book book;
     struct forks_watcher forks;
+    _Atomic bool is_open; /* (a) the book can be used */
+    bool forks_open;      /* the watcher's: is_open as this fork began */
 };
 
 enum room { ROOM_OK = 0, ROOM_FULL };

@@ -74,6 +74,16 @@ int forks_ready(void)
     return result;
 }
 
+void forks_hold(void) UNCHECKED
+{
+    lock_take(&lock);
+}
+
+void forks_release(void) UNCHECKED
+{
+    lock_give(&lock);
+}
+
 void forks_watch(struct forks_watcher *watcher)
 {
     forks_ready();

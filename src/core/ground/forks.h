@@ -25,6 +25,11 @@ int forks_ready(void);
 void forks_watch(struct forks_watcher *watcher);
 void forks_forget(struct forks_watcher *watcher);
 
+/* Keep this process from forking between the two. For a step whose half no child may inherit, and which does not block:
+ * open a file, and note its descriptor where a watcher finds it. Cancellation is disabled. Not from told(). */
+void forks_hold(void);
+void forks_release(void);
+
 /* The number of forks between this process and the one that had the first watcher. A limiter that can block watches. */
 extern volatile unsigned forks_count __attribute__((visibility("hidden")));
 
