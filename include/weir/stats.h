@@ -37,6 +37,8 @@ struct weir_stats {
                                         * with too little memory or a state in Redis that is not weir's; or of
                                         * weir_charge(), beyond what a key can hold */
     uint64_t events_lost;              /* events for weir_options.event that found the queue full */
+    uint64_t lock_waits;               /* machine mode: times that a call slept until a lock of the file was free */
+    uint64_t file_gone;                /* machine mode: 1 if the file was removed or replaced while it is in use */
 };
 
 /* The answers of one limit, or of one override. A member of weir_try_all() counts when the group is admitted, or when

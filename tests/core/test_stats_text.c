@@ -185,7 +185,9 @@ TEST(metric_names_are_those_documented_for_dashboards, 30)
                                       .denial_hits = 22,
                                       .settled = 23,
                                       .unsettled = 24,
-                                      .events_lost = 25 };
+                                      .events_lost = 25,
+                                      .lock_waits = 26,
+                                      .file_gone = 27 };
     static const char *const names[] = {
         "weir_allowed_total",
         "weir_denied_total",
@@ -212,6 +214,8 @@ TEST(metric_names_are_those_documented_for_dashboards, 30)
         "weir_settled_permits_total",
         "weir_unsettled_permits_total",
         "weir_events_lost_total",
+        "weir_lock_waits_total",
+        "weir_file_gone",
     };
     const struct page page = page_of(text_of(&stats, NULL, 0));
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)

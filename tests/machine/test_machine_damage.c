@@ -97,6 +97,105 @@ TEST(known_keys_are_decided_while_a_process_is_stopped_with_the_lock, 60)
     }
 }
 
+/* ---- Calls while a process is stopped with the lock ---- */
+
+static const char *const in_two_words[] = { "token_bucket limit=10 period=1h", "fixed_window limit=10 period=1h",
+                                            "leaky_bucket limit=10 period=1h" };
+
+/* The lists are those of docs/machine.md. */
+TEST_EACH(calls_for_keys_in_use_wait_for_no_stopped_process, sizeof in_two_words / sizeof *in_two_words, 60)
+{
+    OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .max_keys = 1, .timeout_us = 20000)); /* one stripe */
+    const struct machine *machine = (const struct machine *)scene.limiter->backend;
+    struct machine_stripe *stripe = machine_stripe(machine, 0);
+    const struct weir_key key = weir_key_text("a");
+    struct weir_decision decision;
+    struct weir_reservation reservation;
+    weir_limit *limit = scene_define_text(&scene, "limit", in_two_words[_i]);
+    must_succeed(weir_charge(limit, key, 4));
+    atomic_store(&stripe->lock, machine->file.owner);
+    must_succeed(weir_try(limit, key, 1, &decision));
+    must_succeed(weir_peek(limit, key, 1, &decision));
+    must_succeed(weir_charge(limit, key, 1));
+    must_succeed(weir_refund(limit, key, 1));
+    must_succeed(weir_reserve(limit, key, 2, &decision, &reservation));
+    ck_assert(decision.allowed);
+    must_succeed(weir_settle(limit, key, &reservation, 1));
+    must_succeed(weir_try(limit, key, 9, &decision));
+    ck_assert(!decision.allowed);
+    ck_assert_uint_eq(stats_of(scene.limiter).lock_waits, 0);
+
+    struct weir_request requests[] = { { .limit = limit, .key = key, .cost = 1 } };
+    ck_assert_int_eq(weir_try(limit, weir_key_text("new"), 1, &decision), WEIR_ETIME);
+    ck_assert_int_eq(weir_peek(limit, weir_key_text("new"), 1, &decision), WEIR_ETIME);
+    ck_assert_int_eq(weir_refund(limit, key, 10), WEIR_ETIME); /* nothing would be in use */
+    ck_assert_int_eq(weir_reset(limit, key), WEIR_ETIME);
+    ck_assert_int_eq(weir_try_all(scene.limiter, requests, 1, &decision), WEIR_ETIME);
+    ck_assert_uint_eq(stats_of(scene.limiter).lock_waits, 5);
+    limit = scene_define_text(&scene, "limit", "token_bucket limit=20 period=1h");
+    ck_assert_int_eq(weir_try(limit, key, 1, &decision), WEIR_ETIME);
+    atomic_store(&stripe->lock, 0);
+    must_succeed(weir_try(limit, key, 1, &decision));
+}
+
+TEST(windows_wait_for_a_stopped_process_in_a_new_block_and_for_some_verbs, 60)
+{
+    OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .max_keys = 1, .timeout_us = 20000)); /* one stripe */
+    const struct machine *machine = (const struct machine *)scene.limiter->backend;
+    struct machine_stripe *stripe = machine_stripe(machine, 0);
+    struct weir_decision decision;
+    weir_limit *limit = scene_define_text(&scene, "limit", "sliding_window limit=10 period=1h");
+    weir_limit *wide = scene_define_text(&scene, "wide", "sliding_window limit=8G period=1h");
+    ck_assert(taken(limit, "a", 1).allowed);
+    ck_assert(taken(wide, "a", 1).allowed);
+    atomic_store(&stripe->lock, machine->file.owner);
+    struct weir_reservation reservation;
+    const struct weir_key key = weir_key_text("a");
+    ck_assert(taken(limit, "a", 1).allowed);
+    must_succeed(weir_peek(limit, key, 1, &decision));
+    must_succeed(weir_reserve(limit, key, 2, &decision, &reservation));
+    must_succeed(weir_settle(limit, key, &reservation, 1));
+    ck_assert_int_eq(weir_charge(limit, key, 1), WEIR_ETIME);
+    ck_assert_int_eq(weir_refund(limit, key, 1), WEIR_ETIME);
+    ck_assert_int_eq(weir_try(wide, weir_key_text("a"), 1, &decision), WEIR_ETIME);
+    scene.now_us += 30 * WEIR_MINUTE;
+    ck_assert_int_eq(weir_try(limit, weir_key_text("a"), 1, &decision), WEIR_ETIME);
+    atomic_store(&stripe->lock, 0);
+    ck_assert(taken(limit, "a", 1).allowed);
+    atomic_store(&stripe->lock, machine->file.owner);
+    ck_assert(taken(limit, "a", 1).allowed);
+}
+
+TEST(one_patience_is_enough_for_several_locks, 60)
+{
+    OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .max_keys = 1000));
+    struct machine *machine = (struct machine *)scene.limiter->backend;
+    int64_t patience_us = 20000;
+    for (uint64_t i = 0; i < 2; i++) {
+        atomic_store(&machine_stripe(machine, i)->lock, machine->file.owner);
+        ck_assert_int_eq(stripe_enter_within(machine, machine_stripe(machine, i), &patience_us), WEIR_ETIME);
+        ck_assert_int_le(patience_us, 0);
+        atomic_store(&machine_stripe(machine, i)->lock, 0);
+    }
+    ck_assert_int_eq(stripe_enter_within(machine, machine_stripe(machine, 2), &patience_us), WEIR_OK);
+    stripe_leave(machine_stripe(machine, 2));
+}
+
+TEST(a_part_that_was_zeroed_begins_anew_and_the_log_says_so, 60)
+{
+    OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .max_keys = 1));
+    const struct machine *machine = (const struct machine *)scene.limiter->backend;
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
+    ck_assert(taken(limit, "a", 3).allowed);
+    memset((void *)machine_stripe(machine, 0), 0, machine->stripe_bytes);
+    scene.log_allowed = true;
+    const struct weir_decision decision = taken(limit, "b", 1);
+    ck_assert(decision.allowed && decision.source == WEIR_BY_MEMORY);
+    scene_heard(&scene);
+    ck_assert_msg(strstr(scene.last_line, "the file was found damaged") != NULL, "%s", scene.last_line);
+    ck_assert_int_eq(taken(limit, "a", 1).remaining, 9);
+}
+
 TEST(a_window_in_which_nothing_counts_any_more_begins_anew_without_the_lock, 60)
 {
     OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .max_keys = 1, .timeout_us = 20000)); /* one stripe */

@@ -155,6 +155,35 @@ TEST_EACH(eight_processes_admit_exactly_the_limit, 2, 60)
     folder_remove();
 }
 
+/* ---- A name that is gone ---- */
+
+/* Remove the file, move it away, or put another in its place. */
+TEST_EACH(a_file_removed_or_replaced_in_use_is_logged_once_and_counted, 3, 20)
+{
+    char aside[160];
+    folder_make();
+    snprintf(aside, sizeof aside, "%s-aside", path);
+    OPEN_SCENE(scene, SHARED(.instances = 1));
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
+    ck_assert(taken(limit, "a", 4).allowed);
+    ck_assert_uint_eq(stats_of(scene.limiter).file_gone, 0);
+    ck_assert_int_eq(_i == 0 ? unlink(path) : rename(path, aside), 0);
+    if (_i == 2)
+        file_write(0, "x", 1);
+    scene.log_allowed = true;
+    scene.now_us += 2 * WEIR_SECOND;
+    ck_assert_int_eq(left(limit, "a"), 6);
+    ck_assert(taken(limit, "new", 1).allowed); /* adds a key */
+    scene_heard(&scene);
+    ck_assert_msg(strstr(scene.last_line, "was removed or replaced while it is in use") != NULL, "%s", scene.last_line);
+    scene.log_allowed = false;
+    ck_assert_uint_eq(stats_of(scene.limiter).file_gone, 1);
+    scene.now_us += 2 * WEIR_SECOND;
+    ck_assert(taken(limit, "newer", 1).allowed);
+    unlink(aside);
+    folder_remove();
+}
+
 /* ---- What is refused ---- */
 
 TEST(a_file_of_another_program_is_refused_and_left_unchanged, 20)

@@ -55,8 +55,9 @@ static void all_leave(struct all *all, const struct machine_stripe *end)
 
 static int all_enter(struct all *all)
 {
+    int64_t patience_us = all->machine->patience_us;
     for (struct machine_stripe *stripe = all_after(all, NULL); stripe; stripe = all_after(all, stripe)) {
-        const int error = stripe_enter(all->machine, stripe);
+        const int error = stripe_enter_within(all->machine, stripe, &patience_us);
         if (error) {
             all_leave(all, stripe);
             return error;

@@ -205,10 +205,11 @@ static int book_add(struct book *book, const struct machine_rule_text *text, uin
 static int book_find_or_add(struct book *book, const struct machine_rule_text *text, uint32_t *number)
 {
     struct machine_header *header = file_header(book->file);
+    int64_t patience_us = book->patience_us;
     *number = rules_find(book->file, text);
     if (*number != 0)
         return WEIR_OK;
-    if (lock_enter(book->file, &header->rules_lock, book->patience_us) == LOCK_TIMEOUT)
+    if (lock_enter(book->file, &header->rules_lock, &patience_us) == LOCK_TIMEOUT)
         return WEIR_ETIME;
     const int error = book_add(book, text, number); /* a dead owner left each place used or free: nothing to do */
     lock_leave(&header->rules_lock);
@@ -230,11 +231,11 @@ int book_number_of(struct book *book, const struct weir_backend_request *request
     return book_enter(book, &page.text, number);
 }
 
-uint64_t book_forget(struct book *book, const uint8_t *marks)
+uint64_t book_forget(struct book *book, const uint8_t *marks, int64_t *patience_us)
 {
     struct machine_header *header = file_header(book->file);
     uint64_t forgotten = 0;
-    if (lock_enter(book->file, &header->rules_lock, book->patience_us) != LOCK_TIMEOUT) {
+    if (lock_enter(book->file, &header->rules_lock, patience_us) != LOCK_TIMEOUT) {
         file_look(book->file);
         atomic_fetch_add_explicit(&header->rules_turn, 1, memory_order_release); /* before any number is free */
         forgotten = rules_forget(book->file, marks);

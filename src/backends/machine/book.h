@@ -95,8 +95,8 @@ static inline bool book_is_behind(const struct book *book)
 void book_renew(struct book *book);
 
 /* Forget the rules in the file that are not marked: marks[number - 1]. Return how many. The caller holds all
- * stripes. */
-uint64_t book_forget(struct book *book, const uint8_t *marks);
+ * stripes. It waits for *patience_us at most, as stripe_enter_within() does. */
+uint64_t book_forget(struct book *book, const uint8_t *marks, int64_t *patience_us);
 
 /* Fill a copy from a text that book_page() has not seen: of a plan that found no room. */
 void page_fill(struct page *page, const struct weir_limit *limit, const struct weir_plan *plan,

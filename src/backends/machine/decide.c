@@ -121,6 +121,22 @@ void machine_tell(struct machine *machine)
                  damages);
 }
 
+void machine_watch(struct machine *machine, int64_t now_us)
+{
+    int64_t last_us = atomic_load_explicit(&machine->watched_us, memory_order_relaxed);
+    if (now_us >= last_us && now_us - last_us < WATCH_EVERY_US)
+        return;
+    atomic_store_explicit(&machine->watched_us, now_us, memory_order_relaxed);
+    if (!file_is_gone(&machine->file) || atomic_exchange_explicit(&machine->told_gone, true, memory_order_relaxed))
+        return;
+    log_line(
+        &machine->log, WEIR_LOG_WARNING,
+        "shared: %s was removed or replaced while it is in use: processes that open it from now on count apart from"
+        " this one; restart all programs that use it, and see to it that nothing removes it (systemd does unless"
+        " RemoveIPC=no)",
+        machine->file.path);
+}
+
 int machine_lost(struct machine *machine)
 {
     if (!atomic_exchange_explicit(&machine->told_lost, true, memory_order_relaxed))
@@ -284,6 +300,7 @@ int machine_decide_one(struct machine *machine, const struct weir_backend_reques
         return decide_shared(machine, request, out);
     if (__builtin_expect(machine_decide_short(machine, request, out), 1))
         return WEIR_OK;
+    machine_watch(machine, request->now_us);
     int error = decide_locked(machine, request, false, out, &end);
     if (__builtin_expect(error || end.room == ROOM_OK, 1))
         return error;

@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -283,10 +284,10 @@ static int file_make(int fd, const char *path, int64_t max_keys, struct machine_
     *facts = (struct machine_facts){ .magic = MACHINE_MAGIC, .version = MACHINE_VERSION, .layout = MACHINE_LAYOUT };
     file_size(facts, max_keys);
     file_read_boot(facts);
-    if (hash_secret_draw(&facts->secret) != 0)
-        return file_refuse(why, WEIR_EIO, "shared: %s cannot be made: the system has no random numbers", path);
     int error = ftruncate(fd, 0) != 0 || pwrite(fd, &begun, sizeof begun, 0) != sizeof begun ? errno : 0;
     door_sign(fd);
+    if (hash_secret_draw(&facts->secret) != 0)
+        return file_refuse(why, WEIR_EIO, "shared: %s cannot be made: the system has no random numbers", path);
     if (!error)
         error = file_allocate(fd, 0, facts->size);
     if (!error && !file_write_facts(fd, facts))
@@ -520,6 +521,7 @@ int file_open(const char *shared, int64_t max_keys, int64_t patience_us, struct 
         errno = 0;
     patience_us = file_patience_us(out->fd, max_keys, patience_us);
     const int locked = door_close(out->fd, patience_us);
+    out->path = shared && !is_open ? strdup(path) : NULL;
     int error = locked == ETIMEDOUT ? file_refuse_late(out->fd, path, patience_us, why)
                 : locked != 0
                     ? file_refuse(why, WEIR_EIO, "shared: %s cannot be locked (%s): put it on a local file system",
@@ -529,13 +531,32 @@ int file_open(const char *shared, int64_t max_keys, int64_t patience_us, struct 
         error = file_refuse(why, WEIR_EIO, "shared: the size of the memory cannot be sealed (%s)", strerror(errno));
         file_unmap(out);
     }
-    if (error)
+    if (!error && shared && !is_open && !out->path) {
+        file_unmap(out);
+        error = WEIR_ENOMEM;
+    }
+    if (error) {
         file_leave(out);
+        free(out->path);
+    }
     return error;
+}
+
+bool file_is_gone(const struct machine_file *file)
+{
+    struct stat own, named;
+    if (!file->path || file->fd < 0 || fstat(file->fd, &own) != 0)
+        return false;
+    if (own.st_nlink == 0)
+        return true;
+    if (file->path[0] != '/') /* the program may be in another folder by now */
+        return false;
+    return stat(file->path, &named) != 0 ? errno == ENOENT : named.st_dev != own.st_dev || named.st_ino != own.st_ino;
 }
 
 void file_close(struct machine_file *file)
 {
     file_unmap(file);
     file_leave(file);
+    free(file->path);
 }

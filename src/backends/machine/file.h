@@ -25,6 +25,8 @@ struct machine_file {
     struct machine_facts facts; /* (c) a copy: what the file says later is not read */
     _Atomic unsigned levels;    /* of rules, which this process may touch; rises when it has seen the file grow */
     uint64_t owner;             /* this process, as a lock names it: turn and slot */
+    _Atomic uint64_t waits;     /* (a) of threads of this process that slept because a lock was taken */
+    char *path;                 /* (c) allocated; NULL: the file has no name */
     bool is_alone;              /* no other process used the file when it was opened */
 };
 
@@ -47,6 +49,9 @@ bool file_begin_in_child(struct machine_file *file);
 
 /* Close the file in this child of fork(), whose parent was about to open or close it. */
 void file_drop_in_child(struct machine_file *file);
+
+/* True if the file's name is gone, or leads to another file by now. */
+bool file_is_gone(const struct machine_file *file);
 
 /* True unless the process that a lock names has ended. */
 bool file_owner_lives(const struct machine_file *file, uint64_t owner);

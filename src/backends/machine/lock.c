@@ -6,10 +6,10 @@
 
 #include <errno.h>
 
-enum lock_end lock_wait(const struct machine_file *file, _Atomic uint64_t *word, int64_t patience_us)
+enum lock_end lock_wait(struct machine_file *file, _Atomic uint64_t *word, int64_t *patience_us)
 {
     const int code = errno;
-    int64_t until_us = 0;
+    int64_t began_us = 0;
     enum lock_end end = LOCK_TIMEOUT;
     for (int tries = 0;; tries++) {
         uint64_t owner = atomic_load_explicit(word, memory_order_relaxed);
@@ -26,11 +26,15 @@ enum lock_end lock_wait(const struct machine_file *file, _Atomic uint64_t *word,
         }
         if (tries >= WAIT_SPINS + WAIT_YIELDS) {
             const int64_t now_us = clock_monotonic_us();
-            until_us = until_us ? until_us : now_us + patience_us;
-            if (now_us >= until_us)
+            began_us = began_us ? began_us : now_us;
+            if (now_us - began_us >= *patience_us)
                 break;
         }
         wait_briefly(tries < WAIT_SPINS + WAIT_YIELDS ? tries : WAIT_SPINS + WAIT_YIELDS);
+    }
+    if (began_us != 0) {
+        atomic_fetch_add_explicit(&file->waits, 1, memory_order_relaxed);
+        *patience_us -= clock_monotonic_us() - began_us;
     }
     errno = code;
     return end;

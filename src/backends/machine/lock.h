@@ -6,7 +6,7 @@
  * LOCK_INHERITED, because the owner may have died in the middle of a change.
  *
  * A process that was stopped with the lock (SIGSTOP, a debugger) lives. A thread waits for it no longer than its
- * patience.
+ * patience, which may be for several locks: the time that it sleeps is subtracted.
  */
 #ifndef BACKENDS_MACHINE_LOCK_H
 #define BACKENDS_MACHINE_LOCK_H
@@ -15,8 +15,8 @@
 
 enum lock_end { LOCK_TAKEN, LOCK_INHERITED, LOCK_TIMEOUT };
 
-/* Do lock_enter() for a lock that another thread has. */
-enum lock_end lock_wait(const struct machine_file *file, _Atomic uint64_t *word, int64_t patience_us);
+/* Do lock_enter() for a lock that another thread has. Counts the wait in file->waits if the thread sleeps. */
+enum lock_end lock_wait(struct machine_file *file, _Atomic uint64_t *word, int64_t *patience_us);
 
 /* Take a lock that no thread has. */
 static inline bool lock_try(const struct machine_file *file, _Atomic uint64_t *word)
@@ -26,8 +26,8 @@ static inline bool lock_try(const struct machine_file *file, _Atomic uint64_t *w
                                                    memory_order_relaxed);
 }
 
-/* Take a lock. LOCK_INHERITED: the owner died with it. LOCK_TIMEOUT: not taken within `patience_us`. */
-static inline enum lock_end lock_enter(const struct machine_file *file, _Atomic uint64_t *word, int64_t patience_us)
+/* Take a lock. LOCK_INHERITED: the owner died with it. LOCK_TIMEOUT: not taken within *patience_us. */
+static inline enum lock_end lock_enter(struct machine_file *file, _Atomic uint64_t *word, int64_t *patience_us)
 {
     return __builtin_expect(lock_try(file, word), 1) ? LOCK_TAKEN : lock_wait(file, word, patience_us);
 }

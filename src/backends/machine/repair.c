@@ -183,7 +183,13 @@ int stripe_repair(struct machine *machine, struct machine_stripe *stripe)
 
 int stripe_enter(struct machine *machine, struct machine_stripe *stripe)
 {
-    const enum lock_end end = lock_enter(&machine->file, &stripe->lock, machine->patience_us);
+    int64_t patience_us = machine->patience_us;
+    return stripe_enter_within(machine, stripe, &patience_us);
+}
+
+int stripe_enter_within(struct machine *machine, struct machine_stripe *stripe, int64_t *patience_us)
+{
+    const enum lock_end end = lock_enter(&machine->file, &stripe->lock, patience_us);
     if (end == LOCK_TIMEOUT)
         return WEIR_ETIME;
     int error = machine_reach(machine);

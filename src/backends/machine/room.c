@@ -152,12 +152,14 @@ bool machine_forget_rules(struct machine *machine)
     const int64_t last_us = atomic_load_explicit(&machine->collected_us, memory_order_relaxed);
     uint8_t *marks = last_us == 0 || now_us - last_us > FORGET_AGAIN_US ? calloc(MACHINE_MAX_RULES, 1) : NULL;
     uint64_t forgotten = 0, n = 0;
+    int64_t patience_us = machine->patience_us;
     if (!marks)
         return false;
-    while (n < machine->file.facts.stripes && stripe_enter(machine, machine_stripe(machine, n)) == WEIR_OK)
+    while (n < machine->file.facts.stripes &&
+           stripe_enter_within(machine, machine_stripe(machine, n), &patience_us) == WEIR_OK)
         forget_mark(machine, machine_stripe(machine, n++), marks);
     if (n == machine->file.facts.stripes)
-        forgotten = book_forget(&machine->book, marks);
+        forgotten = book_forget(&machine->book, marks, &patience_us);
     while (n > 0)
         stripe_leave(machine_stripe(machine, --n));
     free(marks);

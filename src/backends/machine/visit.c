@@ -64,6 +64,8 @@ int visit_find(struct visit *visit)
     int error = WEIR_OK;
     visit->bucket = bucket_of(shape, request->hash);
     visit->first = visit->before = 0;
+    if (stripe_load(visit->stripe, COUNTS_WORD) == 0) /* it has neither keys nor free cells: it was zeroed */
+        return WEIR_ESTATE;
     uint32_t cell = bucket_first(visit->stripe, shape, visit->bucket), before = 0;
     for (uint32_t steps = 0; cell != 0 && steps <= shape->cells; steps++) {
         if (!cell_exists(shape, cell))

@@ -52,6 +52,8 @@ struct machine {
     _Atomic uint64_t full;        /* (a) decisions by on_full */
     _Atomic uint64_t told;        /* (a) damages that have been logged */
     _Atomic bool told_lost;       /* (a) the loss of the file has been logged */
+    _Atomic bool told_gone;       /* (a) that its name is gone, too */
+    _Atomic int64_t watched_us;   /* (a) when its name was looked at last */
     _Atomic int64_t collected_us; /* (a) when the last search found no rule to forget; 0: it found some */
     struct book book;
     struct forks_watcher forks;
@@ -122,8 +124,10 @@ int stripe_begin(struct machine *machine, struct machine_stripe *stripe);
 /* Make a damaged stripe whole: drop the keys whose cells cannot be read. The caller and the errors are as above. */
 int stripe_repair(struct machine *machine, struct machine_stripe *stripe);
 
-/* Take the stripe's lock, and finish what a dead process began. WEIR_OK, WEIR_ETIME or WEIR_ENOMEM. */
+/* Take the stripe's lock, and finish what a dead process began. WEIR_OK, WEIR_ETIME or WEIR_ENOMEM. The first one waits
+ * for machine->patience_us at most; the other one for *patience_us, from which the time that it waits is subtracted. */
 int stripe_enter(struct machine *machine, struct machine_stripe *stripe);
+int stripe_enter_within(struct machine *machine, struct machine_stripe *stripe, int64_t *patience_us);
 void stripe_leave(struct machine_stripe *stripe);
 
 /* ---- visit.c; WEIR_ESTATE: the stripe is damaged ---- */
@@ -235,6 +239,11 @@ void machine_rehome_some(struct machine *machine, const struct weir_limit *limit
 /* Return how many damages have been found; or log that number if it has risen. The caller holds no lock. */
 uint64_t machine_damages(const struct machine *machine);
 void machine_tell(struct machine *machine);
+
+#define WATCH_EVERY_US 1000000
+
+/* Look whether the file still has its name, if the last look was WATCH_EVERY_US ago or more. Tell the log once. */
+void machine_watch(struct machine *machine, int64_t now_us);
 
 /* Tell the log once that the file was truncated, and return WEIR_EIO. */
 int machine_lost(struct machine *machine);

@@ -51,6 +51,9 @@ static const struct metric metrics[] = {
     METRIC(unsettled, COUNTER, "weir_unsettled_permits_total",
            "Permits that were admitted in outages and never charged to the store."),
     METRIC(events_lost, COUNTER, "weir_events_lost_total", "Events for the hook that found the queue full."),
+    METRIC(lock_waits, COUNTER, "weir_lock_waits_total",
+           "Times that a call slept until a lock of the shared file was free."),
+    METRIC(file_gone, GAUGE, "weir_file_gone", "1 if the shared file was removed or replaced while it is in use."),
 };
 enum { METRICS = sizeof metrics / sizeof metrics[0] };
 
