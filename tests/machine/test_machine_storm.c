@@ -10,15 +10,21 @@
  * it is balanced after 50 deaths. All keys are in one stripe, so all processes share its lock, journal and
  * cells. Short keys have few homes, so they take each other's places.
  *
+ * In a second storm the processes come in pairs: one opens the file and forks the other. The opener is killed, also while
+ * it opens the file; the other makes some more decisions, which would take for ever if a dead opener seemed to live, and
+ * kills itself. When no process is left, the judge opens the file.
+ *
  * A process has a timer of the kernel kill it. If the test did it, the process would first wait for a processor to die
  * on, and so there would be few deaths. One in eight is killed by the test, while it begins to use the file.
  */
 #include "homes.h"
+#include "shared_file.h"
 
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -31,6 +37,8 @@ enum {
     ROUND = 50,
     MOST_LIFE_US = 2000,
     MOST_BEGINNING_US = 300,
+    MOST_OPENING_US = 3000,
+    MOST_ACTS_OF_CHILD = 100,
     NONE = -1
 };
 
@@ -201,6 +209,15 @@ static void process_doom(struct chance *chance)
         _exit(4);
 }
 
+static void process_act(struct told *told, weir_limit *limit, int process, struct chance *chance, int64_t n)
+{
+    for (; n > 0; n--, told->decisions++)
+        if (chance_one_in(chance, 2))
+            own_act(told, limit, process, chance);
+        else
+            shared_act(told, limit, chance);
+}
+
 static void process_start(struct storm *storm, int process)
 {
     const bool begins_only = chance_one_in(&storm->chance, 8);
@@ -221,23 +238,49 @@ static void process_start(struct storm *storm, int process)
     struct chance chance = chance_make(stream);
     own_look(told, storm->limit, process);
     process_doom(&chance);
-    for (;; told->decisions++)
-        if (chance_one_in(&chance, 2))
-            own_act(told, storm->limit, process, &chance);
-        else
-            shared_act(told, storm->limit, &chance);
+    process_act(told, storm->limit, process, &chance, INT64_MAX);
+}
+
+/* Start a process that opens the file and forks another one. */
+static void pair_start(struct storm *storm, int process, const struct weir_options *options, const char *policy)
+{
+    const bool opens_only = chance_one_in(&storm->chance, 4);
+    const uint64_t stream = chance_next(&storm->chance);
+    struct told *told = &storm->told[process];
+    told[0].looks = told[1].looks = true;
+    const pid_t opener = fork();
+    must(opener >= 0, "a process starts");
+    if (opener > 0) {
+        if (opens_only) {
+            nanosleep(&(struct timespec){ .tv_nsec = 1000 * chance_between(&storm->chance, 0, MOST_OPENING_US) }, NULL);
+            must(kill(opener, SIGKILL) == 0, "it is killed");
+        }
+        return;
+    }
+    struct chance chance = chance_make(stream);
+    struct scene own;
+    scene_open(&own, options);
+    weir_limit *limit = scene_define_text(&own, "limit", policy);
+    const pid_t child = fork();
+    if (child < 0)
+        _exit(5);
+    if (child > 0) {
+        own_look(told, limit, process);
+        process_doom(&chance);
+        process_act(told, limit, process, &chance, INT64_MAX);
+    }
+    chance = chance_make(stream + 1);
+    own_look(told + 1, limit, process + 1);
+    process_act(told + 1, limit, process + 1, &chance, chance_between(&chance, 1, MOST_ACTS_OF_CHILD));
+    kill(getpid(), SIGKILL);
+    _exit(6);
 }
 
 /* ---- The judge ---- */
 
-/* Wait for a death, and return whose it was. */
-static int judge_await(struct storm *storm)
+/* Note what a process was about to do when it died. */
+static void judge_note(struct storm *storm, int process)
 {
-    int status, process = 0;
-    const pid_t child = waitpid(-1, &status, 0);
-    while (process < PROCESSES && storm->children[process] != child)
-        process++;
-    must(process < PROCESSES && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "no decision failed");
     struct told *told = &storm->told[process];
     bool is_amid = told->key != NONE;
     for (int i = 0; i < OWN; i++)
@@ -248,9 +291,28 @@ static int judge_await(struct storm *storm)
     else if (told->key != NONE)
         storm->less[told->key]++;
     told->key = NONE;
-    storm->children[process] = 0;
-    storm->kills++;
     storm->amid += is_amid;
+}
+
+static pid_t judge_await_any(struct storm *storm)
+{
+    int status;
+    const pid_t child = waitpid(-1, &status, 0);
+    must(child < 0 || (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL), "no decision failed");
+    storm->kills += child > 0;
+    return child;
+}
+
+/* Wait for a death, and return whose it was. */
+static int judge_await(struct storm *storm)
+{
+    int process = 0;
+    const pid_t child = judge_await_any(storm);
+    while (process < PROCESSES && storm->children[process] != child)
+        process++;
+    must(process < PROCESSES, "it is a process of the storm");
+    storm->children[process] = 0;
+    judge_note(storm, process);
     return process;
 }
 
@@ -285,12 +347,24 @@ static void storm_round(struct storm *storm)
     judge_balance(storm);
 }
 
-/* The keys of a sliding window have two cells, and a pair that tells of the other counts. */
-static const char *const storms[] = { "token_bucket limit=30 period=366d", "sliding_window limit=30 period=366d" };
+/* Start all pairs and wait until no process is left. Orphans are this process's children then. */
+static void pairs_round(struct storm *storm, const struct weir_options *options, const char *policy)
+{
+    for (int i = 0; i < PROCESSES; i += 2)
+        pair_start(storm, i, options, policy);
+    while (judge_await_any(storm) > 0)
+        ;
+    for (int i = 0; i < PROCESSES; i++)
+        judge_note(storm, i);
+    OPEN_SCENE(scene, options);
+    storm->limit = scene_define_text(&scene, "limit", policy);
+    for (int i = 0; i < PROCESSES; i++)
+        own_look(&storm->told[i], storm->limit, i);
+    judge_balance(storm);
+    must(machine_damages(machine_of(storm->limit)) == 0, "nothing was repaired");
+}
 
-/* 232 processes die in each; with WEIR_TEST_FULL 12,000, which takes some 15 seconds on an idle machine with two
- * processors. */
-TEST_EACH(counts_stay_exact_while_many_processes_are_killed, sizeof storms / sizeof *storms, 1200)
+static struct storm *storm_make(void)
 {
     struct storm *storm = mmap(NULL, sizeof *storm, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     must(storm != MAP_FAILED, "memory for the ledger");
@@ -300,21 +374,59 @@ TEST_EACH(counts_stay_exact_while_many_processes_are_killed, sizeof storms / siz
         for (int key = 0; key < OWN; key++)
             storm->told[i].then[key] = NONE;
     }
+    return storm;
+}
+
+static void storm_tell(const struct storm *storm)
+{
+    int64_t decisions = 0;
+    for (int i = 0; i < PROCESSES; i++)
+        decisions += storm->told[i].decisions;
+    must(decisions > 0, "decisions were made");
+    printf("%" PRId64 " kills, %" PRId64 " of them amid a decision, after %" PRId64 " decisions\n", storm->kills,
+           storm->amid, decisions);
+}
+
+/* The keys of a sliding window have two cells, and a pair that tells of the other counts. */
+static const char *const storms[] = { "token_bucket limit=30 period=366d", "sliding_window limit=30 period=366d" };
+
+/* 232 processes die in each; with WEIR_TEST_FULL 12,000, which takes some 15 seconds on an idle machine with two
+ * processors. */
+TEST_EACH(counts_stay_exact_while_many_processes_are_killed, sizeof storms / sizeof *storms, 1200)
+{
+    struct storm *storm = storm_make();
     OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .max_keys = 1, .timeout_us = WEIR_HOUR));
     storm->limit = scene_define_text(&scene, "limit", storms[_i]);
     struct machine *machine = machine_of(storm->limit);
     for (int i = 0; i < PROCESSES; i++)
         keys_make_rivals(storm->limit, i, OWN);
     keys_make_rivals(storm->limit, NONE, SHARED);
-    int64_t decisions = 0;
     for (const int64_t most = full_or(12000, 200); storm->kills < most || storm->amid == 0;)
         storm_round(storm);
-    for (int i = 0; i < PROCESSES; i++)
-        decisions += storm->told[i].decisions;
-    must(decisions > 0, "decisions were made");
     must(stripe_check(machine, machine_stripe(machine, 0)), "the stripe is sound");
     must(machine_damages(machine) == 0, "nothing was repaired");
-    printf("%" PRId64 " kills, %" PRId64 " of them amid a decision, after %" PRId64 " decisions\n", storm->kills,
-           storm->amid, decisions);
+    storm_tell(storm);
     munmap(storm, sizeof *storm);
+}
+
+/* 100 processes die; with WEIR_TEST_FULL 12,000. */
+TEST_EACH(counts_stay_exact_while_openers_are_killed_and_their_children_live, sizeof storms / sizeof *storms, 1200)
+{
+    struct storm *storm = storm_make();
+    folder_make();
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    const struct weir_options *options = OPTIONS(.mode = WEIR_MACHINE, .shared = path, .max_keys = 1,
+                                                 .timeout_us = WEIR_HOUR);
+    {
+        OPEN_SCENE(scene, options);
+        const weir_limit *limit = scene_define_text(&scene, "limit", storms[_i]);
+        for (int i = 0; i < PROCESSES; i++)
+            keys_make_rivals(limit, i, OWN);
+        keys_make_rivals(limit, NONE, SHARED);
+    }
+    for (const int64_t most = full_or(12000, 100); storm->kills < most || storm->amid == 0;)
+        pairs_round(storm, options, storms[_i]);
+    storm_tell(storm);
+    munmap(storm, sizeof *storm);
+    folder_remove();
 }
