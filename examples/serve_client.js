@@ -19,8 +19,8 @@ async function main() {
 
     const reserved = await ask("WEIR.RESERVE", "tokens", "alice", 100);
     if (reserved[0]) {
-        const [permits, at] = reserved.slice(-2), used = 37; // which only the model's answer tells
-        await ask("WEIR.SETTLE", "tokens", "alice", permits, at, used);
+        const reservation = reserved.at(-1), permits = 100, used = 37; // which only the model's answer tells
+        await ask("WEIR.SETTLE", "tokens", "alice", reservation, used);
         const [, , left] = await ask("WEIR.PEEK", "tokens", "alice");
         console.log(`tokens: ${permits} reserved, ${used} used, ${left} left`);
     }

@@ -22,9 +22,9 @@ for attempt in 1, 2, 3:
     allowed, _, left, *_ = ask("WEIR.TRY", "login", "192.0.2.7")
     print(f"login {attempt}: {'allowed' if allowed else 'denied'}, {left} left")
 
-allowed, *_, permits, at = ask("WEIR.RESERVE", "tokens", "alice", 100)
+allowed, *_, reservation = ask("WEIR.RESERVE", "tokens", "alice", 100)
 if allowed:
     used = 37  # which only the model's answer tells
-    ask("WEIR.SETTLE", "tokens", "alice", permits, at, used)
+    ask("WEIR.SETTLE", "tokens", "alice", reservation, used)
     left = ask("WEIR.PEEK", "tokens", "alice")[2]
-    print(f"tokens: {permits} reserved, {used} used, {left} left")
+    print(f"tokens: 100 reserved, {used} used, {left} left")

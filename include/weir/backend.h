@@ -40,7 +40,8 @@ struct weir_plan {
     int32_t algorithm, refill, align; /* enum weir_algorithm, weir_refill, weir_align */
     int32_t blocks;                   /* sliding window: blocks in a period; one more is counted */
     int64_t p, q, tick_us;    /* greedy token bucket, leaky bucket: a permit is q units, p units drain per tick */
-    int64_t limit, period_us; /* interval refill, windows; for a sliding window the period of one block */
+    int64_t limit, period_us; /* interval refill, windows; for a sliding window the period of one block; for requests
+                               * in flight the hold */
     int64_t size;             /* the largest cost that a fresh key admits; 0: this share admits nothing */
     int64_t reserve;          /* permits that weir_options.strict subtracted from `size`; otherwise 0 */
     int64_t is_local;         /* 1: the plan is a fallback's, whose states keep cold_left; otherwise 0 */
@@ -85,8 +86,20 @@ struct weir_backend_request {
     struct weir_backend_hint *hint;
     /* WEIR_TAKE, WEIR_RENEW: NULL, or the reservation for its `cost` permits. If they are charged and can be returned,
      * write the time of the charge to at_us, at least 1; a return brings it as `ahead` of WEIR_REFUND. Write nothing
-     * after the request has ended. For other requests it means nothing. */
+     * after the request has ended. For other requests it means nothing. If `slot` is not 0, write that to its id
+     * instead, and nothing to at_us. */
     struct weir_reservation *reservation;
+    /* 0, or the request is about slots, because the policy in force is WEIR_CONCURRENCY or was when the slot was taken.
+     * Only a backend whose ops->slots is set gets such requests. docs/design/semantics.md defines them:
+     *
+     *     WEIR_TAKE     add this slot, of `cost`, if that fits
+     *     WEIR_CHARGE   add it, or change its cost and its end, whether it fits or not; if `ahead` is not 0, its hold
+     *                   is that many microseconds instead of the plan's
+     *     WEIR_REFUND   let this slot's cost be `ahead` at most; remove it if that is 0. A slot that is not there is
+     *                   no error
+     *     WEIR_RENEW    begin the hold of this slot anew, or take it if it is not there and fits
+     *     WEIR_PEEK, WEIR_RESET   of the key; the number means nothing */
+    uint64_t slot;
 };
 
 struct weir_backend_hint {
@@ -174,6 +187,10 @@ struct weir_backend_ops {
 
     /* Optional. The number of instances is now `count`. Any thread may call it. Must not block. */
     void (*instances)(struct weir_backend *backend, int64_t count);
+
+    /* Optional: false. The backend keeps slots, see weir_backend_request.slot. Without it a limit cannot be
+     * WEIR_CONCURRENCY. */
+    bool slots;
 
     /* A release that adds entries adds them below this line. */
 };

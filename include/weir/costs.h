@@ -20,6 +20,7 @@ struct weir_reservation {
     int64_t permits; /* how many; -1: none, because the request was denied or a shadow limit would have denied it */
     int64_t at_us;   /* when they were charged, by the clock that decided; negative: to the state that keys without room
                       * share (WEIR_FULL_SHARE); 0: they do not come back */
+    uint64_t id;     /* of the slot, under a limit on requests in flight; 0: there is none */
 };
 
 /* Take `estimate` permits as weir_try() would, and note in *reservation what weir_settle() needs. An estimate above the
@@ -58,39 +59,38 @@ WEIR_API int weir_reserve_all(weir *w, const struct weir_request *requests, size
 WEIR_API int weir_settle(weir_limit *limit, struct weir_key key, const struct weir_reservation *reservation,
                          int64_t actual);
 
-/* Give back a permit that weir_reserve() took of a limit on requests in flight (WEIR_CONCURRENCY): weir_settle() with
- * 0.
+/* Give back the slot that weir_reserve() took of a limit on requests in flight (WEIR_CONCURRENCY): weir_settle() with 0.
  *
- * A permit that is not released comes back when the policy's hold has passed since it was taken, up to a block (a tenth
- * of the hold) later. So permits of a process that died come back, and at most `limit` requests are in flight that
- * began less than the hold ago, over all instances that share the state. Release a request once, and within the hold: a
- * later release does nothing. A request that runs for longer renews its permit. retry_after_us of a denial is the time
- * by which a permit comes back at the latest. */
+ * The slot is free at once, for every instance. A slot has an id, so a release can be repeated: a slot that is not held
+ * any more frees nothing, and the call returns WEIR_OK. It also does if Redis does not answer or refuses: weir then
+ * repeats the release in the background until Redis has answered or the hold is over, up to WEIR_MAX_RELEASES at a
+ * time. weir_stats.releases_lost counts those beyond, whose slots are held until their hold is over.
+ *
+ * A slot that is never released is free when the policy's hold has passed since it was taken or renewed. So slots of a
+ * process that died come back. At most `limit` requests are in flight whose hold is not over, over all instances that
+ * share the state. A request that runs for longer renews its slot. retry_after_us of a denial is the time by which
+ * enough slots end at the latest: a release may free one earlier. */
+#define WEIR_MAX_RELEASES 16384
 static inline int weir_release(weir_limit *limit, struct weir_key key, const struct weir_reservation *reservation)
 {
     return weir_settle(limit, key, reservation, 0);
 }
 
-/* Begin the hold of a reservation of this limit and key anew: give its permits back as weir_settle() with 0 does, and
- * take them again, in one step. `cost` is their number. Permits that had not come back by themselves need no room. So a
- * request in flight that renews within the hold keeps its permits, however many others wait for them: renew every third
- * of the hold.
+/* Begin the hold of a reservation of this limit and key anew. `cost` is its number of permits. A slot that is held
+ * needs no room, so its renewal is never denied, however many others wait, and under whatever policy: renew every third
+ * of the hold. A new policy's hold applies from then on.
  *
- * If some had come back, they are taken anew if there is room. Otherwise out->allowed is false, and nothing changes,
- * *reservation included: end the request and release it, or renew again. A reservation without permits is taken as by
- * weir_reserve(). The same applies if weir cannot know whether the permits came back (at_us is 0); then `cost` says how
- * many.
+ * A slot whose hold is over is taken anew if there is room. Otherwise out->allowed is false, and nothing changes,
+ * *reservation included: end the request, or renew again. A reservation without permits is taken as by weir_reserve().
  *
- * This is for WEIR_CONCURRENCY. Under other policies permits that have come back are taken a second time. In hybrid
- * mode a renewal always asks Redis, and out->remaining leaves out the permits that this instance has on lease.
+ * This is for WEIR_CONCURRENCY. Under other policies a renewal gives the permits back as weir_settle() with 0 does, and
+ * takes them again, in one step; those that have come back by themselves are taken a second time. A renewal always asks
+ * Redis, also in hybrid mode.
  *
  * WEIR_EINVAL if *reservation is none, or has another number of permits than `cost`. Otherwise errors as weir_try(); on
  * an error neither output is written. While Redis is out of reach a renewal returns WEIR_EIO or WEIR_ETIME, whatever
- * on_failure says: the permits keep the hold that they have, so go on, and renew again. WEIR_ETIME leaves open whether
- * the renewal was made. If it was, the permits are held from a later time than the reservation says. Its next renewal
- * or release then moves or gives back permits that other requests took at the earlier time. So as many permits as were
- * renewed may stay taken for longer than they need, at most by a hold and a block. While the limit is full, a renewal
- * by one of those other requests may be denied. There are never more than the limit in flight. */
+ * on_failure says: the slot keeps the hold that it has, so go on, and renew again. A slot that the fallback has given is
+ * renewed there. */
 WEIR_API int weir_renew(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out,
                         struct weir_reservation *reservation);
 
@@ -99,10 +99,11 @@ WEIR_API int weir_renew(weir_limit *limit, struct weir_key key, int64_t cost, st
  * has no room for them, the key is overdrawn: remaining is 0, and it admits nothing until the excess has come back as
  * well. A window forgets the excess when it ends. Other plans of the key, see weir_limit_define(), are full at most.
  *
- * A key holds at most 2^53 - 1 permits in use, or 2^32 - 1 if a sliding window or a limit on requests in flight has no
- * more. A bucket holds less if their refill would take longer than WEIR_MAX_FILL_US or exceed 2^53 of its units. Permits
+ * A key holds at most 2^53 - 1 permits in use, or 2^32 - 1 if a sliding window has no more. A bucket holds less if their refill would take longer than WEIR_MAX_FILL_US or exceed 2^53 of its units. Permits
  * beyond that, and those of a new key that finds no room in memory, are not charged;
  * weir_stats.unsettled counts them.
+ *
+ * Under WEIR_CONCURRENCY they are held until the policy's hold is over; no call releases them.
  *
  * During an outage the fallback of WEIR_FAIL_LOCAL charges them, and Redis is charged afterwards. The other choices
  * cannot record them: then the call returns WEIR_ETIME or WEIR_EIO. */

@@ -36,8 +36,7 @@ enum weir_found {
 /* A state, and what it says at the server's present time. */
 struct weir_inspected_state {
     /* A policy with this plan: the same algorithm, rate and size, in a form that a person might have chosen. The text
-     * that was configured may differ: a debt is part of the burst here, and a limit on requests in flight is shown as
-     * the sliding window that it is. */
+     * that was configured may differ: a debt is part of the burst here. */
     struct weir_policy policy;
     struct weir_decision decision; /* of a weir_peek() for one permit */
     int64_t used;                  /* permits in use, rounded up; above decision.limit if the key is overdrawn */
@@ -51,6 +50,9 @@ struct weir_inspected {
     char limit[WEIR_MAX_NAME_LEN + 1]; /* the limit's name */
     struct weir_key key;               /* valid until the next call on the inspector */
     struct weir_inspected_state state, former;
+    int64_t slots; /* of a limit on requests in flight: how many are held, by state.used permits. Nothing is known
+                            * of the policy but its algorithm. 0: the key is under another policy */
+    int64_t first_slot_us; /* in how long the first of them ends; the last ends in state.decision.reset_after_us */
 };
 
 /* Connect to the Redis that the options name, or open the shared file. `mode` must not be WEIR_LOCAL. These other

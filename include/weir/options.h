@@ -64,10 +64,10 @@ enum weir_log_level { WEIR_LOG_ERROR, WEIR_LOG_WARNING, WEIR_LOG_INFO };
 
 /* Start with WEIR_OPTIONS_INIT. A field that is zero means its default. weir copies strings and arrays. */
 struct weir_options {
-    size_t size;               /* sizeof(struct weir_options) */
-    enum weir_mode mode;       /* default WEIR_LOCAL */
-    const char *policy_file;   /* limits to define in weir_open(), see weir_limits_load(); default none */
-    bool follow_policy_file;   /* true: read policy_file again whenever it has changed or been replaced and then been the
+    size_t size;             /* sizeof(struct weir_options) */
+    enum weir_mode mode;     /* default WEIR_LOCAL */
+    const char *policy_file; /* limits to define in weir_open(), see weir_limits_load(); default none */
+    bool follow_policy_file; /* true: read policy_file again whenever it has changed or been replaced and then been the
                                 * same for 0.1 s. A limit that it no longer has returns to its policy from
                                 * weir_limit_define(). A file with a bad line changes nothing */
     enum weir_on_full on_full; /* default WEIR_FULL_DENY */
@@ -231,8 +231,8 @@ struct weir_options {
 
     /* Mode WEIR_MACHINE: the file in which the processes of this machine count. A name without '/' is a file in
      * /dev/shm, whose counts last until the machine restarts; a path on a disk keeps them longer. The first process
-     * makes the file, for max_keys keys and with all the memory that takes (about 80 bytes a key); max_bytes has no
-     * meaning. Only its user may use it (mode 0600). NULL: memory without a name, which this process shares with those
+     * makes the file, for max_keys keys and with all the memory that takes (about 80 bytes a key, and 3 to 16 MB for slots of requests
+     * in flight); max_bytes has no meaning. Only its user may use it (mode 0600). NULL: memory without a name, which this process shares with those
      * that it forks. /proc/self/fd/N is the file that this process has open as N, such as one of memfd_create(): memory
      * without a name that outlives the limiter. A call waits no longer than timeout_us for a process that was stopped in the middle of a decision;
      * then it returns WEIR_ETIME. A file with a name makes weir install a handler for SIGBUS, which passes on what is

@@ -32,8 +32,8 @@ struct weir_policy {
     enum weir_algorithm algorithm; /* default WEIR_TOKEN_BUCKET */
     enum weir_refill refill;       /* token bucket; default WEIR_GREEDY */
     enum weir_align align;         /* fixed window, interval refill; default WEIR_ALIGN_FIRST */
-    int32_t blocks;                /* sliding window, concurrency: 1 to WEIR_MAX_BLOCKS or, if limit is 2^32 or more,
-                                    * to WEIR_MAX_WIDE_BLOCKS; 0 means 10 */
+    int32_t blocks;                /* sliding window: 1 to WEIR_MAX_BLOCKS or, if limit is 2^32 or more, to
+                                    * WEIR_MAX_WIDE_BLOCKS; 0 means 10 */
     int64_t limit;                 /* required, but not by the last two: permits a period, 1 to WEIR_MAX_PERMITS */
     int64_t period_us;             /* as `limit`: 1 to WEIR_MAX_PERIOD_US; concurrency: the hold, see weir_release() */
     int64_t burst;                 /* token bucket: its size; 0 means `limit` */
@@ -54,7 +54,7 @@ WEIR_API int weir_policy_check(const struct weir_policy *policy, char *message, 
  *     fixed_window   limit=N period=TIME [align=first|epoch]
  *     sliding_window limit=N period=TIME [blocks=N]
  *     leaky_bucket   limit=N period=TIME [capacity=N]
- *     concurrency    limit=N hold=TIME [blocks=N]
+ *     concurrency    limit=N hold=TIME
  *     unlimited
  *     deny
  *

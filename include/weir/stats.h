@@ -36,6 +36,7 @@ struct weir_stats {
     uint64_t unsettled;                /* permits used and never charged: admitted in an outage, of too many outages,
                                         * with too little memory or a state in Redis that is not weir's; or of
                                         * weir_charge(), beyond what a key can hold */
+    uint64_t releases_lost;            /* releases of slots that were not repeated, because WEIR_MAX_RELEASES waited */
     uint64_t events_lost;              /* events for weir_options.event that found the queue full */
     uint64_t lock_waits;               /* machine mode: times that a call slept until a lock of the file was free */
     uint64_t file_gone;                /* machine mode: 1 if the file was removed or replaced while it is in use */

@@ -66,6 +66,7 @@ extern "C" {
 #define WEIR_MAX_TOP_KEYS 1024                     /* weir_options.top_keys: 0 to this */
 #define WEIR_TOP_KEY_SIZE 64                       /* bytes of a key that weir_top_keys_read() and events show */
 #define WEIR_MAX_ALL 64                            /* requests in one weir_try_all() */
+#define WEIR_MAX_SLOTS 65536                       /* slots of a key under a limit on requests in flight */
 #define WEIR_MAX_SUBMITTED 65536                   /* requests of weir_submit() that may wait for Redis together */
 #define WEIR_CLOCK_SLACK_US (2 * WEIR_SECOND)      /* a smaller step back of the clock is ignored, see below */
 

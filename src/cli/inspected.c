@@ -77,6 +77,13 @@ static void print_state_json(const struct weir_inspected_state *state)
            next->would_deny ? "true" : "false", (long long)next->retry_after_us, (long long)next->reset_after_us);
 }
 
+static void print_slots_json(const struct weir_inspected *key)
+{
+    printf("\"policy\":\"concurrency\",\"used\":%lld,\"slots\":%lld,\"first_slot_us\":%lld,\"reset_after_us\":%lld",
+           (long long)key->state.used, (long long)key->slots, (long long)key->first_slot_us,
+           (long long)key->state.decision.reset_after_us);
+}
+
 void inspected_json(const struct weir_inspected *key)
 {
     fputs("{\"limit\":", stdout);
@@ -86,7 +93,10 @@ void inspected_json(const struct weir_inspected *key)
     printf(",\"is_cut\":%s,\"found\":\"%s\"", key->is_cut ? "true" : "false", found_name(key->found));
     if (key->found == WEIR_FOUND_STATE) {
         putchar(',');
-        print_state_json(&key->state);
+        if (key->slots > 0)
+            print_slots_json(key);
+        else
+            print_state_json(&key->state);
     }
     if (key->has_former) {
         fputs(",\"former\":{", stdout);
@@ -121,6 +131,16 @@ static void print_former(const struct weir_inspected *key)
            (long long)key->former.used, (long long)key->former.decision.limit);
 }
 
+/* Print how many slots are held, and for how long. */
+static void print_slots(const struct weir_inspected *key)
+{
+    char first[TIME_TEXT_SIZE], last[TIME_TEXT_SIZE];
+    duration_print(key->first_slot_us, first);
+    duration_print(key->state.decision.reset_after_us, last);
+    printf("%lld slots with %lld permits, held for %s to %s unless they are released", (long long)key->slots,
+           (long long)key->state.used, first, last);
+}
+
 void inspected_peek(const struct weir_inspected *key, bool json)
 {
     const struct weir_inspected_state *state = &key->state;
@@ -136,6 +156,12 @@ void inspected_peek(const struct weir_inspected *key, bool json)
         puts("used       nothing: all permits are there");
     if (key->found != WEIR_FOUND_STATE)
         return;
+    if (key->slots > 0) {
+        fputs("in flight  ", stdout);
+        print_slots(key);
+        putchar('\n');
+        return;
+    }
     policy_text(state, text);
     time[0] = '\0';
     if (state->decision.reset_after_us > 0)
@@ -155,6 +181,11 @@ void inspected_line(const struct weir_inspected *key)
     key_text(key, shown);
     if (key->found != WEIR_FOUND_STATE) {
         printf("%s/%s: not a value of weir's", key->limit, shown);
+        return;
+    }
+    if (key->slots > 0) {
+        printf("%s/%s: ", key->limit, shown);
+        print_slots(key);
         return;
     }
     printf("%s/%s: %lld of %lld permits used, ", key->limit, shown, (long long)state->used,

@@ -48,23 +48,29 @@ TEST(weir_commands_answer_as_the_api_does, 10)
     assert_answers(&session, "WEIR.RESET login a\r\n", "+OK\r\n");
     char settle[128], renew[128], reserved[128];
     snprintf(reserved, sizeof reserved,
-             "*10\r\n:1\r\n:3\r\n:0\r\n:0\r\n:3600000000\r\n:0\r\n:0\r\n:0\r\n:3\r\n:%" PRId64 "\r\n",
+             "*9\r\n:1\r\n:3\r\n:0\r\n:0\r\n:3600000000\r\n:0\r\n:0\r\n:0\r\n$20\r\n3:%" PRId64 ":0\r\n",
              session.scene.now_us);
     assert_answers(&session, "WEIR.RESERVE login a 3\r\n", reserved);
-    snprintf(settle, sizeof settle, "WEIR.SETTLE login a 3 %" PRId64 " 0\r\n", session.scene.now_us);
-    snprintf(renew, sizeof renew, "WEIR.RENEW login a 3 %" PRId64 "\r\n", session.scene.now_us);
+    snprintf(settle, sizeof settle, "WEIR.SETTLE login a 3:%" PRId64 ":0 0\r\n", session.scene.now_us);
+    snprintf(renew, sizeof renew, "WEIR.RENEW login a 3:%" PRId64 ":0\r\n", session.scene.now_us);
     assert_answers(&session, renew, reserved);
     assert_answers(&session, settle, "+OK\r\n");
     snprintf(reserved, sizeof reserved,
-             "*10\r\n:1\r\n:3\r\n:2\r\n:0\r\n:3600000000\r\n:0\r\n:0\r\n:0\r\n:1\r\n:%" PRId64 "\r\n",
+             "*9\r\n:1\r\n:3\r\n:2\r\n:0\r\n:3600000000\r\n:0\r\n:0\r\n:0\r\n$20\r\n1:%" PRId64 ":0\r\n",
              session.scene.now_us);
-    assert_answers(&session, "WEIR.RENEW login r -1 0\r\n", reserved);
-    assert_answers(&session, "WEIR.RENEW login r 4 1\r\n",
-                   "*10\r\n:0\r\n:3\r\n:2\r\n:-1\r\n:3600000000\r\n:0\r\n:0\r\n:0\r\n:4\r\n:1\r\n");
-    assert_answers(&session, "WEIR.RENEW login r 1 -1\r\n", "-ERR no reservation has these numbers\r\n");
-    assert_answers(&session, "WEIR.SETTLE login a 3 x 0\r\n", "-ERR Couldn't parse as integer: x\r\n");
-    assert_answers(&session, "WEIR.SETTLE login a -2 1 0\r\n", "-ERR no reservation has these numbers\r\n");
-    assert_answers(&session, "WEIR.SETTLE login a 3 1 -1\r\n", "-ERR the cost must be 0 or more, not -1\r\n");
+    assert_answers(&session, "WEIR.RENEW login r -1:0:0\r\n", reserved);
+    assert_answers(&session, "WEIR.RENEW login r 4:1:0\r\n",
+                   "*9\r\n:0\r\n:3\r\n:2\r\n:-1\r\n:3600000000\r\n:0\r\n:0\r\n:0\r\n$5\r\n4:1:0\r\n");
+    static const char *const bad[] = { "-2:1:0", "1:1", "x", "3:1:", "3:1:0 ", "03:1:0", "3:1:00", "3:1:0:1" };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char command[64];
+        snprintf(command, sizeof command, "WEIR.RENEW login r \"%s\"\r\n", bad[i]);
+        assert_answers(&session, command, "-ERR that is no reservation of WEIR.RESERVE\r\n");
+    }
+    assert_answers(&session, "WEIR.SETTLE login a 3:1:0 x\r\n", "-ERR Couldn't parse as integer: x\r\n");
+    assert_answers(&session, "WEIR.SETTLE login a 3:1:0 -1\r\n", "-ERR the cost must be 0 or more, not -1\r\n");
+    scene_define_text(&session.scene, "flight", "concurrency limit=1 hold=1m");
+    assert_answers(&session, "WEIR.RELEASE flight a 1:0:ffffffffffffffff\r\n", "+OK\r\n");
     assert_answers(&session, "WEIR.TRYALL login a 1 login b 4\r\n",
                    "*8\r\n:0\r\n:3\r\n:3\r\n:-1\r\n:0\r\n:0\r\n:0\r\n:1\r\n");
     assert_answers(&session, "WEIR.PEEK login a 3\r\n", "*8\r\n:1\r\n:3\r\n:3\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n");
@@ -217,14 +223,14 @@ TEST(commands_about_the_connection_answer_as_in_redis, 10)
                  unknown[i]);
         assert_answers(&session, command, answer);
     }
-    assert_answers(&session, "COMMAND COUNT\r\n", ":25\r\n");
+    assert_answers(&session, "COMMAND COUNT\r\n", ":26\r\n");
     assert_answers(&session, "COMMAND INFO ping none\r\n",
                    "*2\r\n*6\r\n$4\r\nping\r\n:-1\r\n*0\r\n:0\r\n:0\r\n:0\r\n$-1\r\n");
     assert_answers(&session, "COMMAND DOCS\r\n", "*0\r\n");
     assert_answers(&session, "COMMAND NOSUCH\r\n",
                    "-ERR unknown subcommand or wrong number of arguments for 'NOSUCH'\r\n");
     session_say(&session, "COMMAND\r\n", 9);
-    ck_assert_int_eq(strncmp(session_heard(&session), "*25\r\n*6\r\n$11\r\ncl.throttle\r\n:-5\r\n", 32), 0);
+    ck_assert_int_eq(strncmp(session_heard(&session), "*26\r\n*6\r\n$11\r\ncl.throttle\r\n:-5\r\n", 32), 0);
     assert_answers(&session, "INFO replication\r\n",
                    "$48\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n");
     assert_answers(&session, "INFO nothing\r\n", "$0\r\n\r\n");

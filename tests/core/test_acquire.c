@@ -386,7 +386,7 @@ TEST(a_release_wakes_the_first_waiter_in_line, 60)
         usleep(1000);
     ck_assert_int_eq(atomic_load(&stage.waiting[0].status), WEIR_OK);
     ck_assert(stage.waiting[0].op.decision.allowed);
-    must_succeed(weir_refund(stage.limit, weir_key_text("a"), 1));
+    must_succeed(weir_reset(stage.limit, weir_key_text("a")));
     while (atomic_load(&stage.waiting[1].status) == 1)
         usleep(1000);
     ck_assert(stage.waiting[1].op.decision.allowed);

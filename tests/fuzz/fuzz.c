@@ -142,8 +142,8 @@ struct weir_policy feed_policy(struct feed *feed)
         policy.align = (shape & 48) == 48 ? WEIR_ALIGN_EPOCH : WEIR_ALIGN_FIRST;
         break;
     case WEIR_FIXED_WINDOW: policy.align = shape & 32 ? WEIR_ALIGN_EPOCH : WEIR_ALIGN_FIRST; break;
-    case WEIR_SLIDING_WINDOW:
-    case WEIR_CONCURRENCY: policy.blocks = sized ? (int32_t)feed_magnitude(feed, WEIR_MAX_BLOCKS) : 0; break;
+    case WEIR_SLIDING_WINDOW: policy.blocks = sized ? (int32_t)feed_magnitude(feed, WEIR_MAX_BLOCKS) : 0; break;
+    case WEIR_CONCURRENCY: break;
     case WEIR_LEAKY_BUCKET: policy.capacity = sized ? feed_magnitude(feed, WEIR_MAX_PERMITS) : 0; break;
     case WEIR_UNLIMITED:
     case WEIR_DENY: break; /* not made here */

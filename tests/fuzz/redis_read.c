@@ -40,13 +40,9 @@ static struct {
 static void open_once(void)
 {
     static const char *const policies[POLICIES] = {
-        "token_bucket limit=10 period=1s burst=20 debt=3",
-        "leaky_bucket limit=50 period=1s capacity=100",
-        "token_bucket limit=10 period=1m refill=interval",
-        "fixed_window limit=1000 period=1h align=epoch",
-        "sliding_window limit=100 period=1m blocks=6",
-        "token_bucket limit=999983 period=366d burst=7",
-        "concurrency limit=5 hold=1m",
+        "token_bucket limit=10 period=1s burst=20 debt=3", "leaky_bucket limit=50 period=1s capacity=100",
+        "token_bucket limit=10 period=1m refill=interval", "fixed_window limit=1000 period=1h align=epoch",
+        "sliding_window limit=100 period=1m blocks=6",     "token_bucket limit=999983 period=366d burst=7",
     };
     if (play.limiter)
         return;

@@ -94,7 +94,7 @@ TEST(settling_permits_of_an_older_block_leaves_the_held_ones_of_another, 10)
     CLOSED_BY(stage_close) struct stage stage;
     struct weir_reservation early[3];
     struct weir_decision decision;
-    stage_open_as(&stage, "concurrency limit=1000 hold=1m", &settings);
+    stage_open_as(&stage, "sliding_window limit=1000 period=1m", &settings);
     use_often(&stage);
     struct weir_reservation held = reserved(&stage, "a", 1);
     for (int i = 0; i < 3; i++) {

@@ -109,11 +109,16 @@ int redis_server_start(struct redis_server *server, enum redis_server_reach reac
     return redis_server_start_for(server, reach, config, NULL);
 }
 
+#define USES_MOST 6
+
 int redis_server_start_for(struct redis_server *server, enum redis_server_reach reach, const char *const *config,
                            const char *const *uses)
 {
     *server = (struct redis_server){ 0 };
-    if (redis_user_read(&server->user, "weir", uses) != 0)
+    const char *all[USES_MOST + 2] = { "requests in flight" };
+    for (size_t i = 0; uses != NULL && uses[i] != NULL && i < USES_MOST; i++)
+        all[i + 1] = uses[i];
+    if (redis_user_read(&server->user, "weir", all) != 0)
         return daemon_fail(&server->daemon, "%s", server->user.error);
     int error = daemon_folder_make(&server->daemon, "redis");
     snprintf(server->login, sizeof server->login, "%s:%s@", server->user.words[0], server->user.password);

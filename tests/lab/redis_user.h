@@ -11,7 +11,7 @@
 
 #include <stddef.h>
 
-enum { REDIS_USER_WORDS_MOST = 24 };
+enum { REDIS_USER_WORDS_MOST = 40 };
 
 struct redis_user {
     size_t n;

@@ -46,7 +46,7 @@ TEST_EACH(truncating_a_file_in_use_fails_calls_but_ends_no_process, 4, 60)
     call_all(&scene, limit, WEIR_OK);
     struct stat stat;
     ck_assert_int_eq(lstat(path, &stat), 0);
-    const off_t left[] = { 0, 4096, (off_t)machine_stripes_at() + 4096, stat.st_size / 2 };
+    const off_t left[] = { 0, 4096, (off_t)machine_stripes_at() + 4096, stat.st_size / 8 };
     ck_assert_int_eq(truncate(path, left[_i]), 0);
     scene.log_allowed = true;
     struct weir_decision decision;

@@ -184,3 +184,39 @@ TEST(a_damaged_stripe_is_repaired_and_listed, 20)
     must(stripe_check((struct machine *)scene.limiter->backend, stripe), "the stripe is sound");
     folder_remove();
 }
+
+static int see_slots(void *user, const struct weir_inspected *key)
+{
+    struct weir_inspected *copy = user;
+    ck_assert_str_eq(key->limit, "flight");
+    ck_assert_uint_eq(key->key.len, 1);
+    *copy = *key;
+    return WEIR_OK;
+}
+
+TEST(the_inspector_shows_slots_and_clears_them, 30)
+{
+    folder_make();
+    OPEN_SCENE(scene, OPTIONS(.mode = WEIR_MACHINE, .shared = path, .max_keys = 100));
+    weir_limit *limit = scene_define_text(&scene, "flight", "concurrency limit=5 hold=10s");
+    struct weir_inspected found = { .size = sizeof found }, listed = { .size = 0 };
+    scene.now_us = 1700000000 * WEIR_SECOND;
+    taken(limit, "a", 2);
+    scene.now_us += 3 * WEIR_SECOND;
+    taken(limit, "a", 1);
+    INSPECTOR(inspector, &scene.now_us);
+    must_succeed(weir_inspect_key(inspector, "flight", weir_key_text("a"), &found));
+    must_succeed(weir_inspect_keys(inspector, NULL, NULL, see_slots, &listed));
+    for (int i = 0; i < 2; i++) {
+        const struct weir_inspected *shown = i == 0 ? &found : &listed;
+        ck_assert_int_eq(shown->found, WEIR_FOUND_STATE);
+        ck_assert_int_eq(shown->slots, 2);
+        ck_assert_int_eq(shown->state.used, 3);
+        ck_assert_int_eq(shown->first_slot_us, 7 * WEIR_SECOND);
+        ck_assert_int_eq(shown->state.decision.reset_after_us, 10 * WEIR_SECOND);
+    }
+    bool existed = false;
+    must_succeed(weir_inspect_reset(inspector, "flight", weir_key_text("a"), &existed));
+    ck_assert(existed);
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 5);
+}

@@ -44,7 +44,6 @@ TEST(a_key_that_is_denied_runs_no_script_until_it_admits_again, 60)
         "token_bucket limit=5 period=366d refill=interval",
         "fixed_window limit=5 period=366d",
         "sliding_window limit=5 period=366d blocks=6",
-        "concurrency limit=5 hold=366d",
         "token_bucket limit=999983 period=366d burst=5",
         "token_bucket limit=5 period=366d debt=3",
     };

@@ -52,7 +52,6 @@ TEST(the_inspector_shows_every_algorithms_state_without_its_policy, 30)
         { "fixed_window limit=100 period=1d align=epoch", "fixed_window limit=100 period=1d align=epoch" },
         { "sliding_window limit=100 period=1d blocks=7", "sliding_window limit=100 period=86400000001us blocks=7" },
         { "leaky_bucket limit=60 period=1d capacity=90", "leaky_bucket limit=60 period=1d capacity=90" },
-        { "concurrency limit=50 hold=1d", "sliding_window limit=50 period=1d" },
     };
     PLACE(place, false, NULL);
     const struct weir_options options = place_options(&place, PATIENT_US);

@@ -45,7 +45,8 @@ static int64_t go_on(weir_limit *limit, struct chance *chance, struct answer *an
 TEST_EACH(a_settled_request_on_a_busy_key_costs_redis_at_most_a_fiftieth_of_a_call, 3, 120)
 {
     static const char *const policies[] = { "token_bucket limit=200000 period=1m",
-                                            "fixed_window limit=200000 period=1m", "concurrency limit=200000 hold=1m" };
+                                            "fixed_window limit=200000 period=1m",
+                                            "sliding_window limit=200000 period=1m" };
     struct answer answers[IN_FLIGHT] = { { .key = "" } };
     struct chance chance = chance_make(5);
     PLACE(place, false, NULL);

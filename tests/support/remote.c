@@ -184,6 +184,7 @@ void cable_init(struct cable *cable, struct remote *remote)
         .shut = cable_shut,
         .destroy = cable_destroy,
         .watch = cable_watch,
+        .slots = true,
     };
     cable->base.ops = &cable->ops;
     pthread_mutex_init(&cable->mutex, NULL);

@@ -115,6 +115,7 @@ static const struct own_ops remote_ops = {
         .submit = remote_submit,
         .shut = remote_shut,
         .destroy = remote_destroy,
+        .slots = true,
     },
     .is_here = remote_is_here,
 };

@@ -26,6 +26,8 @@ static struct member member_decide(struct hybrid *hybrid, const struct weir_back
         .asked_us = now_us,
         .order = { .cost = request->cost, .whole = true },
     };
+    if (request->slot) /* Redis alone decides it */
+        return member;
     struct account *account = request_enter(hybrid, shard, request, now_us);
     if (account) {
         lease_count(&account->lease, now_us, request->cost);
@@ -131,7 +133,7 @@ static int members_ask(struct hybrid *hybrid, struct group *group, int64_t deadl
             continue;
         request_answered_in_group(hybrid, &group->requests[i], &member->order, member->asked_us,
                                   &group->decisions[count++], &group->out[i]);
-        if (allowed)
+        if (allowed && !group->requests[i].slot)
             member_lease(hybrid, &group->requests[i], deadline_us);
     }
     return error;

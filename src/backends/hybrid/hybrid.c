@@ -204,7 +204,7 @@ static int hybrid_decide_other_verb(struct hybrid *hybrid, const struct weir_bac
 /* True for a take that a lease may decide. Leased permits of a queue cannot be reserved. */
 static bool hybrid_is_plain_take(const struct weir_backend_request *request)
 {
-    return request->verb == WEIR_TAKE && request->cost > 0 && request->ahead == 0 &&
+    return request->verb == WEIR_TAKE && request->cost > 0 && request->ahead == 0 && !request->slot &&
            !(request->reservation && hybrid_has_slots(request));
 }
 
@@ -217,6 +217,8 @@ static int hybrid_decide(struct weir_backend *backend, const struct weir_backend
     if (n == 1 && hybrid_is_plain_take(requests)) /* a group of one, too */
         return hybrid_decide_one(hybrid, requests, deadline_us, out);
     deadline_us = hybrid_deadline_us(deadline_us);
+    if (n == 1 && requests->slot) /* neither leased nor remembered */
+        return hybrid->remote->ops->decide(hybrid->remote, requests, 1, false, deadline_us, out);
     if (all && n > 1)
         return hybrid_decide_all(hybrid, requests, n, deadline_us, out);
     int error = WEIR_OK;
@@ -225,6 +227,10 @@ static int hybrid_decide(struct weir_backend *backend, const struct weir_backend
             ;
         if (part > 0) {
             error = hybrid_decide_batch(hybrid, requests + i, part, deadline_us, out + i);
+        } else if (requests[i].slot) {
+            for (part = 1; i + part < n && requests[i + part].slot; part++)
+                ;
+            error = hybrid->remote->ops->decide(hybrid->remote, requests + i, part, false, deadline_us, out + i);
         } else {
             error = hybrid_decide_other_verb(hybrid, &requests[i], deadline_us, &out[i]);
             part = 1;
@@ -238,6 +244,8 @@ static int hybrid_submit(struct weir_backend *backend, const struct weir_backend
 {
     struct hybrid *hybrid = (struct hybrid *)backend;
     struct weir_backend_request rest;
+    if (request->slot)
+        return hybrid->remote->ops->submit(hybrid->remote, request, deadline_us, op);
     if (hybrid_is_plain_take(request))
         return hybrid_submit_one(hybrid, request, deadline_us, op);
     if (hybrid_decide_here(hybrid, request, &rest, &op->decision))
@@ -379,6 +387,7 @@ static const struct own_ops hybrid_ops = {
         .reachable_us = hybrid_reachable_us,
         .watch = hybrid_watch,
         .instances = hybrid_instances,
+        .slots = true,
     },
     .leased = hybrid_leased,
     .idles = true,

@@ -122,6 +122,10 @@ void request_answered_in_group(struct hybrid *hybrid, const struct weir_backend_
                                const struct lease_order *order, int64_t asked_us, const struct weir_decision *decision,
                                struct weir_decision *out)
 {
+    if (request->slot) {
+        *out = *decision;
+        return;
+    }
     const int64_t now_us = hybrid_time(hybrid, request->now_us);
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
     lock_take(&shard->mutex);

@@ -54,7 +54,9 @@ static int inspect_visit(struct file_inspector *inspector, const char *limit, st
                            .len = key.len,
                            .limit = &secret,
                            .request = &request };
-    const int error = inspect_locked(&visit, remove, out);
+    int error = inspect_locked(&visit, remove, out);
+    if (!error && (remove || out->found == WEIR_FOUND_NOTHING))
+        error = machine_flight_look(machine, &request, visit.now_us, remove, out);
     if (guard_is_lost(machine->file.guard))
         return machine_lost(machine);
     if (error || remove || out->found != WEIR_FOUND_NOTHING || rules_have_limit(&machine->file, &secret))

@@ -2,6 +2,7 @@
  *
  *     header      what the file is, how large its parts are, and who uses it
  *     stripes     each with a lock, a journal, buckets and cells; a key's hash chooses its stripe
+ *     slots       of requests in flight, under a lock in the header; see in_flight.c
  *     rules       the plans under which states were written, in levels of 512, 1024, 2048, ... places. A new file has
  *                 the first level, and grows by the next one when a rule finds no place
  *
@@ -24,6 +25,7 @@
 #ifndef BACKENDS_MACHINE_LAYOUT_H
 #define BACKENDS_MACHINE_LAYOUT_H
 
+#include "backends/shared/slots.h"
 #include "core/algorithm/algorithm.h"
 #include "core/ground/hash.h"
 
@@ -35,7 +37,7 @@
 
 #define MACHINE_MAGIC UINT64_C(0x0a6d656d72696577) /* "weirmem\n" in memory */
 #define MACHINE_BEGUN UINT64_C(0x0a77656e72696577) /* "weirnew\n": a process is making it, or died while it did */
-#define MACHINE_VERSION 14
+#define MACHINE_VERSION 15
 
 #define MACHINE_SLOTS 4096      /* processes that may use a file at the same time */
 #define MACHINE_FIRST_RULES 512 /* places of the first level of rules; each further level has twice as many */
@@ -78,7 +80,8 @@ struct machine_header {
     alignas(64) _Atomic uint64_t rules_lock; /* a lock, see lock.h; a thread that adds or forgets rules has it */
     alignas(64) _Atomic uint64_t rules_turn; /* rises when rules are forgotten, with all stripes locked */
     _Atomic uint64_t levels; /* LEVELS_WORD of the rules' levels, once the file has grown; its size counts */
-    alignas(64) _Atomic uint64_t door_pid; /* of the process that is opening the file, for people; 0: none */
+    alignas(64) _Atomic uint64_t door_pid;   /* of the process that is opening the file, for people; 0: none */
+    alignas(64) _Atomic uint64_t slots_lock; /* a lock, see lock.h; guards the slots */
     alignas(4096) struct machine_slot slots[MACHINE_SLOTS];
 };
 
@@ -155,9 +158,21 @@ static inline uint64_t machine_stripe_bytes(const struct machine_facts *facts)
     return machine_cells_at(facts) + facts->cells * MACHINE_CELL_WORDS * sizeof(uint64_t);
 }
 
-static inline uint64_t machine_rules_at(const struct machine_facts *facts)
+#define MACHINE_SLOT_KEYS 65536 /* keys that may have slots at the same time, at most */
+
+static inline uint32_t machine_slot_keys(const struct machine_facts *facts)
+{
+    return facts->max_keys < MACHINE_SLOT_KEYS ? (uint32_t)facts->max_keys : MACHINE_SLOT_KEYS;
+}
+
+static inline uint64_t machine_slots_at(const struct machine_facts *facts)
 {
     return machine_rounded(machine_stripes_at() + facts->stripes * machine_stripe_bytes(facts), 4096);
+}
+
+static inline uint64_t machine_rules_at(const struct machine_facts *facts)
+{
+    return machine_rounded(machine_slots_at(facts) + slots_bytes(machine_slot_keys(facts), WEIR_MAX_SLOTS), 4096);
 }
 
 /* Return the number of places for rules in the first `levels` levels. */

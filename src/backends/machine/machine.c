@@ -14,11 +14,16 @@ static int machine_decide(struct weir_backend *backend, const struct weir_backen
     if (__builtin_expect(machine->file.fd < 0, 0))
         return WEIR_EIO;
     int error = WEIR_OK;
+    bool has_slots = false;
+    for (size_t i = 0; all && i < n; i++)
+        has_slots = has_slots || requests[i].slot;
     if (all)
-        error = machine_decide_all(machine, requests, n, out);
+        error = has_slots ? machine_flight_all(machine, requests, n, out)
+                          : machine_decide_all(machine, requests, n, out);
     else
         for (size_t i = 0; i < n && !error; i++)
-            error = machine_decide_one(machine, &requests[i], &out[i]);
+            error = __builtin_expect(requests[i].slot != 0, 0) ? machine_flight_decide(machine, &requests[i], &out[i])
+                                                               : machine_decide_one(machine, &requests[i], &out[i]);
     return __builtin_expect(guard_is_lost(machine->file.guard), 0) ? machine_lost(machine) : error;
 }
 
@@ -34,6 +39,7 @@ static void machine_stats(struct weir_backend *backend, struct weir_stats *add)
     add->bytes += (int64_t)machine_level_at(&machine->file.facts, file_levels(&machine->file));
     add->lock_waits += atomic_load_explicit(&machine->file.waits, memory_order_relaxed);
     add->file_gone += file_is_gone(&machine->file);
+    add->keys += machine_flight_keys(machine);
     machine_tell(machine);
     atomic_store_explicit(&machine->watched_us, -WATCH_EVERY_US, memory_order_relaxed);
     machine_watch(machine, 0);
@@ -95,6 +101,7 @@ static const struct own_ops machine_ops = {
         .decide = machine_decide,
         .stats = machine_stats,
         .destroy = machine_destroy,
+        .slots = true,
     },
     .takes = &takes,
     .common = machine_common,
@@ -115,6 +122,7 @@ static int machine_look_through(struct machine *machine)
         else if (!journal_recover(stripe, &machine->shape) || !stripe_check(machine, stripe))
             error = stripe_repair(machine, stripe);
     }
+    machine_flight_look_through(machine);
     return error;
 }
 
@@ -161,6 +169,7 @@ int machine_open(const struct weir_options *options, struct weir_backend **out)
         return error;
     }
     machine_shape_of(machine);
+    machine_flight_view(machine);
     error = book_open(&machine->book, &machine->file, machine->patience_us);
     if (error) {
         file_close(&machine->file);

@@ -20,6 +20,7 @@
  *     take.c      does that for the commonest request
  *     decide.c    decides for one key
  *     all.c       decides for a group: all or nothing
+ *     in_flight.c decides about slots
  *     machine.c   the vtable
  *
  * A state has the same content as in the memory backend, and the same functions change it. So one process decides here
@@ -35,6 +36,7 @@
 #include "core/algorithm/former.h"
 #include "core/ground/forks.h"
 #include "core/limiter/own_ops.h"
+#include "core/policy/pattern.h"
 
 /* (c) constant after open, (a) atomic */
 struct machine {
@@ -56,6 +58,7 @@ struct machine {
     _Atomic int64_t watched_us;   /* (a) when its name was looked at last */
     _Atomic int64_t collected_us; /* (a) when the last search found no rule to forget; 0: it found some */
     struct book book;
+    struct slots slots; /* (c) but for what a thread writes under the lock of the file's slots */
     struct forks_watcher forks;
     _Atomic bool is_open; /* (a) the book can be used */
     bool forks_open;      /* the watcher's: is_open as this fork began */
@@ -258,5 +261,31 @@ int machine_try_handle(weir_handle *handle, int64_t cost, int64_t now_us, struct
 
 int machine_decide_all(struct machine *machine, const struct weir_backend_request *requests, size_t n,
                        struct weir_decision *out);
+
+/* ---- in_flight.c: slots. WEIR_ETIME if the lock cannot be had ---- */
+
+/* Find the area of slots in the file. */
+void machine_flight_view(struct machine *machine);
+
+/* Make it whole, as the file's only user. */
+void machine_flight_look_through(struct machine *machine);
+
+int machine_flight_decide(struct machine *machine, const struct weir_backend_request *request,
+                          struct weir_decision *out);
+
+/* Decide a group, some of whose requests are about slots. */
+int machine_flight_all(struct machine *machine, const struct weir_backend_request *requests, size_t n,
+                       struct weir_decision *out);
+
+/* Return how many keys have slots; 0 if the lock cannot be had. */
+int64_t machine_flight_keys(struct machine *machine);
+
+/* Look at a request's key for an inspector, and clear it if `remove`. */
+int machine_flight_look(struct machine *machine, const struct weir_backend_request *request, int64_t now_us,
+                        bool remove, struct weir_inspected *out);
+
+/* Visit the keys that have slots, as weir_inspect_keys(). Without the lock. */
+int machine_flight_walk(struct machine *machine, const char *limit, const struct pattern *pattern, int64_t now_us,
+                        int (*visit)(void *user, const struct weir_inspected *key), void *user);
 
 #endif

@@ -151,7 +151,10 @@ int inspect_file_some(struct file_inspector *inspector, const char *limit, const
         return inspect_refuse(inspector, sentence);
     if (limit)
         walk.secret = hash_secret_of(&inspector->machine->file.facts.secret, limit);
-    const int error = walk_all(&walk, inspector, visit, user);
+    int error = walk_all(&walk, inspector, visit, user);
+    if (!error && walk.is_all)
+        error = machine_flight_walk(walk.machine, limit, pattern ? &walk.pattern : NULL,
+                                    clock_now_us(&inspector->clock), visit, user);
     free(walk.keys);
     *is_all = !error && walk.is_all;
     return error;

@@ -2,6 +2,7 @@
  *
  * It tries a look first (memory/look.h), which takes no mutex, and else decides under the shard's mutex (locked.c).
  */
+#include "backends/memory/in_flight.h"
 #include "backends/memory/look.h"
 
 /* Looks never sweep, so without this a shard that only looks decide in would keep idle keys. */
@@ -108,10 +109,14 @@ int memory_decide(struct weir_backend *backend, const struct weir_backend_reques
                   int64_t deadline_us, struct weir_decision *out)
 {
     struct memory *memory = (struct memory *)backend;
-    (void)deadline_us; /* nothing here blocks */
+    (void)deadline_us;                       /* nothing here blocks */
+    if (__builtin_expect(n == 1 && !all, 1)) /* one key has no misses to overlap */
+        return __builtin_expect(requests->slot != 0, 0) ? memory_flight_decide(memory, requests, out)
+                                                        : memory_decide_one(memory, requests, out);
+    for (size_t i = 0; i < n; i++)
+        if (requests[i].slot)
+            return all ? memory_flight_all(memory, requests, n, out) : memory_flight_each(memory, requests, n, out);
     if (all)
         return memory_decide_all(memory, requests, n, out);
-    if (__builtin_expect(n == 1, 1)) /* one key has no misses to overlap */
-        return memory_decide_one(memory, requests, out);
     return memory_decide_each(memory, requests, n, out);
 }

@@ -1,6 +1,7 @@
 /* memory.c - the memory backend: its life, its counters, and the vtable. */
 #include "backends/memory/memory.h"
 
+#include "backends/memory/in_flight.h"
 #include "backends/memory/parts.h"
 
 #include <stddef.h>
@@ -24,6 +25,9 @@ static void memory_forked(struct forks_watcher *watcher, enum forks_moment momen
         readers_init(&memory->table.readers); /* no reading thread exists in the child */
     else if (moment == FORKS_IN_PARENT)
         readers_open(&memory->table.readers);
+    if (moment == FORKS_IN_CHILD) /* the lock is held: its parent took it */
+        memory_flight_forget(memory);
+    turn(&memory->flight.mutex);
     turn(&memory->table.slab.packing);
     for (size_t i = 0; i <= memory->table.shard_count; i++) /* the last one is the overflow shard */
         turn(&memory->table.shards[i].mutex);
@@ -46,6 +50,7 @@ static void memory_destroy(struct weir_backend *backend)
     struct memory *memory = (struct memory *)backend;
     if (memory->forks.told)
         forks_forget(&memory->forks);
+    memory_flight_free(memory);
     table_free(&memory->table);
     free(memory);
 }
@@ -74,12 +79,14 @@ static const struct own_ops memory_ops = {
         .decide = memory_decide,
         .stats = memory_stats,
         .destroy = memory_destroy,
+        .slots = true,
     },
     .takes = &takes,
     .debt = memory_debt,
     .pay = memory_pay,
     .debtors = memory_debtors,
     .used = memory_used,
+    .slots_list = memory_flight_list,
 };
 
 int memory_open(const struct weir_options *options, struct weir_backend **out)
@@ -91,6 +98,7 @@ int memory_open(const struct weir_options *options, struct weir_backend **out)
     memory->backend.ops = &memory_ops.base;
     memory->on_full = options->on_full;
     memory->keep_idle = options->keep_idle;
+    lock_init(&memory->flight.mutex);
     if (table_init(&memory->table, options->max_keys, options->max_bytes) != 0) {
         free(memory);
         return WEIR_ENOMEM;

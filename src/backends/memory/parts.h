@@ -7,6 +7,7 @@
  *     locked.c    decides for one key under its shard's mutex
  *     debt.c      what a fallback has admitted and still owes
  *     all.c       decides for a group: all or nothing
+ *     in_flight.c decides about slots
  *     decide.c    decides for one key or a batch, without the mutex if possible
  *     take.c      decides the commonest request by the shortest way; denied.h remembers a denial for it
  *     batch.c     does that for many requests
@@ -18,6 +19,7 @@
 #define BACKENDS_MEMORY_PARTS_H
 
 #include "backends/memory/table.h"
+#include "backends/shared/slots.h"
 #include "core/algorithm/algorithm.h"
 #include "core/ground/forks.h"
 #include "core/limiter/own_ops.h"
@@ -28,12 +30,21 @@
  * page of each class), and each of the 5 pages that the longest key needs takes at most 281 more. */
 #define ROOM_TRIES 192
 
+/* Slots, in_flight.c. */
+struct memory_flight {
+    struct lock mutex;  /* taken before a shard's */
+    void *_Atomic area; /* NULL: not mapped yet; written under the mutex */
+    size_t bytes;       /* of the area */
+    struct slots slots; /* under the mutex */
+};
+
 struct memory {
     struct weir_backend backend;
     enum weir_on_full on_full; /* (c) */
     bool keep_idle;            /* (c) */
     _Atomic uint64_t full;     /* (a) decisions by on_full */
     struct table table;
+    struct memory_flight flight;
     struct forks_watcher forks; /* told is NULL if forks are not watched */
 };
 

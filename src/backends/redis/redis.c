@@ -229,6 +229,7 @@ static const struct own_ops redis_ops = {
         .destroy = redis_destroy,
         .reachable_us = redis_reachable_us,
         .watch = redis_watch,
+        .slots = true,
     },
     .idles = true,
     .well_us = redis_well_us,

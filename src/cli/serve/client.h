@@ -137,6 +137,7 @@ void run_charge(struct client *client, const struct resp_command *command);
 void run_reserve(struct client *client, const struct resp_command *command);
 void run_settle(struct client *client, const struct resp_command *command);
 void run_renew(struct client *client, const struct resp_command *command);
+void run_release(struct client *client, const struct resp_command *command);
 void run_throttle(struct client *client, const struct resp_command *command);
 
 /* The commands about the connection, connection.c. */

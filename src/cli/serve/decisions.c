@@ -1,6 +1,8 @@
 /* decisions.c - the commands of weir serve that ask a limit. */
 #include "cli/serve/client.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,16 +45,42 @@ static void put_decision(struct output *output, const struct weir_decision *deci
     put_integers(output, decision);
 }
 
+/* A reservation is one text for clients: its permits and their time in decimal, and the slot's id in hexadecimal. */
+#define RESERVATION_FORMAT "%" PRId64 ":%" PRId64 ":%" PRIx64
+#define RESERVATION_SIZE 64
+
+static void put_reservation(struct output *output, const struct weir_reservation *reservation)
+{
+    char text[RESERVATION_SIZE];
+    const int len = snprintf(text, sizeof text, RESERVATION_FORMAT, reservation->permits, reservation->at_us,
+                             reservation->id);
+    output_bulk(output, (struct span){ text, (size_t)len });
+}
+
+/* Read that text. False: it is none that weir wrote. */
+static bool reservation_read(struct span word, struct weir_reservation *out)
+{
+    char text[RESERVATION_SIZE], again[RESERVATION_SIZE];
+    if (word.len >= sizeof text)
+        return false;
+    memcpy(text, word.data, word.len);
+    text[word.len] = '\0';
+    if (sscanf(text, "%" SCNd64 ":%" SCNd64 ":%" SCNx64, &out->permits, &out->at_us, &out->id) != 3)
+        return false;
+    snprintf(again, sizeof again, RESERVATION_FORMAT, out->permits, out->at_us, out->id);
+    return strcmp(text, again) == 0 && out->permits >= -1 && out->permits <= WEIR_MAX_PERMITS &&
+           out->at_us >= -WEIR_MAX_TIME_US && out->at_us <= WEIR_MAX_TIME_US;
+}
+
 /* Put the answer to an op. */
 static void put_op(struct output *output, int status, const struct weir_op *op, enum answer answer)
 {
     if (status != WEIR_OK) {
         output_error(output, "%s %s", status == WEIR_ETIME ? "TIMEOUT" : "ERR", weir_strerror(status));
     } else if (op->verb == WEIR_OP_RESERVE || op->verb == WEIR_OP_RENEW) {
-        output_array(output, DECISION_INTEGERS + 2);
+        output_array(output, DECISION_INTEGERS + 1);
         put_integers(output, &op->decision);
-        output_integer(output, op->reservation.permits);
-        output_integer(output, op->reservation.at_us);
+        put_reservation(output, &op->reservation);
     } else if (op->verb == WEIR_OP_SETTLE || op->verb == WEIR_OP_CHARGE || op->verb == WEIR_OP_RESET) {
         output_simple(output, "OK");
     } else {
@@ -302,7 +330,7 @@ void run_charge(struct client *client, const struct resp_command *command)
         request_make(client, &(struct weir_op){ .request = request, .verb = WEIR_OP_CHARGE }, ANSWER_TRY, NULL);
 }
 
-/* A reservation is two integers more than a decision; WEIR.SETTLE and WEIR.RENEW bring them back. */
+/* A reservation is a text behind a decision; WEIR.SETTLE, WEIR.RELEASE and WEIR.RENEW bring it back. */
 void run_reserve(struct client *client, const struct resp_command *command)
 {
     struct weir_request request;
@@ -311,19 +339,15 @@ void run_reserve(struct client *client, const struct resp_command *command)
         request_make(client, &(struct weir_op){ .request = request, .verb = WEIR_OP_RESERVE }, ANSWER_TRY, NULL);
 }
 
-/* Read "limit key permits at", which WEIR.SETTLE and WEIR.RENEW begin with. False after an error. */
+/* Read "limit key reservation", which these commands begin with. False after an error. */
 static bool read_reservation(struct client *client, const struct resp_command *command, struct weir_op *op,
                              char room[ADDRESS_KEY_SIZE])
 {
-    struct weir_reservation *reservation = &op->reservation;
     const struct span key = command->words[2];
-    if (!word_number(client, command->words[3], &reservation->permits) ||
-        !word_number(client, command->words[4], &reservation->at_us) || !request_is_good(client, key, "cost", 1, 1))
+    if (!request_is_good(client, key, "cost", 1, 1))
         return false;
-    const bool is_one = reservation->permits >= -1 && reservation->permits <= WEIR_MAX_PERMITS &&
-                        reservation->at_us >= -WEIR_MAX_TIME_US && reservation->at_us <= WEIR_MAX_TIME_US;
-    if (!is_one) {
-        output_error(client_reply(client), "ERR no reservation has these numbers");
+    if (!reservation_read(command->words[3], &op->reservation)) {
+        output_error(client_reply(client), "ERR that is no reservation of WEIR.RESERVE");
         return false;
     }
     op->request.key = request_key(client, key, room);
@@ -331,13 +355,13 @@ static bool read_reservation(struct client *client, const struct resp_command *c
     return op->request.limit != NULL;
 }
 
-/* WEIR.SETTLE limit key permits at actual */
+/* WEIR.SETTLE limit key reservation actual */
 void run_settle(struct client *client, const struct resp_command *command)
 {
     struct weir_op op = { .verb = WEIR_OP_SETTLE };
     char room[ADDRESS_KEY_SIZE];
     int64_t *actual = &op.request.cost;
-    if (!word_number(client, command->words[5], actual) || !read_reservation(client, command, &op, room))
+    if (!word_number(client, command->words[4], actual) || !read_reservation(client, command, &op, room))
         return;
     if (*actual < 0)
         output_error(client_reply(client), "ERR the cost must be 0 or more, not %lld", (long long)*actual);
@@ -345,7 +369,16 @@ void run_settle(struct client *client, const struct resp_command *command)
         request_make(client, &op, ANSWER_TRY, NULL);
 }
 
-/* WEIR.RENEW limit key permits at; one without permits takes 1. */
+/* WEIR.RELEASE limit key reservation */
+void run_release(struct client *client, const struct resp_command *command)
+{
+    struct weir_op op = { .verb = WEIR_OP_SETTLE };
+    char room[ADDRESS_KEY_SIZE];
+    if (read_reservation(client, command, &op, room))
+        request_make(client, &op, ANSWER_TRY, NULL);
+}
+
+/* WEIR.RENEW limit key reservation; one without permits takes 1. */
 void run_renew(struct client *client, const struct resp_command *command)
 {
     struct weir_op op = { .verb = WEIR_OP_RENEW };

@@ -21,10 +21,9 @@ struct algorithm {
 
 static const struct algorithm interval_bucket = FUNCTIONS_OF(interval_bucket);
 static const struct algorithm algorithms[] = {
-    [WEIR_TOKEN_BUCKET] = FUNCTIONS_OF(token_bucket),
-    [WEIR_FIXED_WINDOW] = FUNCTIONS_OF(fixed_window),
-    [WEIR_SLIDING_WINDOW] = FUNCTIONS_OF(sliding_window),
-    [WEIR_LEAKY_BUCKET] = FUNCTIONS_OF(leaky_bucket),
+    [WEIR_TOKEN_BUCKET] = FUNCTIONS_OF(token_bucket),     [WEIR_FIXED_WINDOW] = FUNCTIONS_OF(fixed_window),
+    [WEIR_SLIDING_WINDOW] = FUNCTIONS_OF(sliding_window), [WEIR_LEAKY_BUCKET] = FUNCTIONS_OF(leaky_bucket),
+    [WEIR_CONCURRENCY] = FUNCTIONS_OF(token_bucket), /* policy/plan.c says why it is one here */
 };
 
 static const struct algorithm *algorithm_of(const struct weir_plan *plan)

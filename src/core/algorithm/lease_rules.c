@@ -10,6 +10,8 @@ static int64_t life_us(const struct lease_rules *rules, const struct weir_plan *
 {
     const int64_t units = (plan->size + plan->reserve) * plan->q; /* below 2^53 */
     int64_t natural_us = plan->period_us;
+    if (plan->algorithm == WEIR_CONCURRENCY) /* slots are not leased */
+        return 0;
     if (is_greedy(plan))
         natural_us = units * rules->excess / 100 / plan->p * plan->tick_us;
     else if (plan->algorithm == WEIR_LEAKY_BUCKET)

@@ -106,7 +106,7 @@ static int acquire_for(struct weir_limit *limit, struct weir_key key, int64_t co
     if (!error)
         *out = acquire.decision;
     if (!error && reservation)
-        reservation_finish(reservation, acquire.reservation.at_us, cost, out);
+        reservation_finish(reservation, acquire.reservation, cost, out);
     inside_remove(limiter, 1); /* the limiter may be freed from here on */
     return error;
 }

@@ -69,7 +69,7 @@ static int acquire_end(struct weir *limiter, struct acquire *acquire)
     count_answer(&acquire->request, acquire->status, &acquire->decision);
     if (!acquire->status) {
         acquire->op->decision = acquire->decision;
-        reservation_finish(&acquire->op->reservation, acquire->reservation.at_us, acquire->at.cost, &acquire->decision);
+        reservation_finish(&acquire->op->reservation, acquire->reservation, acquire->at.cost, &acquire->decision);
     }
     lock_take(&limiter->errands->mutex);
     acquire_note(acquire->op, NULL);

@@ -21,6 +21,7 @@
 struct group {
     size_t count, asked, shadows;
     bool is_banned; /* a fixed one denies the group */
+    bool is_double; /* two requests for slots of one key: a slot has one reservation */
     struct weir_backend_request requests[GROUP_MAX];
     uint8_t indices[GROUP_MAX];
 };
@@ -58,6 +59,7 @@ static bool group_merge(struct group *group, const struct weir_request *request)
         if (other->limit->of == request->limit && other->key.len == request->key.len &&
             memcmp(other->key.data, request->key.data, request->key.len) == 0) {
             other->cost += request->cost;
+            group->is_double = group->is_double || other->slot != 0;
             return true;
         }
     }
@@ -104,7 +106,7 @@ static void group_fill(struct group *group, const struct weir_request *requests,
                        struct weir_reservation *reservations, struct weir_decision *decisions)
 {
     group->count = group->asked = group->shadows = 0;
-    group->is_banned = false;
+    group->is_banned = group->is_double = false;
     for (size_t i = 0; i < n; i++) {
         if (reservations)
             reservations[i] = RESERVATION_NONE;
@@ -139,12 +141,12 @@ static void reservations_finish(const struct group *group, size_t first, size_t 
 {
     for (size_t k = 0; reservations && k < count; k++) {
         const struct weir_backend_request *member = &group->requests[first + k];
-        const int64_t noted_us = reservations[group->indices[first + k]].at_us;
+        const struct weir_reservation noted = reservations[group->indices[first + k]];
         for (size_t i = group->indices[first + k]; i < n; i++) {
             if (requests[i].limit != member->limit->of || requests[i].key.len != member->key.len ||
                 memcmp(requests[i].key.data, member->key.data, member->key.len) != 0)
                 continue;
-            reservation_finish(&reservations[i], noted_us, requests[i].cost, &decisions[k]);
+            reservation_finish(&reservations[i], noted, requests[i].cost, &decisions[k]);
         }
     }
 }
@@ -188,6 +190,11 @@ static int try_all(struct weir *limiter, const struct weir_request *requests, si
     struct weir_decision decisions[GROUP_MAX];
     const int64_t deadline = deadline_us(limiter);
     group_fill(&group, requests, n, now_us, reservations, decisions);
+    if (group.is_double && reservations) {
+        log_line(&limiter->log, WEIR_LOG_WARNING,
+                 "a group names a limit on requests in flight twice with one key: add up the costs");
+        return WEIR_EINVAL;
+    }
     *out = (struct weir_decision){ .allowed = true };
     if (group.count > 0) {
         const size_t first = group.is_banned ? group.asked

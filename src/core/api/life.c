@@ -17,6 +17,7 @@
 #include "core/limiter/top_keys.h"
 #include "core/outage/failure.h"
 #include "core/outage/outage_span.h"
+#include "core/outage/releases.h"
 #include "core/outage/settle.h"
 
 #include <fcntl.h>
@@ -44,11 +45,23 @@ static void renew_event_fd(struct weir *limiter)
         close(own);
 }
 
+/* Choose where this process begins to number slots. */
+static int slots_seed(struct weir *limiter)
+{
+    struct hash_secret chance;
+    if (hash_secret_draw(&chance) != 0)
+        return -1;
+    atomic_store_explicit(&limiter->slot_number, chance.k0, memory_order_relaxed);
+    return 0;
+}
+
 /* Reset what belongs to the parent's threads: calls inside, submitted requests, the event fd. The fork holds the locks,
  * so what they guard is consistent in the child. A condition may still count a waiter that does not exist here. */
 static void limiter_begin_in_child(struct weir *limiter) UNCHECKED
 {
     inside_init(limiter);
+    if (slots_seed(limiter) != 0) /* far from the parent's: neither counts so far */
+        atomic_fetch_add_explicit(&limiter->slot_number, UINT64_C(1) << 48, memory_order_relaxed);
     atomic_store_explicit(&limiter->answers.latest, NULL, memory_order_relaxed);
     lock_condition_init(&limiter->closing.begins);
     errands_begin_in_child(limiter->errands);
@@ -175,7 +188,7 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
     int error = share_from_options(options, &share, (struct message){ NULL, 0 });
     if (!error)
         error = share_copy(&share, &limiter->share, &limiter->share_memory);
-    if (!error && hash_secret_draw(&limiter->secret) != 0) {
+    if (!error && (hash_secret_draw(&limiter->secret) != 0 || slots_seed(limiter) != 0)) {
         log_line(&limiter->log, WEIR_LOG_ERROR, "the limiter cannot be opened: the system has no random numbers");
         error = WEIR_EIO;
     }
@@ -236,6 +249,7 @@ void weir_close(weir *limiter)
     pthread_cond_broadcast(&limiter->closing.begins);
     lock_give(&limiter->closing.mutex);
     errands_shut(limiter, acquire_wake);
+    releases_end(limiter);
 
     inside_shut(limiter);
     if (backend->ops->shut)
@@ -281,6 +295,7 @@ int weir_stats_read(weir *limiter, struct weir_stats *out)
         .outages = stats_sum(&limiter->stats, STATS_OUTAGES),
         .settled = stats_sum(&limiter->stats, STATS_SETTLED),
         .unsettled = stats_sum(&limiter->stats, STATS_UNSETTLED),
+        .releases_lost = stats_sum(&limiter->stats, STATS_RELEASES_LOST),
         .events_lost = events_lost(limiter->events),
     };
     if (limiter->backend->ops->stats)

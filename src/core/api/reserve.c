@@ -2,7 +2,7 @@
  *
  * A reservation is a take whose charge the backend notes. Settling it is one more request: a return of what was not
  * used (core/algorithm/algorithm.h, state_return()), or a charge of what was used beyond it. So is renewing it, a
- * return and a take in one (state_renew()).
+ * return and a take in one (state_renew()). A reservation with an id is a slot, which is released or renewed by that.
  */
 #include "core/api/reserve.h"
 
@@ -29,12 +29,15 @@ static bool reservation_is_made(const struct weir_decision *decision)
     return decision->allowed && !decision->would_deny;
 }
 
-void reservation_finish(struct weir_reservation *reservation, int64_t noted_us, int64_t cost,
+void reservation_finish(struct weir_reservation *reservation, struct weir_reservation noted, int64_t cost,
                         const struct weir_decision *decision)
 {
     const uint8_t source = decision->source;
+    const int64_t noted_us = noted.at_us;
     if (!reservation_is_made(decision))
         *reservation = RESERVATION_NONE;
+    else if (__builtin_expect(noted.id != 0, 0))
+        *reservation = (struct weir_reservation){ .permits = cost, .id = noted.id };
     else if (__builtin_expect(source == WEIR_BY_MEMORY, 1))
         *reservation = (struct weir_reservation){ .permits = cost, .at_us = noted_us };
     else if (source == WEIR_BY_POLICY) /* so that nothing is given back, and only what was used beyond it is charged */
@@ -47,28 +50,29 @@ void reservation_finish(struct weir_reservation *reservation, int64_t noted_us, 
         *reservation = (struct weir_reservation){ .permits = cost, .at_us = source == WEIR_BY_FALLBACK ? 0 : noted_us };
 }
 
-void renewal_finish(struct weir_reservation *reservation, int64_t noted_us, int64_t cost,
+void renewal_finish(struct weir_reservation *reservation, struct weir_reservation noted, int64_t cost,
                     const struct weir_decision *decision)
 {
     if (reservation_is_made(decision))
-        reservation_finish(reservation, noted_us, cost, decision);
+        reservation_finish(reservation, noted, cost, decision);
 }
 
-/* Reserve where own_takes->reserve() is not for it or, if since_us is not 0, renew. Out of line, because a request on
- * the stack costs every call. */
+/* Reserve where own_takes->reserve() is not for it or, if `renews` is not NULL, renew that. Out of line, because a
+ * request on the stack costs every call. */
 __attribute__((noinline)) static int reserve_otherwise(struct weir_limit *limit, struct weir_key key, uint64_t hash,
-                                                       int64_t cost, int64_t since_us, struct weir_reservation *noted,
-                                                       struct weir_decision *out)
+                                                       int64_t cost, const struct weir_reservation *renews,
+                                                       struct weir_reservation *noted, struct weir_decision *out)
 {
-    const enum weir_verb verb = since_us != 0 ? WEIR_RENEW : WEIR_TAKE;
+    const enum weir_verb verb = renews ? WEIR_RENEW : WEIR_TAKE;
     if (limit->limiter->is_plain) {
-        const struct ask_more more = { .reservation = noted, .since_us = since_us };
+        const struct ask_more more = { .reservation = noted, .settles = renews };
         return ask_plain(limit, key, hash, cost, 0, verb, more, out);
     }
     struct weir_backend_request request;
     fill_request(&request, limit, key, hash, cost, WEIR_OWN_CLOCK, verb);
-    request.ahead = since_us;
     request.reservation = noted;
+    if (renews)
+        request_settles(&request, renews, 0);
     return ask_request(limit, &request, 0, out);
 }
 
@@ -86,20 +90,21 @@ int weir_reserve(weir_limit *limit, struct weir_key key, int64_t estimate, struc
     if (__builtin_expect(takes && takes->reserve, 1))
         error = takes->reserve(limit, key, estimate, &noted, out);
     else
-        error = reserve_otherwise(limit, key, key_hash(limit, key), estimate, 0, &noted, out);
+        error = reserve_otherwise(limit, key, key_hash(limit, key), estimate, NULL, &noted, out);
     if (!error)
-        reservation_finish(reservation, noted.at_us, estimate, out);
+        reservation_finish(reservation, noted, estimate, out);
     return error;
 }
 
 /* Ask for what settles a reservation: WEIR_REFUND where own_takes->give_back() is not for it, or WEIR_CHARGE of the state
  * that keys without room share. */
 __attribute__((noinline)) static int settle_otherwise(struct weir_limit *limit, struct weir_key key, uint64_t hash,
-                                                      int64_t since_us, int64_t permits, enum weir_verb verb)
+                                                      const struct weir_reservation *reservation, int64_t permits,
+                                                      enum weir_verb verb)
 {
     struct weir_decision decision;
     if (limit->limiter->is_plain) {
-        const struct ask_more more = { .since_us = since_us };
+        const struct ask_more more = { .settles = reservation };
         const int error = ask_plain(limit, key, hash, permits, 0, verb, more, &decision);
         if (!error && verb == WEIR_REFUND)
             acquire_freed(limit, key, hash);
@@ -107,20 +112,27 @@ __attribute__((noinline)) static int settle_otherwise(struct weir_limit *limit, 
     }
     struct weir_backend_request request;
     fill_request(&request, limit, key, hash, permits, WEIR_OWN_CLOCK, verb);
-    request.ahead = since_us;
+    request_settles(&request, reservation, permits);
     return ask_request(limit, &request, 0, &decision);
 }
 
-/* Give back permits that were charged at `since_us` and not used. */
-static inline int give_back(struct weir_limit *limit, struct weir_key key, int64_t since_us, int64_t permits)
+/* Give back permits of a reservation that were not used. */
+static inline int give_back(struct weir_limit *limit, struct weir_key key, const struct weir_reservation *reservation,
+                            int64_t permits)
 {
     const struct own_takes *takes = limit_takes(limit);
-    if (__builtin_expect(!takes || !takes->give_back || since_us < 0, 0))
-        return settle_otherwise(limit, key, key_hash(limit, key), since_us, permits, WEIR_REFUND);
-    const int error = takes->give_back(limit, key, permits, since_us);
+    if (__builtin_expect(!takes || !takes->give_back || reservation->id || reservation->at_us < 0, 0))
+        return settle_otherwise(limit, key, key_hash(limit, key), reservation, permits, WEIR_REFUND);
+    const int error = takes->give_back(limit, key, permits, reservation->at_us);
     if (__builtin_expect(!error && acquire_awaits(limit->limiter), 0))
         acquire_freed_permits(limit, key, key_hash(limit, key));
     return error;
+}
+
+bool reservation_settles_nothing(const struct weir_reservation *reservation, int64_t actual)
+{
+    const int64_t permits = reservation->permits;
+    return permits < 0 || permits == actual || (actual < permits && reservation->at_us == 0 && reservation->id == 0);
 }
 
 int weir_settle(weir_limit *limit, struct weir_key key, const struct weir_reservation *reservation, int64_t actual)
@@ -128,14 +140,12 @@ int weir_settle(weir_limit *limit, struct weir_key key, const struct weir_reserv
     int error = check_arguments(limit, key, 1);
     if (!error)
         error = reservation_check(limit->limiter, reservation, actual);
-    if (error)
+    if (error || reservation_settles_nothing(reservation, actual))
         return error;
     const int64_t permits = reservation->permits;
-    if (permits < 0 || permits == actual || (actual < permits && reservation->at_us == 0))
-        return WEIR_OK;
     if (actual < permits)
-        return give_back(limit, key, reservation->at_us, permits - actual);
-    return reservation->at_us < 0 ? settle_otherwise(limit, key, key_hash(limit, key), reservation->at_us,
+        return give_back(limit, key, reservation, permits - actual);
+    return reservation->at_us < 0 ? settle_otherwise(limit, key, key_hash(limit, key), reservation,
                                                      charge_cost(actual - permits), WEIR_CHARGE)
                                   : weir_charge(limit, key, actual - permits);
 }
@@ -159,11 +169,10 @@ int weir_renew(weir_limit *limit, struct weir_key key, int64_t cost, struct weir
     if (error)
         return error;
     struct weir_reservation noted = RESERVATION_NONE;
-    if (!reservation_is_out(reservation))
-        error = weir_reserve(limit, key, cost, out, &noted);
-    else
-        error = reserve_otherwise(limit, key, key_hash(limit, key), cost, reservation->at_us, &noted, out);
+    const uint64_t hash = key_hash(limit, key);
+    const bool is_out = reservation_is_out(limit_for_key(limit, key, hash), reservation);
+    error = reserve_otherwise(limit, key, hash, cost, is_out ? reservation : NULL, &noted, out);
     if (!error)
-        renewal_finish(reservation, noted.at_us, cost, out);
+        renewal_finish(reservation, noted, cost, out);
     return error;
 }

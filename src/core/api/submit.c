@@ -13,9 +13,11 @@
 #include "core/api/dispatch.h"
 #include "core/api/group.h"
 #include "core/api/reserve.h"
+#include "core/api/verbs.h"
 #include "core/ground/arith.h"
 #include "core/ground/cancel.h"
 #include "core/outage/arrears.h"
+#include "core/outage/releases.h"
 #include "core/outage/returns_kept.h"
 #include "core/outage/settle.h"
 
@@ -23,6 +25,13 @@
 
 /* Words of an op that belong to the core while the backend has the op. Afterwards all do, see dispatch.c. */
 enum { OP_DONE, OP_ASKED };
+
+/* While the backend has an op about a slot, op->reservation.id is the slot's: also that of a verb whose reservation is
+ * not the caller's. */
+static bool op_has_reservation(const struct weir_op *op)
+{
+    return op->verb == WEIR_OP_RESERVE || op->verb == WEIR_OP_RENEW || op->verb == WEIR_OP_SETTLE;
+}
 
 _Static_assert(sizeof(void (*)(struct weir_op *, int)) <= sizeof(uint64_t), "a function fits a word of the op");
 
@@ -33,11 +42,14 @@ static void op_restore(struct weir_op *op)
     memcpy(&done, &op->opaque[OP_DONE], sizeof done);
     op->done = done;
     op->request.limit = op->request.limit->of;
+    if (!op_has_reservation(op))
+        op->reservation.id = 0;
 }
 
 /* ---- Answers ---- */
 
-/* Return what the op asks of the backend. It is the same each time until op_finish(). */
+/* Return what the op asks of the backend. It is the same each time until op_finish(), but for the slot, which the op
+ * then has. */
 static struct weir_backend_request op_request(struct weir_op *op, int64_t now_us)
 {
     struct weir_backend_request request = take_request(&op->request, now_us);
@@ -51,9 +63,9 @@ static struct weir_backend_request op_request(struct weir_op *op, int64_t now_us
     case WEIR_OP_RESERVE: request.reservation = &op->reservation; break;
     case WEIR_OP_RENEW:
         request.reservation = &op->reservation;
-        if (reservation_is_out(&op->reservation)) { /* otherwise it reserves */
+        if (reservation_is_out(request.limit, &op->reservation)) { /* otherwise it reserves */
             request.verb = WEIR_RENEW;
-            request.ahead = op->reservation.at_us;
+            request_settles(&request, &op->reservation, 0);
         }
         break;
     case WEIR_OP_REFUND: request.verb = WEIR_REFUND; break;
@@ -65,10 +77,17 @@ static struct weir_backend_request op_request(struct weir_op *op, int64_t now_us
         const int64_t beyond = op->request.cost - op->reservation.permits;
         request.verb = beyond > 0 ? WEIR_CHARGE : WEIR_REFUND;
         request.cost = beyond > 0 ? charge_cost(beyond) : -beyond;
-        request.ahead = beyond > 0 ? min_of(0, op->reservation.at_us) : op->reservation.at_us;
-        break;
+        request.slot = slot_beyond(op->reservation.id);
+        if (beyond > 0 && request.slot == 0)
+            request.ahead = min_of(0, op->reservation.at_us);
+        if (beyond <= 0)
+            request_settles(&request, &op->reservation, -beyond);
+        return request;
     }
     }
+    if (op->reservation.id)
+        request.slot = op->reservation.id;
+    op->reservation.id = request.slot;
     return request;
 }
 
@@ -81,9 +100,9 @@ static void op_finish(struct weir_op *op, const struct weir_backend_request *req
     if (request->verb == WEIR_TAKE)
         count_answer(request, status, &op->decision);
     if (op->verb == WEIR_OP_RESERVE && !status)
-        reservation_finish(&op->reservation, op->reservation.at_us, request->cost, &op->decision);
+        reservation_finish(&op->reservation, op->reservation, request->cost, &op->decision);
     if (op->verb == WEIR_OP_RENEW && !status)
-        renewal_finish(&op->reservation, op->reservation.at_us, request->cost, &op->decision);
+        renewal_finish(&op->reservation, op->reservation, request->cost, &op->decision);
     if (request->verb == WEIR_CHARGE && !status)
         charge_count(limiter, request->limit, request->cost, &op->decision);
     if (request->verb == WEIR_REFUND && !status)
@@ -129,7 +148,11 @@ static int submit(struct weir *limiter, struct weir_op *op)
     struct weir_backend_request request = op_request(op, now_us);
     if (!result && request.verb == WEIR_REFUND && returns_keep(limiter, &request, &op->decision))
         return WEIR_OK;
-    if (!result && !fixed_decide(request.limit, &op->decision)) {
+    if (!result && releases_decide(limiter, &request, &op->decision)) {
+        op_finish(op, &request, WEIR_OK);
+        return WEIR_OK;
+    }
+    if (!result && (fixed_leaves(&request) || !fixed_decide(request.limit, &op->decision))) {
         const int64_t deadline = deadline_us(limiter);
         memcpy(&op->opaque[OP_DONE], &op->done, sizeof op->done);
         op->opaque[OP_ASKED] = outage_asked(limiter);
@@ -169,9 +192,7 @@ static int check_settle(const struct weir *limiter, const struct weir_op *op)
 /* True if there is nothing to settle. */
 static bool settles_nothing(const struct weir_op *op)
 {
-    const int64_t permits = op->reservation.permits;
-    return op->verb == WEIR_OP_SETTLE &&
-           (permits < 0 || permits == op->request.cost || (permits > op->request.cost && op->reservation.at_us == 0));
+    return op->verb == WEIR_OP_SETTLE && reservation_settles_nothing(&op->reservation, op->request.cost);
 }
 
 static int check_group(const struct weir *limiter, const struct weir_op *op)
@@ -206,7 +227,8 @@ static int check_op(const struct weir *limiter, const struct weir_op *op)
         return WEIR_EINVAL;
     struct weir_request request = op->request;
     request.cost = op->verb == WEIR_OP_RESET || op->verb == WEIR_OP_CHARGE ? 1 : request.cost;
-    return check_request(limiter, &request);
+    const int error = check_request(limiter, &request);
+    return !error && op->verb == WEIR_OP_REFUND ? check_refund(request.limit, request.key) : error;
 }
 
 /* ---- Calls that wait ---- */
@@ -274,6 +296,14 @@ static bool op_is_call(const struct weir_op *op)
            op->verb == WEIR_OP_RESERVE_ALL;
 }
 
+/* True if a renewal has permits that can be returned. */
+static bool op_is_out(const struct weir_op *op)
+{
+    struct weir_limit *limit = op->request.limit;
+    const struct weir_key key = op->request.key;
+    return reservation_is_out(limit_for_key(limit, key, key_hash(limit, key)), &op->reservation);
+}
+
 int weir_submit(weir *limiter, struct weir_op *op)
 {
     if (!limiter)
@@ -298,8 +328,10 @@ int weir_submit(weir *limiter, struct weir_op *op)
         return error;
     if (op->verb == WEIR_OP_RESERVE)
         op->reservation = RESERVATION_NONE;
-    else if (op->verb == WEIR_OP_RENEW && !reservation_is_out(&op->reservation))
-        op->reservation.at_us = 0; /* the backend notes the time of the charge, if it can */
+    else if (!op_has_reservation(op))
+        op->reservation.id = 0;
+    else if (op->verb == WEIR_OP_RENEW && !op_is_out(op)) /* the backend notes the time of the charge, if it can */
+        op->reservation.at_us = 0, op->reservation.id = 0;
     const int result = op_is_call(op) ? call_submit(limiter, op) : submit(limiter, op);
     inside_leave(limiter, result == 1 ? 1 : 2);
     return result;

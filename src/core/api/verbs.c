@@ -64,10 +64,23 @@ int weir_peek(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_
     return ask(limit, key, cost, 0, WEIR_PEEK, out);
 }
 
+int check_refund(const struct weir_limit *limit, struct weir_key key)
+{
+    struct weir_limit *own = limit->of;
+    if (!limit_in_flight(limit_for_key(own, key, key_hash(own, key))))
+        return WEIR_OK;
+    log_line(&limit->limiter->log, WEIR_LOG_WARNING,
+             "limit %s counts requests in flight: a slot is given back by weir_release() with its reservation",
+             limit->name);
+    return WEIR_EINVAL;
+}
+
 int weir_refund(weir_limit *limit, struct weir_key key, int64_t cost)
 {
     struct weir_decision decision;
     int error = check_arguments(limit, key, cost);
+    if (!error)
+        error = check_refund(limit, key);
     return error ? error : ask(limit, key, cost, 0, WEIR_REFUND, &decision);
 }
 

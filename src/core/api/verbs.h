@@ -90,6 +90,9 @@ static inline int ask_request(struct weir_limit *limit, struct weir_backend_requ
     return error;
 }
 
+/* Refuse a refund to a limit on requests in flight, which would free the slot of another request. */
+int check_refund(const struct weir_limit *limit, struct weir_key key);
+
 /* Do that for a key whose hash is known. */
 int ask_guarded(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
                 enum weir_verb verb, struct weir_decision *out);
@@ -99,12 +102,12 @@ int ask_plain_rarely(const struct weir_backend_request *request, int error, stru
 
 /* What some requests bring besides; a constant where it is passed. */
 struct ask_more {
-    struct weir_backend_hint *hint;       /* a handle's */
-    struct weir_reservation *reservation; /* WEIR_TAKE, WEIR_RENEW: what to note */
-    int64_t since_us;                     /* WEIR_REFUND, WEIR_RENEW: when the permits were charged; 0: not known */
+    struct weir_backend_hint *hint;         /* a handle's */
+    struct weir_reservation *reservation;   /* WEIR_TAKE, WEIR_RENEW: what to note */
+    const struct weir_reservation *settles; /* WEIR_REFUND, WEIR_RENEW: the reservation that is meant; NULL: none */
 };
 
-#define ASK_NO_MORE ((struct ask_more){ NULL, NULL, 0 })
+#define ASK_NO_MORE ((struct ask_more){ NULL, NULL, NULL })
 
 /* Do what ask_guarded() does for a limiter with is_plain set. */
 static inline int ask_plain(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
@@ -116,8 +119,9 @@ static inline int ask_plain(struct weir_limit *limit, struct weir_key key, uint6
     fill_request(&request, limit, key, hash, cost, now_us, verb);
     request.hint = more.hint;
     request.reservation = more.reservation;
-    request.ahead = more.since_us;
-    const bool is_fixed = fixed_decide(request.limit, out);
+    if (more.settles)
+        request_settles(&request, more.settles, verb == WEIR_REFUND ? cost : 0);
+    const bool is_fixed = !fixed_leaves(&request) && fixed_decide(request.limit, out);
     if (now_us == 0 && !is_fixed) {
         if (limiter->takes && limiter->takes->fetch && !more.hint)
             limiter->takes->fetch(limiter->backend, hash); /* it arrives while the clock is read */

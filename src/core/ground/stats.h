@@ -22,6 +22,7 @@ enum stats_counter {
     STATS_OUTAGES,
     STATS_SETTLED,
     STATS_UNSETTLED,
+    STATS_RELEASES_LOST,
     STATS_COUNTERS
 };
 

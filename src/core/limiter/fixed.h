@@ -14,6 +14,12 @@ static inline bool limit_is_fixed(const struct weir_limit *limit)
     return atomic_load_explicit(&limit->fixed, memory_order_acquire) != 0;
 }
 
+/* True if a request is about a slot that was taken before the policy came into force: it is released all the same. */
+static inline bool fixed_leaves(const struct weir_backend_request *request)
+{
+    return request->slot != 0 && request->verb == WEIR_REFUND;
+}
+
 /* Decide about a limit or an override, as of limit_for_key(), if it is unlimited or denies everything; whatever the
  * verb, because it keeps no state that a refund, charge or reset would change. False: the backend decides. */
 static inline bool fixed_decide(const struct weir_limit *limit, struct weir_decision *out)

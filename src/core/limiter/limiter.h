@@ -139,6 +139,7 @@ struct weir {
     enum weir_on_failure on_failure; /* (c) */
     struct weir_backend *fallback;   /* (c) with WEIR_FAIL_LOCAL; otherwise NULL */
     struct log log;                  /* (c) */
+    _Atomic uint64_t slot_number;    /* (a) of the slot made last: counts from a random start; slot_next() */
     struct hash_secret secret;       /* (c) */
     struct hash_secret chooses;      /* (c) the keys for which a limit with percent=N is enforced */
     int64_t timeout_us;              /* (c) */
@@ -174,6 +175,30 @@ static inline uint64_t key_hash(const struct weir_limit *limit, struct weir_key 
 {
     return __builtin_expect(key.len == 16, 1) ? key_hash_16(&limit->hash, key.data)
                                               : key_hash_any(&limit->hash, &limit->hash_rest, key.data, key.len);
+}
+
+/* True if the limit or override, as of limit_for_key(), limits requests in flight. */
+static inline bool limit_in_flight(const struct weir_limit *limit)
+{
+    return __builtin_expect(atomic_load_explicit(&limit->in_flight, memory_order_relaxed), 0);
+}
+
+#define SLOT_LOCAL UINT64_C(1) /* a bit of the id of a slot that the fallback of an outage has given */
+
+/* Return the id of a new slot: not 0, and without that bit. Each limiter of each process counts from its own random
+ * number. */
+static inline uint64_t slot_next(struct weir *limiter)
+{
+    uint64_t id = 0;
+    while (id == 0)
+        id = atomic_fetch_add_explicit(&limiter->slot_number, 2, memory_order_relaxed) & ~SLOT_LOCAL;
+    return id;
+}
+
+/* Return the id of the slot for what a slot's holder has used beyond its reservation. */
+static inline uint64_t slot_beyond(uint64_t id)
+{
+    return id ? id ^ UINT64_C(1) << 63 : 0;
 }
 
 #endif

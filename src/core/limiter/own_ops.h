@@ -58,6 +58,14 @@ struct own_takes {
     const struct own_takes *windows;
 };
 
+/* A slot that a fallback has given. */
+struct own_slot {
+    struct weir_limit *limit; /* or override */
+    struct weir_key key;      /* the receiver frees its bytes */
+    uint64_t id;
+    int64_t cost, left_us, end_us; /* its hold is over in left_us, at end_us */
+};
+
 struct own_ops {
     struct weir_backend_ops base; /* base.size is OWN_OPS_SIZE */
 
@@ -80,6 +88,12 @@ struct own_ops {
     int64_t (*pay)(struct weir_backend *backend, const struct weir_backend_request *request, int64_t permits);
     bool (*debtors)(struct weir_backend *backend, uint32_t tag, uint64_t *place, size_t most,
                     bool (*visit)(void *user, uint32_t limit_id, struct weir_key key), void *user);
+
+    /* Optional: a fallback's. List up to `most` slots that are held, from *place on (0 at first), and move *place on.
+     * Return their number; 0: these were all. WEIR_REFUND of a slot with a cold_left that is not 0 does nothing if the
+     * slot ends later than that. */
+    size_t (*slots_list)(struct weir_backend *backend, uint32_t *place, int64_t now_us, struct own_slot *out,
+                         size_t most);
 
     /* Optional. Return how many permits of the request's key this process has leased and not used; decision.remaining
      * includes them. */

@@ -112,7 +112,18 @@ static inline void fill_request(struct weir_backend_request *out, struct weir_li
     limit = limit_for_key(limit, key, hash);
     out->limit = limit;
     out->limit_id = limit->id;
+    out->slot = limit_in_flight(limit) ? slot_next(limit->limiter) : 0;
     out->plan_version = plan_cell_version(&limit->plan);
+}
+
+/* Let a request return `permits` of a reservation, or renew it. */
+static inline void request_settles(struct weir_backend_request *request, const struct weir_reservation *reservation,
+                                   int64_t permits)
+{
+    request->slot = reservation->id;
+    request->ahead = reservation->at_us;
+    if (reservation->id)
+        request->ahead = request->verb == WEIR_REFUND ? max_of(0, reservation->permits - permits) : 0;
 }
 
 static inline struct weir_backend_request backend_request(struct weir_limit *limit, struct weir_key key, int64_t cost,

@@ -48,6 +48,9 @@ static enum plan_part plans_make(const struct weir *limiter, const struct weir_p
 int limits_check(const struct weir *limiter, const struct weir_policy *policy, struct message message)
 {
     struct weir_plan plan;
+    if (policy->algorithm == WEIR_CONCURRENCY && !limiter->backend->ops->slots)
+        return message_refuse(message, "backend %s does not keep slots: it cannot limit requests in flight",
+                              limiter->backend->ops->name);
     return limiter->share_varies ? WEIR_OK : plan_make(policy, &limiter->share, &plan, message);
 }
 
@@ -77,7 +80,7 @@ struct weir_limit *limits_next_changed(const struct weir *limiter, const struct 
 static void note_kind(struct weir_limit *target, const struct weir_plan *plan)
 {
     const struct own_takes *takes = target->limiter->takes;
-    if (policy_is_fixed(&target->policy))
+    if (policy_is_fixed(&target->policy) || plan->algorithm == WEIR_CONCURRENCY)
         takes = NULL;
     else if (plan->algorithm == WEIR_SLIDING_WINDOW)
         takes = takes ? takes->windows : NULL;

@@ -13,6 +13,7 @@
 #include "core/limiter/request.h"
 #include "core/outage/arrears.h"
 #include "core/outage/outage_span.h"
+#include "core/outage/releases.h"
 #include "core/outage/returns_kept.h"
 #include "core/outage/settle.h"
 
@@ -36,8 +37,10 @@ int failure_init(struct weir *limiter, const struct weir_options *options)
     const bool once = limiter->fallback && own && own->idles && !options->outage_adds;
     if (once)
         limiter->outage->arrears = calloc(1, sizeof *limiter->outage->arrears);
+    releases_init(limiter);
     if ((!knows || limiter->outage->known) && (!once || limiter->outage->arrears) && settle_init(limiter) == WEIR_OK)
         return WEIR_OK;
+    releases_free(limiter);
     free(limiter->outage->arrears);
     free(limiter->outage->known);
     free(limiter->outage);
@@ -47,6 +50,7 @@ int failure_init(struct weir *limiter, const struct weir_options *options)
 void failure_free(struct weir *limiter)
 {
     returns_drop(limiter);
+    releases_free(limiter);
     settle_free(limiter);
     free(limiter->outage->arrears);
     free(limiter->outage->known);
@@ -107,11 +111,15 @@ static int decide_local(struct weir *limiter, int failure, struct weir_backend_r
         struct weir_backend_request *request = &requests[i];
         const uint64_t word = outage_enter(limiter, &request->key, request->now_us, failure);
         request->cold_since_us = outage_since_us(word);
+        request->plan_version = plan_cell_version(&request->limit->local_plan);
+        if (request->slot) { /* slots are counted as they are held, whatever outage they are of */
+            request->slot = request->verb == WEIR_TAKE ? slot_next(limiter) | SLOT_LOCAL : request->slot;
+            continue;
+        }
         request->cold_left = outage_left(limiter, request);
         owes = owes ||
                (request->verb != WEIR_CHARGE && (settle_owes(limiter, request) || arrears_forbid(limiter, request)));
         request->limit_id = request->limit->id | outage_number(word) << OUTAGE_TAG_BIT;
-        request->plan_version = plan_cell_version(&request->limit->local_plan);
     }
     if (owes) {
         deny_owing(limiter, requests, n, out);
@@ -125,8 +133,10 @@ static int decide_local(struct weir *limiter, int failure, struct weir_backend_r
     for (size_t i = 0; !error && i < n; i++) {
         const struct weir_backend_request *request = &requests[i];
         const int64_t beyond = request->verb == WEIR_CHARGE ? out[i].ahead : 0; /* not charged: no state holds more */
-        if (charged && out[i].allowed && (request->verb == WEIR_TAKE || request->verb == WEIR_CHARGE) &&
-            request->cost > beyond)
+        if (request->slot)
+            releases_gave(limiter);
+        else if (charged && out[i].allowed && (request->verb == WEIR_TAKE || request->verb == WEIR_CHARGE) &&
+                 request->cost > beyond)
             is_late = settle_admitted(limiter, request, request->cost - beyond, out[i].source != WEIR_BY_FULL) ||
                       is_late;
         bound_retry(limiter, request, &out[i]);
@@ -200,6 +210,8 @@ int failure_answer(struct weir *limiter, int error, struct weir_backend_request 
     if (lasts && first < n)
         outage_over(limiter, &requests[first].key, outage_time(limiter, requests[first].now_us));
     const bool failed = failure_is_failure(error);
+    if (failed && (n == 1 || all) && releases_after(limiter, requests, n, out))
+        return WEIR_OK;
     if (error == WEIR_EIO_UNDONE && requests[0].verb == WEIR_REFUND && returns_keep_refused(limiter, requests, out))
         return WEIR_OK;
     if (error == WEIR_EIO_UNDONE)
@@ -253,6 +265,8 @@ static int decide_counted(struct weir *limiter, struct weir_backend_request *req
     const bool is_calm = !is_due &&
                          !(atomic_load_explicit(&limiter->outage->word, memory_order_relaxed) & OUTAGE_LASTS);
     int error = WEIR_OK;
+    if (n == 1 && releases_decide(limiter, requests, out))
+        return WEIR_OK;
     if (requests[0].verb == WEIR_REFUND && returns_keep(limiter, requests, out))
         return WEIR_OK;
     if (is_due && requests[0].verb != WEIR_REFUND && requests[0].verb != WEIR_CHARGE) { /* these need no answer */
@@ -317,7 +331,7 @@ static int decide_mixed(struct weir *limiter, struct weir_backend_request *reque
 int failure_decide(struct weir *limiter, struct weir_backend_request *requests, size_t n, bool all, int64_t deadline_us,
                    struct weir_decision *out)
 {
-    if (n == 1 && fixed_decide(requests[0].limit, out))
+    if (n == 1 && !fixed_leaves(&requests[0]) && fixed_decide(requests[0].limit, out))
         return WEIR_OK;
     for (size_t i = 0; n > 1 && !all && i < n; i++)
         if (limit_is_fixed(requests[i].limit))

@@ -15,6 +15,18 @@ struct kept_returns {
     bool is_sending;  /* a thread sends, or an answer is under way */
 };
 
+/* Releases that wait for the backend, and slots of the fallback that it must learn of: releases.c. (r) mutex */
+struct releases {
+    struct lock mutex;
+    pthread_cond_t changes;       /* CLOCK_MONOTONIC */
+    struct release *first, **end; /* (r) */
+    size_t count;                 /* (r) including those that are being sent */
+    bool is_running, ends;        /* (r) its thread */
+    pthread_t thread;             /* (r) */
+    atomic_bool gives;            /* (a) the fallback may have slots */
+    atomic_bool is_telling;       /* (a) the backend is being told of them */
+};
+
 /* (a) atomic, (s) settle.mutex, (c) constant */
 struct outage {
     _Atomic uint64_t word;           /* (a) readers, (s) writers: outage.c */
@@ -34,6 +46,7 @@ struct outage {
     struct arrears *arrears;         /* (c) what no charge has paid; NULL: outages add up */
     struct settle settle;            /* what is owed */
     struct kept_returns kept;        /* what is to be given back */
+    struct releases releases;
 };
 
 /* An outage, as its requests to the fallback and its record name it. */

@@ -17,6 +17,7 @@
 
 #include "core/ground/arith.h"
 #include "core/limiter/events.h"
+#include "core/outage/releases.h"
 #include "core/outage/returns_kept.h"
 #include "core/outage/settle.h"
 
@@ -191,6 +192,7 @@ void outage_split(struct weir *limiter)
 void outage_begin_in_child(struct weir *limiter)
 {
     returns_drop(limiter);
+    releases_begin_in_child(limiter);
     settle_begin_in_child(limiter);
     limiter->outage->answered++; /* what the parent's fallback admitted is not owed here */
     if (limiter->outage->settle.is_on)

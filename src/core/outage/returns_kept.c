@@ -71,7 +71,7 @@ bool returns_keep(struct weir *limiter, const struct weir_backend_request *reque
 bool returns_keep_refused(struct weir *limiter, const struct weir_backend_request *request, struct weir_decision *out)
 {
     const struct weir_backend_ops *ops = limiter->backend->ops;
-    if (!limiter->outage->settle.is_on || !ops->submit || !ops->watch)
+    if (request->slot || !limiter->outage->settle.is_on || !ops->submit || !ops->watch)
         return false;
     struct kept_return *own = malloc(sizeof *own + request->key.len);
     if (!own)

@@ -10,6 +10,9 @@
  * Interval refill and windows count whole permits. If an instance's part of an interval's refill is less than one
  * permit, it gets one permit in a longer interval instead: ceil(period*W / (limit*w)).
  *
+ * A limit on requests in flight has its hold as period. Only slots are decided by it. A request for a rate that meets
+ * such a plan began before the policy changed. For that the plan is also a bucket that refills within a microsecond.
+ *
  * If this instance's share is 0, the size is 0 and every cost is denied forever. The rate is then the slowest that
  * there is, so that permits used before do not return while the share is 0.
  */
@@ -171,15 +174,17 @@ static int plan_window(const struct weir_policy *policy, struct weir_plan *plan,
         plan->blocks = policy->blocks ? policy->blocks : POLICY_DEFAULT_BLOCKS;
         plan->period_us = div_up(policy->period_us, plan->blocks);
     }
+    if (plan->algorithm == WEIR_CONCURRENCY) {
+        plan->p = max_of(1, plan->size);
+        plan->q = plan->tick_us = 1;
+    }
     return WEIR_OK;
 }
 
-/* A sliding window as long as the hold counts requests in flight; their permits are given back to their block. */
 static struct weir_plan plan_begin(const struct weir_policy *policy)
 {
-    const bool in_flight = policy->algorithm == WEIR_CONCURRENCY;
     return (struct weir_plan){
-        .algorithm = in_flight ? WEIR_SLIDING_WINDOW : (int32_t)policy->algorithm,
+        .algorithm = (int32_t)policy->algorithm,
         .refill = (int32_t)policy->refill,
         .align = (int32_t)policy->align,
     };
@@ -249,6 +254,13 @@ enum plan_part plan_at_share(const struct weir_policy *policy, const struct shar
     return PLAN_PART_UNFIT;
 }
 
+/* Give a limit on requests in flight one slot. */
+static void plan_lift(struct weir_plan *plan)
+{
+    plan->size = plan->limit = plan->p = 1;
+    plan->fingerprint = fingerprint_of(plan);
+}
+
 enum plan_part plan_for_fallback(const struct weir_policy *policy, const struct share *share, struct weir_plan *out)
 {
     struct weir_policy bucket = *policy;
@@ -256,6 +268,13 @@ enum plan_part plan_for_fallback(const struct weir_policy *policy, const struct 
         plan_fixed(policy, out);
         out->is_local = 1;
         return PLAN_PART;
+    }
+    if (policy->algorithm == WEIR_CONCURRENCY) { /* slots are counted: one at least, unless there are more instances */
+        const enum plan_part part = plan_at_share(policy, share, out);
+        if (out->size == 0 && share->weight > 0 && share_instances(share) <= policy->limit)
+            plan_lift(out);
+        out->is_local = 1;
+        return part == PLAN_PART_ZERO && out->size > 0 ? PLAN_PART_LIFTED : part;
     }
     if (is_window(policy))
         bucket.burst = policy->limit;

@@ -48,6 +48,8 @@ static const struct metric metrics[] = {
     METRIC(denial_hits, COUNTER, "weir_denial_hits_total", "Decisions by a denial that still held."),
     METRIC(settled, COUNTER, "weir_settled_permits_total",
            "Permits that were admitted in outages and charged to the store afterwards."),
+    METRIC(releases_lost, COUNTER, "weir_releases_lost_total",
+           "Releases of slots that were not repeated, because too many waited."),
     METRIC(unsettled, COUNTER, "weir_unsettled_permits_total",
            "Permits that were admitted in outages and never charged to the store."),
     METRIC(events_lost, COUNTER, "weir_events_lost_total", "Events for the hook that found the queue full."),

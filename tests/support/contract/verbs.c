@@ -87,8 +87,7 @@ CONTRACT_TEST(CONTRACT_COUNTS, limits_of_terabytes_count_to_the_byte, 30)
                                       WEIR_MAX_PERMITS };
     static const char *const policies[] = { "token_bucket limit=%" PRId64 " period=30d refill=interval",
                                             "fixed_window limit=%" PRId64 " period=30d",
-                                            "sliding_window limit=%" PRId64 " period=30d",
-                                            "concurrency limit=%" PRId64 " hold=30d" };
+                                            "sliding_window limit=%" PRId64 " period=30d" };
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
     for (size_t i = 0; i < sizeof limits / sizeof limits[0] * (sizeof policies / sizeof policies[0]); i++) {

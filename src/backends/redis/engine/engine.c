@@ -152,7 +152,7 @@ int redis_engine_submit(struct redis_engine *engine, const struct weir_backend_r
 {
     struct redis_op_waiter *waiter = redis_waiter_in_op(op);
     const bool has_since = redis_op_has_since(op, request->verb);
-    const bool returns = request->verb == WEIR_REFUND && request->ahead > 0 && !has_since;
+    const bool returns = request->verb == WEIR_REFUND && request->ahead > 0 && !has_since && !request->slot;
     assert(!returns || request->now_us == WEIR_OWN_CLOCK);
     assert(request->cost >= 0 && request->cost <= EXACT_MAX);
     *waiter = (struct redis_op_waiter){

@@ -1,6 +1,8 @@
 /* waiter.c - jobs, the waiters that bring them to the I/O thread, and the queue in between. */
 #include "backends/redis/engine/waiter.h"
 
+#include "core/limiter/limiter.h"
+
 #include <stddef.h>
 
 void redis_job_ended(struct redis_job *job, struct redis_flight_request *aboard, int status,
@@ -36,7 +38,9 @@ struct weir_backend_request redis_waiter_request(struct redis_op_waiter *waiter)
 {
     struct weir_op *op = redis_waiter_op(waiter);
     const uint8_t verb = waiter->waiter.verb;
-    const bool returns = waiter->waiter.returns, has_since = redis_op_has_since(op, verb);
+    const uint64_t slot = op->verb == WEIR_OP_SETTLE && verb == WEIR_CHARGE ? slot_beyond(op->reservation.id)
+                                                                            : op->reservation.id;
+    const bool returns = waiter->waiter.returns, has_since = redis_op_has_since(op, verb) && !slot;
     return (struct weir_backend_request){
         .limit = op->request.limit,
         .key = op->request.key,
@@ -51,6 +55,7 @@ struct weir_backend_request redis_waiter_request(struct redis_op_waiter *waiter)
         .limit_id = waiter->waiter.limit_id,
         .spread = waiter->waiter.spread,
         .verb = verb,
+        .slot = slot,
         .reservation = op->verb == WEIR_OP_RESERVE || op->verb == WEIR_OP_RENEW ? &op->reservation : NULL,
     };
 }

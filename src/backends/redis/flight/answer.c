@@ -133,6 +133,23 @@ static void mark_foreign(struct redis_flight_key *key)
         aboard->decision.source = FOREIGN_SOURCE;
 }
 
+/* Read a slot's part of a group's answer. */
+static bool slot_read(struct redis_flight_key *key, struct reading *reading, bool takes, bool *allowed)
+{
+    if (reading->at < reading->end && *reading->at == 2) {
+        reading->at++;
+        mark_foreign(key);
+        *allowed = false;
+        return true;
+    }
+    const size_t len = redis_slots_member(key, reading->at, (size_t)(reading->end - reading->at), takes);
+    reading->at += len;
+    *allowed = *allowed && key->first->decision.allowed;
+    if (takes)
+        reading->charged -= key->first->request.cost;
+    return len > 0;
+}
+
 /* Decide each request of a call from the states in the reply: with `verb` or, if that is NULL, its own. Return false if
  * the reply is malformed; clear *allowed if any request is denied or any value is foreign. */
 static bool read_states(struct redis_flight *flight, const struct redis_flight_call *call, struct reading *reading,
@@ -142,6 +159,11 @@ static bool read_states(struct redis_flight *flight, const struct redis_flight_c
     for (uint32_t i = 0; i < call->key_count; i++) {
         struct redis_flight_key *key = &flight->keys[call->keys[i]];
         enum redis_found found;
+        if (key->first->request.slot) {
+            if (!slot_read(key, reading, verb && *verb == WEIR_TAKE, allowed))
+                return false;
+            continue;
+        }
         if (!state_read(key, reading, state, &found))
             return false;
         if (found == REDIS_FOREIGN)
@@ -193,7 +215,7 @@ static void note_denials(const struct redis_flight *flight, const struct redis_f
     for (uint32_t i = 0; i < call->key_count; i++) {
         const struct redis_flight_request *aboard = flight->keys[call->keys[i]].first;
         for (; aboard; aboard = aboard->next)
-            if (aboard->request.verb == WEIR_TAKE && aboard->decision.source != FOREIGN_SOURCE)
+            if (aboard->request.verb == WEIR_TAKE && !aboard->request.slot && aboard->decision.source != FOREIGN_SOURCE)
                 redis_denials_note(flight->rules.denials, &aboard->request, &aboard->decision, flight->written_us);
     }
 }
@@ -217,6 +239,15 @@ static bool call_answered(struct redis_flight *flight, struct redis_flight_call 
                           redis_request_ended *ended)
 {
     struct reading reading;
+    if (call->script == REDIS_SLOTS) {
+        bool is_foreign;
+        if (!redis_slots_read(flight, call, reply, &is_foreign))
+            return false;
+        if (is_foreign)
+            mark_foreign(&flight->keys[call->keys[0]]);
+        call_decided(flight, call, ended);
+        return true;
+    }
     if (!frame_read(flight, call, reply, &reading))
         return false;
     bool allowed = true;

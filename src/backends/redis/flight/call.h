@@ -55,6 +55,22 @@ void redis_call_write_head(const struct redis_flight_call *call, size_t keys, si
 void redis_call_write_items(const struct redis_flight *flight, const struct redis_flight_call *call,
                             struct redis_bytes *out);
 
+/* Write a call of lua/slots.lua. */
+void redis_slots_write(const struct redis_flight *flight, struct redis_flight_call *call, const char *prefix,
+                       struct redis_bytes *out);
+
+/* Read its answer into the decision of its request. False: it is malformed. */
+bool redis_slots_read(const struct redis_flight *flight, const struct redis_flight_call *call,
+                      const struct redis_reply *reply, bool *is_foreign);
+
+/* The members of a group that are slots: how many there are, all keys of the group, a member's stamp, and its part of
+ * the answer, of which redis_slots_member() returns the length, or 0 if it is malformed. */
+size_t redis_slots_in_group(const struct redis_flight *flight, const struct redis_flight_call *call);
+void redis_slots_write_names(const struct redis_flight *flight, const struct redis_flight_call *call,
+                             const char *prefix, struct redis_bytes *out);
+size_t redis_slots_stamp(const struct redis_flight_key *key, unsigned char out[REDIS_STAMP_MAX]);
+size_t redis_slots_member(const struct redis_flight_key *key, const unsigned char *bytes, size_t len, bool takes);
+
 /* If the call's request asks how long its key lay idle, write the script for it and return true. */
 bool redis_ask_write(const struct redis_flight *flight, struct redis_flight_call *call, const char *prefix,
                      struct redis_bytes *out);

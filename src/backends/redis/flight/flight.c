@@ -174,6 +174,12 @@ static void flight_add_one(struct redis_flight *flight, const struct weir_backen
 {
     struct weir_plan plan;
     uint64_t version = weir_request_plan(request, &plan);
+    if (request->slot) {
+        struct redis_flight_call *call = flight_add_call(flight, request->limit, request->now_us, version, REDIS_SLOTS,
+                                                         asking);
+        flight_add_request(flight, flight_add_key(flight, call, &plan), request, deadline_us, out, owner);
+        return;
+    }
     uint32_t *entry = flight_find_key(flight, request);
     struct redis_flight_key *key = *entry ? &flight->keys[*entry - 1] : NULL;
     if (key) {
@@ -237,6 +243,10 @@ static bool write_single(const struct redis_flight *flight, struct redis_flight_
 static void write_call(const struct redis_flight *flight, struct redis_flight_call *call, const char *prefix,
                        struct redis_bytes *out)
 {
+    if (call->script == REDIS_SLOTS) {
+        redis_slots_write(flight, call, prefix, out);
+        return;
+    }
     if (redis_read_write(flight, call, prefix, out))
         return;
     if (redis_ask_write(flight, call, prefix, out) || write_single(flight, call, prefix, out))
@@ -246,14 +256,15 @@ static void write_call(const struct redis_flight *flight, struct redis_flight_ca
     bool all = call->limit == NULL;
     bool timed = call->now_us != WEIR_OWN_CLOCK;
     size_t stamps = all ? call->key_count : 1;
-    redis_call_write_head(call, call->key_count, stamps + 1 + timed, out);
-    for (uint32_t i = 0; i < call->key_count; i++) {
-        const struct redis_flight_key *key = &flight->keys[call->keys[i]];
-        redis_call_write_key(prefix, &key->first->request, "", out);
-    }
+    redis_call_write_head(call, call->key_count + (all ? redis_slots_in_group(flight, call) : 0), stamps + 1 + timed,
+                          out);
+    redis_slots_write_names(flight, call, prefix, out);
     for (size_t i = 0; i < stamps; i++) {
         unsigned char stamp[REDIS_STAMP_MAX];
-        redis_bytes_string(out, stamp, redis_stamp_write(&flight->keys[call->keys[i]].plan, stamp));
+        const struct redis_flight_key *key = &flight->keys[call->keys[i]];
+        redis_bytes_string(out, stamp,
+                           key->first->request.slot ? redis_slots_stamp(key, stamp)
+                                                    : redis_stamp_write(&key->plan, stamp));
     }
     redis_call_write_items(flight, call, out);
     if (timed)

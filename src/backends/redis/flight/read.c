@@ -11,8 +11,8 @@
 static bool call_reads(const struct redis_flight *flight, const struct redis_flight_call *call)
 {
     struct redis_denials *denials = flight->rules.denials;
-    if (!denials || flight->runs || !call->limit || call->key_count > 1 || call->asking ||
-        call->now_us != WEIR_OWN_CLOCK)
+    if (!denials || call->script == REDIS_SLOTS || flight->runs || !call->limit || call->key_count > 1 ||
+        call->asking || call->now_us != WEIR_OWN_CLOCK)
         return false;
     for (const struct redis_flight_request *aboard = flight->keys[call->keys[0]].first; aboard; aboard = aboard->next)
         if (aboard->request.verb != WEIR_TAKE || aboard->request.ahead > 0 ||

@@ -77,8 +77,14 @@ static void write_question(struct weir_inspector *inspector, const char *name, s
         inspect_write_read(inspector, name, len);
         return;
     }
-    redis_bytes_words(&inspector->talk.link.out, 1, "DEL", NULL);
+    char beside[REDIS_KEY_MAX + 2]; /* slots and their costs */
+    memcpy(beside, name, len);
+    redis_bytes_words(&inspector->talk.link.out, 3, "DEL", NULL);
     redis_bytes_string(&inspector->talk.link.out, name, len);
+    memcpy(beside + len, ":s", 2);
+    redis_bytes_string(&inspector->talk.link.out, beside, len + 2);
+    memcpy(beside + len, ":c", 2);
+    redis_bytes_string(&inspector->talk.link.out, beside, len + 2);
 }
 
 /* Read or delete a key. The node `to`, to which a redirect led, needs ASKING first if the slot is still moving. */

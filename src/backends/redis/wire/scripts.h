@@ -13,6 +13,7 @@ struct redis_script {
 /* In the order in which a new connection loads them. The shortest comes first: a server that wants a password says
  * so only in answer to arguments of up to 16 KiB. */
 enum redis_script_id {
+    REDIS_SLOTS, /* one request about the slots of a key */
     REDIS_TRY_ALL,
     REDIS_TOKEN_BUCKET,
     REDIS_LEAKY_BUCKET,
