@@ -6,7 +6,6 @@
 #include <stdint.h>
 
 #include "measure/say.h"
-#include "measure/subject.h"
 #include "report/report.h"
 
 #define LIST_MAX 16
@@ -47,8 +46,5 @@ void bench_read_log(struct bench *bench);
 
 /* Report the machine, the compiler and the library. */
 void bench_machine(struct report *report);
-
-/* Report that section `name` could not be measured: on stderr, and as the section's only row. */
-void bench_missing(struct bench *bench, const char *name, const char *why);
 
 #endif

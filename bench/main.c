@@ -10,34 +10,14 @@
 
 #include "options.h"
 
-/* The parts that need Redis are absent from a build without it. */
-#ifdef WEIR_REDIS
-#define WITH_REDIS(function) function
-#else
-#define WITH_REDIS(function) NULL
-#endif
-
 static const struct section SECTIONS[] = {
-    { .name = "modes", .run = WITH_REDIS(bench_modes), .is_usual = true },
+    { .name = "modes", .run = bench_modes, .is_usual = true },
     { .name = "processes", .run = bench_processes },
-    { .name = "server", .run = WITH_REDIS(bench_server) },
-    { .name = "callers", .run = WITH_REDIS(bench_callers) },
-    { .name = "one-caller", .run = WITH_REDIS(bench_one_caller) },
+    { .name = "server", .run = bench_server },
+    { .name = "callers", .run = bench_callers },
+    { .name = "one-caller", .run = bench_one_caller },
 };
 #define SECTIONS_LEN ((int)(sizeof SECTIONS / sizeof SECTIONS[0]))
-
-/* Read the log and reach the server before anything is measured: a mistake in either ends the program. */
-static void main_prepare(struct bench *bench)
-{
-    void (*const read_log)(struct bench *) = WITH_REDIS(bench_read_log);
-    void (*const reach_redis)(struct bench *) = WITH_REDIS(bench_reach_redis);
-    if ((bench->log && !read_log) || (bench->redis_url && !reach_redis))
-        bench_fail("%s: built without it: -DWEIR_REDIS=OFF", bench->log ? "--log" : "--redis");
-    if (bench->log)
-        read_log(bench);
-    if (bench->redis_url)
-        reach_redis(bench);
-}
 
 int main(int argc, char **argv)
 {
@@ -46,7 +26,10 @@ int main(int argc, char **argv)
     _Static_assert(SECTIONS_LEN <= OPTIONS_MAX_SECTIONS, "one mark each");
     signal(SIGPIPE, SIG_IGN); /* a server that has gone is reported; it does not end the program */
     options_parse(&options, argc, argv);
-    main_prepare(bench);
+    if (bench->log) /* a mistake in the log or the URL ends the program before anything is measured */
+        bench_read_log(bench);
+    if (bench->redis_url)
+        bench_reach_redis(bench);
     bench->report = report_open(options.json, bench->results);
     if (!bench->report)
         return 2;
@@ -54,10 +37,8 @@ int main(int argc, char **argv)
     measure_pin_main();
     bench_machine(bench->report);
     for (int i = 0; i < SECTIONS_LEN; i++)
-        if (options.is_chosen[i] && SECTIONS[i].run)
+        if (options.is_chosen[i])
             SECTIONS[i].run(bench);
-        else if (options.is_chosen[i])
-            bench_missing(bench, SECTIONS[i].name, "built without it: -DWEIR_REDIS=OFF");
     bench_progress("done");
     if (isatty(STDERR_FILENO))
         fputc('\n', stderr);

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define MAX_KEYS UINT64_C(100000000)
 #define MAX_SECONDS 60.0
@@ -152,9 +151,6 @@ static void make_results(const char *folder)
 {
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         options_refuse("--results: cannot make the folder %s: %s", folder, strerror(errno));
-    struct stat found;
-    if (stat(folder, &found) != 0 || !S_ISDIR(found.st_mode) || access(folder, W_OK | X_OK) != 0)
-        options_refuse("--results: %s is not a folder that can be written to", folder);
 }
 
 enum {
@@ -225,14 +221,6 @@ static void parse_option(struct options *options, int option, char *value, struc
         given->modes_alone = OPTIONS[option - QUICK].name;
 }
 
-static bool are_modes_chosen(const struct options *options)
-{
-    for (int i = 0; i < options->sections_len; i++)
-        if (strcmp(options->sections[i].name, "modes") == 0)
-            return options->is_chosen[i];
-    return false;
-}
-
 void options_parse(struct options *options, int argc, char **argv)
 {
     struct given given = { 0 };
@@ -246,7 +234,7 @@ void options_parse(struct options *options, int argc, char **argv)
     bench->is_alone = given.sections_len == 1;
     for (int i = 0; given.sections_len == 0 && i < options->sections_len; i++)
         options->is_chosen[i] = options->sections[i].is_usual;
-    if (given.modes_alone && !are_modes_chosen(options))
+    if (given.modes_alone && !options->is_chosen[0])
         options_refuse("--%s goes with section modes, which --only leaves out", given.modes_alone);
     if ((bench->log_speed != 0 || bench->log_policy) && !bench->log)
         options_refuse("%s goes with --log FILE", bench->log_policy ? "--policy" : "--speed");

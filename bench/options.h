@@ -14,7 +14,7 @@ struct section {
 };
 
 struct options {
-    const struct section *sections; /* set by the caller, with the next */
+    const struct section *sections; /* set by the caller, with the next; section modes comes first */
     int sections_len;
     bool is_chosen[OPTIONS_MAX_SECTIONS];
     struct bench bench;

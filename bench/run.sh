@@ -17,7 +17,7 @@ bench/results/<UTC time>/: results.html, a page with charts that needs no networ
 --results DIR and --json FILE choose other places; paths are relative to your current folder.
 
 Distributed and hybrid mode run on a private redis-server, in a temporary folder and on a Unix socket only, which ends
-with the benchmark; --redis URL measures on your server instead. Without Redis, the rest is measured.
+with the benchmark; --redis URL measures on your server instead. Without a server, local and machine mode are measured.
 TEXT
 }
 
@@ -41,13 +41,8 @@ for argument in "$@"; do
 done
 
 # shellcheck disable=SC2086 # lists of words
-need_packages $build_packages $consul_packages
-redis=ON
-# shellcheck disable=SC2086
-if ! (need_packages $redis_packages); then
-    say "continuing without distributed mode, which needs:" "$redis_packages"
-    redis=OFF
-elif [ $has_redis = no ] && ! command -v redis-server >/dev/null 2>&1 && [ -z "${WEIR_TEST_REDIS_SERVER-}" ] &&
+need_packages $build_packages $consul_packages $redis_packages
+if [ $has_redis = no ] && ! command -v redis-server >/dev/null 2>&1 && [ -z "${WEIR_TEST_REDIS_SERVER-}" ] &&
     ! (need_packages redis-tools); then
     # Debian's redis-tools contains the server program, but no service that would start.
     say "continuing without a redis-server: distributed and hybrid mode will not be measured"
@@ -55,7 +50,7 @@ fi
 mkdir -p build
 exec 9>build/release.lock
 flock 9 # another run may be building in the same folder
-configure_preset release -DBUILD_TESTING=OFF -DWEIR_BENCH=ON -DWEIR_REDIS=$redis
+configure_preset release -DBUILD_TESTING=OFF -DWEIR_BENCH=ON
 cmake --build build/release --parallel "$jobs" --target weir-bench
 exec 9>&-
 

@@ -1,6 +1,6 @@
 /* keys.c - the benchmark's keys, and streams of keys drawn in advance.
  *
- * "zipf" draws rank k with a probability proportional to k^-0.99, exactly, by rejection-inversion (W. Hoermann and G.
+ * A stream draws rank k with a probability proportional to k^-0.99, exactly, by rejection-inversion (W. Hoermann and G.
  * Derflinger, "Rejection-inversion to generate variates from monotone discrete distributions", ACM TOMACS 6, 1996). It
  * then scrambles the ranks over the key numbers, so that hot keys are not neighbours in memory.
  */
@@ -8,11 +8,14 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
 
-#include "measure/pages.h"
+#include "measure/say.h"
 
 #define ZIPF_EXPONENT 0.99
 #define SCRAMBLE UINT64_C(2654435761) /* a prime above any number of keys: multiplying by it permutes the ranks */
+#define HUGE_PAGE ((size_t)2 << 20)
 #define DRAWS_MIN ((size_t)1 << 14)
 #define DRAWS_MAX ((size_t)1 << 22)
 
@@ -87,28 +90,24 @@ static uint64_t zipf_draw(const struct zipf *zipf, uint64_t *state)
     }
 }
 
-void stream_make(struct stream *stream, uint64_t keys, enum skew skew)
-{
-    stream_make_from(stream, 0, keys, skew);
-}
-
-void stream_make_from(struct stream *stream, uint64_t first, uint64_t keys, enum skew skew)
+void stream_make(struct stream *stream, uint64_t keys)
 {
     struct zipf zipf = zipf_make(keys);
     uint64_t state = keys;
     stream->len = DRAWS_MIN;
     while (stream->len < DRAWS_MAX && stream->len < 4 * keys)
         stream->len *= 2;
-    stream->draws = pages_map(stream->len * sizeof(struct bench_key));
-    for (size_t i = 0; i < stream->len; i++) {
-        uint64_t index = skew == SKEW_ZIPF ? zipf_draw(&zipf, &state) * SCRAMBLE % keys
-                                           : (uint64_t)(random_fraction(&state) * (double)keys);
-        key_write(first + index, &stream->draws[i]);
-    }
+    stream->draws = aligned_alloc(HUGE_PAGE,
+                                  (stream->len * sizeof(struct bench_key) + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+    if (!stream->draws)
+        bench_fail("no memory for %zu draws", stream->len);
+    madvise(stream->draws, stream->len * sizeof(struct bench_key), MADV_HUGEPAGE); /* a refusal only slows it down */
+    for (size_t i = 0; i < stream->len; i++)
+        key_write(zipf_draw(&zipf, &state) * SCRAMBLE % keys, &stream->draws[i]);
 }
 
 void stream_free(struct stream *stream)
 {
-    pages_unmap(stream->draws, stream->len * sizeof(struct bench_key));
+    free(stream->draws);
     stream->draws = NULL;
 }

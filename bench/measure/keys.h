@@ -12,8 +12,6 @@ struct bench_key {
     char text[39]; /* ends with a NUL */
 };
 
-enum skew { SKEW_ZIPF, SKEW_UNIFORM };
-
 /* Write the text of key number `index`. No two numbers below 2^32 have the same text. */
 void key_write(uint64_t index, struct bench_key *out);
 
@@ -30,10 +28,9 @@ struct stream {
     size_t len;
 };
 
-/* Make about four draws per key, 2^14 to 2^22 in all, from keys 0 to keys-1 (1 to 2^31 keys). The same arguments give
+/* Make about four draws per key, 2^14 to 2^22 in all, by Zipf's law from keys 0 to keys-1 (1 to 2^31 keys). The same arguments give
  * the same draws. */
-void stream_make(struct stream *stream, uint64_t keys, enum skew skew);
-void stream_make_from(struct stream *stream, uint64_t first, uint64_t keys, enum skew skew); /* from key `first` on */
+void stream_make(struct stream *stream, uint64_t keys);
 void stream_free(struct stream *stream);
 
 /* Return a number in [0, 1) of 53 random bits. The same states give the same numbers. */

@@ -15,14 +15,6 @@
 #define COMPILER "unknown"
 #endif
 
-#ifndef WEIR_BENCH_FLAGS /* the build may say which flags it used */
-#ifdef __OPTIMIZE__
-#define WEIR_BENCH_FLAGS "optimised"
-#else
-#define WEIR_BENCH_FLAGS "not optimised: figures are of no use"
-#endif
-#endif
-
 #define FACT_MAX 80
 
 /* Copy the rest of the first line that begins with `start`, without leading spaces and colons, or "unknown". */
@@ -53,8 +45,6 @@ void bench_machine(struct report *report)
     report_machine(report, "processors used", fact);
     read_fact("/sys/devices/system/clocksource/clocksource0/current_clocksource", "", fact, sizeof fact);
     report_machine(report, "clock source", fact);
-    read_fact("/sys/kernel/mm/transparent_hugepage/enabled", "", fact, sizeof fact);
-    report_machine(report, "huge pages", fact);
     if (uname(&kernel) == 0) {
         snprintf(fact, sizeof fact, "%.20s %.40s %.15s", kernel.sysname, kernel.release, kernel.machine);
         report_machine(report, "kernel", fact);

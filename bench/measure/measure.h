@@ -1,4 +1,4 @@
-/* measure.h - runs measurements in turns and keeps what each repetition took. */
+/* measure.h - samples, processors, and repetitions that other programs disturbed. */
 #ifndef BENCH_MEASURE_H
 #define BENCH_MEASURE_H
 
@@ -25,24 +25,6 @@ double sample_max(const struct sample *sample);
 /* Divide repetition by repetition. Both samples have the same number of values. */
 struct sample sample_ratio(const struct sample *numerator, const struct sample *denominator);
 
-/* A cell is one thing to measure. `work` does `n` operations on `subject`, with one draw each, and returns how many
- * were admitted. A cell without a stream passes NULL for the draws. */
-typedef uint64_t work_function(void *subject, const struct bench_key *draws, size_t n);
-struct cell {
-    work_function *work;
-    void *subject;
-    const struct stream *stream;
-    int threads;
-    /* Written by measure_cells(): */
-    struct sample ns; /* per repetition: the slowest thread's wall time over its operations */
-    uint64_t operations, admitted;
-    size_t cursors[MEASURE_MAX_THREADS]; /* each thread's place in the stream, kept between repetitions */
-};
-
-/* Measure cells[0..n) `repeats` times for about `seconds` each, after a short pass that is not counted. The cells of a
- * repetition run one after the other, in every second repetition in the opposite order. */
-void measure_cells(struct cell *cells, int n, int repeats, double seconds);
-
 /* Repetitions that other programs disturbed so far: those measured again, and those kept after the last attempt. */
 struct measure_disturbances {
     int repeated, kept;
@@ -56,8 +38,7 @@ bool measure_again(int attempt);
  * unknown. */
 int64_t measure_machine_cpu_us(void);
 
-/* Return how many processors this process may run on. Each thread is pinned to its own while they suffice; otherwise
- * the scheduler places them. */
+/* Return how many processors this process may run on. */
 int measure_processors(void);
 
 /* Make this a process of several threads for good. In a process that never had a second thread, glibc omits the locked

@@ -39,7 +39,7 @@ struct gap { /* one gap */
 /* ---- gap_found.c ---- */
 
 struct gap_found { /* of a mode, one value per gap */
-    struct sample longest_ms, p50_us, p99_us, first_ms, last_ms, away_percent, all_percent, over;
+    struct sample longest_ms, p99_us, last_ms, away_percent, over;
     uint64_t failed, never; /* failed calls; instances for which Redis did not decide again */
 };
 

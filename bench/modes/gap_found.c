@@ -23,7 +23,7 @@ struct sums {
     const struct gap *gap;
     int64_t longest_ns;
     int64_t back_ns[BENCH_MAX_INSTANCES]; /* when Redis decides again for an instance; 0: never */
-    uint64_t away_allowed, allowed, failed;
+    uint64_t away_allowed, failed;
     struct hist away;
 };
 
@@ -37,7 +37,6 @@ static void add_visit(void *user, const struct visit *visit)
     if (visit->due_ns >= gap->dead_ns && visit->due_ns < gap->back_ns)
         hist_add(&sums->away, (uint64_t)(visit->end_ns - visit->due_ns));
     sums->away_allowed += visit->is_allowed && visit->end_ns >= gap->dead_ns && visit->end_ns < gap->back_ns;
-    sums->allowed += visit->is_allowed;
     sums->failed += visit->is_failed;
     bool is_by_redis = visit->source == WEIR_BY_REDIS || visit->source == WEIR_BY_LEASE;
     bool is_after = visit->start_ns > gap->dead_ns && visit->end_ns > gap->back_ns;
@@ -83,34 +82,27 @@ static double most_over(const struct gap *gap, enum weir_mode mode)
     return most;
 }
 
-/* Find when Redis decides again for the first and for the last of the instances. */
+/* Find when Redis decides again for the last of the instances. */
 static void find_return(const struct sums *sums, struct gap_found *found)
 {
-    int64_t first_ns = INT64_MAX, last_ns = 0;
+    int64_t last_ns = 0;
     for (int i = 0; i < sums->gap->instances; i++) {
-        int64_t back_ns = sums->back_ns[i];
-        found->never += back_ns == 0;
-        if (back_ns != 0 && back_ns < first_ns)
-            first_ns = back_ns;
-        last_ns = back_ns > last_ns ? back_ns : last_ns;
+        found->never += sums->back_ns[i] == 0;
+        last_ns = sums->back_ns[i] > last_ns ? sums->back_ns[i] : last_ns;
     }
-    if (last_ns == 0)
-        return;
-    sample_add(&found->first_ms, (double)(first_ns - sums->gap->back_ns) / 1e6);
-    sample_add(&found->last_ms, (double)(last_ns - sums->gap->back_ns) / 1e6);
+    if (last_ns > 0)
+        sample_add(&found->last_ms, (double)(last_ns - sums->gap->back_ns) / 1e6);
 }
 
 void gap_find(const struct gap *gap, enum weir_mode mode, struct gap_found *found)
 {
     static struct sums sums;
-    double away_s = (double)(gap->back_ns - gap->dead_ns) / 1e9, all_s = (double)(gap->end_ns - gap->start_ns) / 1e9;
+    double away_s = (double)(gap->back_ns - gap->dead_ns) / 1e9;
     sums = (struct sums){ .gap = gap };
     for_each_visit(gap, mode, add_visit, &sums);
     sample_add(&found->longest_ms, (double)sums.longest_ns / 1e6);
-    sample_add(&found->p50_us, hist_quantile(&sums.away, 0.5) / 1e3);
     sample_add(&found->p99_us, hist_quantile(&sums.away, 0.99) / 1e3);
     sample_add(&found->away_percent, 100 * (double)sums.away_allowed / (GAP_LIMIT * GAP_KEYS * away_s));
-    sample_add(&found->all_percent, 100 * (double)sums.allowed / ((GAP_LIMIT * all_s + GAP_BURST) * GAP_KEYS));
     sample_add(&found->over, most_over(gap, mode));
     found->failed += sums.failed;
     if (modes_asks_redis(mode))
@@ -148,12 +140,6 @@ static void add_to_bin(void *user, const struct visit *visit)
     binned->all[bin_of(binned->bins, visit->end_ns)].admitted += visit->is_allowed;
 }
 
-static void draw_range(const struct modes *modes, const struct gap *gap)
-{
-    report_range(modes->bench->report, (double)(gap->dead_ns - gap->start_ns) / 1e9,
-                 (double)(gap->back_ns - gap->start_ns) / 1e9, "Redis is away");
-}
-
 /* Add a point for each bin: `look` of each mode's, then `last`. */
 static void draw_bins(const struct modes *modes, const struct bins *bins, double (*look)(const struct bin *bin),
                       double last)
@@ -167,7 +153,8 @@ static void draw_bins(const struct modes *modes, const struct bins *bins, double
         values[n] = last;
         report_point(modes->bench->report, (bin + 0.5) * BIN_NS / 1e9, values);
     }
-    draw_range(modes, bins->gap);
+    report_range(modes->bench->report, (double)(bins->gap->dead_ns - bins->gap->start_ns) / 1e9,
+                 (double)(bins->gap->back_ns - bins->gap->start_ns) / 1e9, "Redis is away");
 }
 
 static double longest_of(const struct bin *bin)

@@ -26,7 +26,6 @@
 #define QUICK_SECONDS 1
 #define MAX_PER_SECOND 20000 /* on average */
 #define CALLERS 32
-#define PROGRESS_NS INT64_C(5000000000)
 
 struct log_request {
     int64_t due_ns; /* after the start */
@@ -54,7 +53,6 @@ struct replay { /* in one mode */
     struct remote remote;
     int64_t start_ns;
     atomic_size_t next;
-    atomic_int busy; /* callers */
     bool can_be_interrupted;
 };
 
@@ -62,7 +60,6 @@ struct replayer { /* a caller */
     struct replay *replay;
     uint64_t allowed, denied, failed;
     struct hist answer; /* ns from the due time to the answer */
-    struct hist late;   /* ns from the due time to the call */
 };
 
 /* ---- Reading ---- */
@@ -192,8 +189,7 @@ static void log_ask(struct replayer *replayer, const struct log_request *request
     struct bench_key key;
     int64_t due_ns = replayer->replay->start_ns + request->due_ns;
     key_write(request->key, &key);
-    int64_t now_ns = due_wait(due_ns);
-    hist_add(&replayer->late, (uint64_t)(now_ns - due_ns));
+    due_wait(due_ns);
     int status = weir_try(replayer->replay->remote.limit, key_of(&key), request->cost, &decision);
     hist_add(&replayer->answer, (uint64_t)(clock_ns(CLOCK_MONOTONIC) - due_ns));
     if (status != WEIR_OK) {
@@ -215,38 +211,18 @@ static void *ask_in_turn(void *argument)
             user_store_heed_interrupt();
         log_ask(replayer, &the_log.requests[i]);
     }
-    atomic_fetch_sub(&replay->busy, 1);
     return NULL;
 }
 
-/* Report progress now and then until the callers are done. */
-static void watch(struct replay *replay, const char *mode)
-{
-    int64_t said_ns = 0;
-    while (atomic_load(&replay->busy) > 0) {
-        int64_t now_ns = clock_ns(CLOCK_MONOTONIC);
-        size_t next = atomic_load(&replay->next);
-        if (now_ns - said_ns >= PROGRESS_NS) {
-            bench_progress("the log, %s mode: %zu of %zu requests; it takes %.0f s", mode,
-                           next < the_log.requests_len ? next : the_log.requests_len, the_log.requests_len,
-                           the_log.seconds);
-            said_ns = now_ns;
-        }
-        due_wait(now_ns + 20000000);
-    }
-}
-
-static void run_replay(struct replay *replay, const char *mode, struct replayer *replayers, int replayers_len)
+static void run_replay(struct replay *replay, struct replayer *replayers, int replayers_len)
 {
     pthread_t threads[MEASURE_MAX_THREADS];
     atomic_store(&replay->next, 0);
-    atomic_store(&replay->busy, replayers_len);
     replay->start_ns = clock_ns(CLOCK_MONOTONIC) + 10000000; /* time for them all to start */
     for (int i = 0; i < replayers_len; i++) {
         replayers[i] = (struct replayer){ .replay = replay };
         bench_thread(&threads[i], ask_in_turn, &replayers[i]);
     }
-    watch(replay, mode);
     for (int i = 0; i < replayers_len; i++)
         pthread_join(threads[i], NULL);
     for (int i = 1; i < replayers_len; i++) {
@@ -254,14 +230,13 @@ static void run_replay(struct replay *replay, const char *mode, struct replayer 
         replayers[0].denied += replayers[i].denied;
         replayers[0].failed += replayers[i].failed;
         hist_merge(&replayers[0].answer, &replayers[i].answer);
-        hist_merge(&replayers[0].late, &replayers[i].late);
     }
 }
 
 /* ---- The rows ---- */
 
 struct told { /* of a mode */
-    double allowed_percent, denied, p50_us, p99_us, max_us, late_us, calls, failed;
+    double allowed_percent, denied, p50_us, p99_us, max_us, calls, failed;
 };
 
 static struct told log_tell(const struct replayer *all, const struct weir_stats *stats)
@@ -272,7 +247,6 @@ static struct told log_tell(const struct replayer *all, const struct weir_stats 
                           .p50_us = hist_quantile(&all->answer, 0.5) / 1e3,
                           .p99_us = hist_quantile(&all->answer, 0.99) / 1e3,
                           .max_us = (double)all->answer.max / 1e3,
-                          .late_us = hist_quantile(&all->late, 0.99) / 1e3,
                           .calls = (double)stats->store_calls / requests,
                           .failed = (double)all->failed };
 }
@@ -301,7 +275,8 @@ static bool log_measure_mode(struct modes *modes, enum weir_mode mode, struct to
     if (modes_asks_redis(mode))
         user_store_remember(modes->store, limit, the_log.keys_most);
     weir_stats_read(replay.remote.weir, &before);
-    run_replay(&replay, modes_names[mode], replayers, callers);
+    bench_progress("the log, %s mode: it takes %.0f s", modes_names[mode], the_log.seconds);
+    run_replay(&replay, replayers, callers);
     weir_stats_read(replay.remote.weir, &after);
     after.store_calls -= before.store_calls;
     remote_close(&replay.remote);
@@ -332,7 +307,6 @@ static void report_told(const struct modes *modes, const struct told told[MODES]
         { .figure = "p50, us from when it was due", .value = offsetof(struct told, p50_us) },
         { .figure = "p99, us from when it was due", .value = offsetof(struct told, p99_us) },
         { .figure = "longest, us from when it was due", .value = offsetof(struct told, max_us) },
-        { .figure = "p99 of how late it was made, us", .value = offsetof(struct told, late_us) },
         { .figure = "Redis calls per request", .value = offsetof(struct told, calls), .is_of_redis = true },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

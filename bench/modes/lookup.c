@@ -9,8 +9,6 @@
 #include <time.h>
 #include <uthash.h>
 
-#include "measure/pages.h"
-
 struct node {
     UT_hash_handle hh;
     struct bench_key key;
@@ -20,15 +18,13 @@ struct node {
 struct lookup {
     pthread_mutex_t mutex;
     struct node *nodes, *slab;
-    uint64_t keys;
 };
 
 struct lookup *lookup_open(uint64_t keys)
 {
     struct lookup *lookup = bench_allocate(1, sizeof *lookup);
     pthread_mutex_init(&lookup->mutex, NULL);
-    lookup->keys = keys;
-    lookup->slab = pages_map(keys * sizeof(struct node));
+    lookup->slab = bench_allocate(keys, sizeof(struct node));
     for (uint64_t i = 0; i < keys; i++) {
         struct node *node = &lookup->slab[i];
         key_write(i, &node->key);
@@ -40,7 +36,7 @@ struct lookup *lookup_open(uint64_t keys)
 void lookup_close(struct lookup *lookup)
 {
     HASH_CLEAR(hh, lookup->nodes);
-    pages_unmap(lookup->slab, lookup->keys * sizeof(struct node));
+    free(lookup->slab);
     pthread_mutex_destroy(&lookup->mutex);
     free(lookup);
 }

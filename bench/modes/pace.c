@@ -218,15 +218,10 @@ static struct sample p99_of(const struct pace *pace)
     return pace->p99_us;
 }
 
-/* The next two look at all repetitions together: one has too few requests for a p99.9. */
+/* All repetitions together: one has too few requests for a p99.9. */
 static struct sample p999_of(const struct pace *pace)
 {
     return (struct sample){ .n = 1, .values = { hist_quantile(&pace->all, 0.999) / 1e3 } };
-}
-
-static struct sample pace_max_of(const struct pace *pace)
-{
-    return (struct sample){ .n = 1, .values = { (double)pace->all.max / 1e3 } };
 }
 
 /* Report the calls to Redis at this rate: what leases save depends on how often a key is requested. */
@@ -257,10 +252,7 @@ static void report_latency(const struct modes *modes, int rate)
         const char *name;
         struct sample (*look)(const struct pace *pace);
         bool is_detail;
-    } looks[] = { { "p50", p50_of, false },
-                  { "p99", p99_of, false },
-                  { "p99.9, all repetitions", p999_of, true },
-                  { "max", pace_max_of, true } };
+    } looks[] = { { "p50", p50_of, false }, { "p99", p99_of, false }, { "p99.9", p999_of, true } };
     char figure[64];
     for (size_t i = 0; i < sizeof looks / sizeof looks[0]; i++) {
         snprintf(figure, sizeof figure, "%s a second: %s", ALL_RATES[rate].name, looks[i].name);
@@ -346,7 +338,7 @@ void modes_pace(struct modes *modes)
 {
     struct remote remotes[MODES];
     struct stream stream;
-    stream_make(&stream, modes->bench->is_quick ? QUICK_KEYS : KEYS, SKEW_ZIPF);
+    stream_make(&stream, modes->bench->is_quick ? QUICK_KEYS : KEYS);
     size_t most = 0;
     for (int rate = 0; rate < RATES; rate++)
         most = (size_t)fmax((double)most, length_at(modes->bench, rate) * ALL_RATES[rate].per_second + 1);

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "modes/lookup.h"
-#include "modes/turns.h"
+#include "modes/modes.h"
 #include "redis/pool.h"
 #include "redis/user_store.h"
 
@@ -27,7 +27,7 @@
 #define LENGTH 0.6 /* of a repetition, relative to those of the other parts: there are many loads */
 #define LEAD_SECONDS 0.2
 
-static const struct weir_policy best = { .limit = BEST_RATE, .period_us = WEIR_SECOND, .burst = SUBJECT_PLENTY };
+static const struct weir_policy best = { .limit = BEST_RATE, .period_us = WEIR_SECOND, .burst = CALLS_BURST };
 static const struct weir_policy denying = { .limit = 1, .period_us = USER_STORE_LIFE_US };
 
 struct side { /* a mode's limits, all in one limiter */
@@ -43,6 +43,7 @@ struct row { /* the same load in each mode, and a floor */
 };
 
 #define ROWS_MAX (LIST_MAX + 6)
+#define LOADS_MAX (ROWS_MAX * (MODES + 1))
 
 struct speed {
     struct modes *modes;
@@ -52,7 +53,8 @@ struct speed {
     struct stream clients, few;
     struct pool pings;
     struct lookup *lookup;
-    struct turns turns;
+    struct load loads[LOADS_MAX];
+    int loads_len;
     struct row rows[ROWS_MAX];
     int rows_len;
 };
@@ -145,7 +147,7 @@ static struct row *add_row(struct speed *speed, const char *figure, const struct
         load.step = mode == WEIR_DISTRIBUTED ? 1 : TIMED_AT_ONCE;
         if (mode == WEIR_HYBRID)
             load.lead_seconds = speed->modes->bench->is_quick ? 0.02 : LEAD_SECONDS;
-        row->loads[mode] = turns_add(&speed->turns, &load);
+        speed->loads[row->loads[mode] = speed->loads_len++] = load;
     }
     return row;
 }
@@ -157,7 +159,7 @@ static void add_pings(struct speed *speed, struct row *row, int callers)
     };
     if (callers > speed->pings.connections_len)
         return;
-    row->loads[MODES] = turns_add(&speed->turns, &ping);
+    speed->loads[row->loads[MODES] = speed->loads_len++] = ping;
     row->floor = callers > 1 ? "PINGs, a connection each" : "PINGs on one connection";
 }
 
@@ -178,11 +180,43 @@ static void add_rows(struct speed *speed)
     add_row(speed, "1 caller, a group of two limits", &group, 0);
     add_row(speed, "1 caller, denied", &few, offsetof(struct side, denying))->is_detail = true;
     struct row *row = add_row(speed, "best case: 1 caller, 1 limit, 100 keys", &few, offsetof(struct side, best));
-    row->loads[MODES] = turns_add(&speed->turns, &lookup);
+    speed->loads[row->loads[MODES] = speed->loads_len++] = lookup;
     row->floor = "clock, mutex and lookup";
     few.threads = speed->callers[speed->callers_len - 1];
     snprintf(figure, sizeof figure, "best case: %d callers, 1 limit, 100 keys", few.threads);
     add_row(speed, figure, &few, offsetof(struct side, best))->is_detail = true;
+}
+
+/* Return the decisions a second of the repetitions that no other program disturbed, or of all if each was. */
+static struct sample speed_of(const struct load *load)
+{
+    const bool has_undisturbed = load->disturbed_len < load->per_second.n;
+    struct sample sample = { 0 };
+    for (int i = 0; i < load->per_second.n; i++)
+        if (!has_undisturbed || !load->is_disturbed[i])
+            sample_add(&sample, load->per_second.values[i]);
+    return sample;
+}
+
+static void report_row_of(const struct speed *speed, const struct row *row)
+{
+    modes_row(speed->modes, row->figure);
+    if (row->is_detail)
+        report_detail(speed->modes->bench->report);
+    for (int i = 0; i <= MODES; i++) {
+        if (row->loads[i] < 0)
+            continue;
+        const struct load *load = &speed->loads[row->loads[i]];
+        const struct sample sample = speed_of(load);
+        char text[40];
+        snprintf(text, sizeof text, "%llu failed", (unsigned long long)load->failed);
+        if (i == MODES)
+            modes_floor(speed->modes, &sample, row->floor);
+        else if (load->failed > 0)
+            modes_text(speed->modes, (enum weir_mode)i, text);
+        else
+            modes_figure(speed->modes, (enum weir_mode)i, &sample);
+    }
 }
 
 static void speed_report(const struct speed *speed)
@@ -196,19 +230,15 @@ static void speed_report(const struct speed *speed)
     const bool has_pings = speed->pings.connections_len > 0;
     report_heading(modes->bench->report,
                    "Throughput, decisions a second: 20 limits of four kinds, 1,000 clients by Zipf");
-    for (int i = 0; i < speed->rows_len; i++) {
-        const struct row *row = &speed->rows[i];
-        turns_report(modes, &speed->turns, row->figure, row->loads, row->floor);
-        if (row->is_detail)
-            report_detail(modes->bench->report);
-    }
+    for (int i = 0; i < speed->rows_len; i++)
+        report_row_of(speed, &speed->rows[i]);
     modes_curves(modes, curves, has_pings ? "floor: PINGs" : NULL);
     for (int i = 0; i < speed->callers_len; i++) {
         double values[MODES + 1];
         int n = 0;
         for (int place = 0; place <= MODES; place++) {
             const int load = speed->rows[i].loads[place];
-            const struct sample sample = load < 0 ? (struct sample){ .n = 0 } : turns_speed(&speed->turns, load);
+            const struct sample sample = load < 0 ? (struct sample){ .n = 0 } : speed_of(&speed->loads[load]);
             if (place == MODES || modes->is_chosen[place])
                 values[n++] = sample.n > 0 ? sample_median(&sample) : NAN;
         }
@@ -228,8 +258,8 @@ void modes_speed(struct modes *modes)
     for (int i = 0; i < speed.callers_len; i++)
         most = speed.callers[i] > most ? speed.callers[i] : most;
     bench_step("throughput");
-    stream_make(&speed.clients, CLIENTS, SKEW_ZIPF);
-    stream_make(&speed.few, BEST_KEYS, SKEW_ZIPF);
+    stream_make(&speed.clients, CLIENTS);
+    stream_make(&speed.few, BEST_KEYS);
     speed.lookup = lookup_open(BEST_KEYS);
     for (int mode = 0; mode < MODES; mode++)
         if (modes->is_chosen[mode])
@@ -237,8 +267,8 @@ void modes_speed(struct modes *modes)
     if (modes->is_chosen[WEIR_DISTRIBUTED] && store_can_be_asked(modes->store))
         pool_open(&speed.pings, modes->store, POOL_PING, most);
     add_rows(&speed);
-    bench_progress("throughput: %d loads in turns", speed.turns.n);
-    turns_measure(modes, &speed.turns, LENGTH * bench->seconds);
+    bench_progress("throughput: %d loads in turns", speed.loads_len);
+    load_measure(speed.loads, speed.loads_len, bench->repeats, LENGTH * bench->seconds, modes->store);
     speed_report(&speed);
     for (int mode = 0; mode < MODES; mode++)
         if (speed.sides[mode].best.weir)

@@ -30,6 +30,12 @@ const struct weir_policy calls_policies[KINDS] = {
                      .capacity = CALLS_BURST },
 };
 
+const char *kind_name(enum kind kind)
+{
+    static const char *const names[KINDS] = { "token", "interval", "fixed", "sliding", "leaky" };
+    return names[kind];
+}
+
 static void add_bytes(struct call *call, const void *bytes, size_t len)
 {
     call->argv[call->words] = bytes;

@@ -7,7 +7,6 @@
 
 #include "backends/redis/flight/state.h"
 #include "measure/keys.h"
-#include "measure/subject.h"
 
 #define CALL_KEYS_MAX 256
 #define SHA1_LEN 40
@@ -15,9 +14,13 @@
 /* Both kinds of script decide by a bucket that admits all requests of a benchmark. Its keys live for at least a quarter
  * of an hour once CALLS_FILL permits are taken. */
 #define CALLS_PERMITS_A_SECOND 100000
-#define CALLS_BURST SUBJECT_PLENTY
+#define CALLS_BURST INT64_C(1000000000)
 #define CALLS_FILL 100000000
+enum kind { KIND_TOKEN, KIND_INTERVAL, KIND_FIXED, KIND_SLIDING, KIND_LEAKY, KINDS };
 extern const struct weir_policy calls_policies[KINDS];
+
+/* Return "token", "interval", "fixed", "sliding" or "leaky". */
+const char *kind_name(enum kind kind);
 
 /* The limit that weir's own transport must define to use the keys and states of the calls made here. */
 #define CALLS_LIMIT "api"

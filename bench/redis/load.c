@@ -72,8 +72,6 @@ static void *call_until_time_is_up(void *argument)
     struct load *load = caller->load;
     const struct stream *stream = load->stream;
     size_t cursor = load->cursors[caller->thread];
-    if (load->is_spread)
-        measure_unpin_main();
     pthread_barrier_wait(caller->start);
     int64_t before_ns = caller->start_ns = clock_ns(CLOCK_MONOTONIC);
     do {

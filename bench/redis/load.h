@@ -14,7 +14,6 @@ struct load {
     int threads; /* 1 to MEASURE_MAX_THREADS */
     size_t step; /* draws per call; divides STREAM_STEP */
     const struct stream *stream;
-    bool is_spread; /* callers share all processors; otherwise the main thread's, and a private server has another */
     double lead_seconds; /* runs that long before each repetition, unmeasured: leases are then warm */
     weir *weir;          /* the limiter whose calls to Redis are counted; NULL: none */
     /* Written by load_measure(), one value per repetition: */

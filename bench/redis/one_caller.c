@@ -44,7 +44,7 @@ static bool one_caller_measure(struct bench *bench, const struct store *store, c
     bench_progress("one-caller: %s, %d keys", cell->text, (int)cell->keys);
     if (!remote_open(&remote, store, &options, "one-caller", &policy))
         return false;
-    stream_make(&stream, cell->keys, SKEW_ZIPF);
+    stream_make(&stream, cell->keys);
     struct load load = { .name = cell->text,
                          .call = remote_call,
                          .subject = &remote,

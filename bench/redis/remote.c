@@ -108,7 +108,7 @@ const char *remote_complaint(void)
 void remote_report_missing(struct bench *bench)
 {
     bench_say("NOT MEASURED: weir on Redis: %s", last_line);
-    store_missing(bench, "weir on Redis", last_line);
+    report_note(bench->report, last_line);
 }
 
 struct remote remote_define(const struct remote *remote, const char *name, const struct weir_policy *policy)
@@ -163,12 +163,6 @@ static size_t take_batch(const struct remote *remote, const struct bench_key *ke
     for (size_t i = 0; status == WEIR_OK && i < n; i++)
         failed += (remote->sources >> decisions[i].source & 1) == 0;
     return status == WEIR_OK ? failed : n;
-}
-
-size_t remote_call_batch(void *subject, int thread, const struct bench_key *draws, size_t n)
-{
-    (void)thread;
-    return take_batch(subject, draws, n, 1);
 }
 
 void remote_fill(const struct remote *remote, uint64_t keys, int64_t cost)

@@ -27,7 +27,7 @@ int remote_shared(char name[REMOTE_SHARED_SIZE]);
 /* Return why the last remote_open() failed, until the next call. */
 const char *remote_complaint(void);
 
-/* Report why it failed, as a row of the section and on stderr. */
+/* Report why it failed, below the section and on stderr. */
 void remote_report_missing(struct bench *bench);
 
 /* Define another limit of the same limiter, which closes both. Fails on an error. */
@@ -41,8 +41,7 @@ struct weir_stats remote_stats(const struct remote *remote);
 
 void remote_close(struct remote *remote);
 
-/* load_calls of a struct remote: weir_try() for each draw, or one weir_try_batch() of up to 256 for all of them. */
+/* load_call of a struct remote: weir_try() for each draw. */
 size_t remote_call(void *remote, int thread, const struct bench_key *draws, size_t n);
-size_t remote_call_batch(void *remote, int thread, const struct bench_key *draws, size_t n);
 
 #endif

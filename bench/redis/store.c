@@ -42,8 +42,8 @@ redisReply *store_ask(redisContext *connection, const struct call *call)
     return reply;
 }
 
-void store_pipeline(redisContext *connection, uint64_t calls, void (*make)(void *user, uint64_t i, struct call *call),
-                    void *user)
+static void store_pipeline(redisContext *connection, uint64_t calls,
+                           void (*make)(void *user, uint64_t i, struct call *call), void *user)
 {
     struct call call;
     for (uint64_t start = 0; start < calls; start += PIPELINE) {
@@ -179,7 +179,7 @@ static void store_fill(const struct bench *bench)
     redisContext *connection = store_connect(&private_store);
     load_scripts(connection);
     private_store.keys = bench->keys > 0 ? bench->keys : bench->is_quick ? QUICK_KEYS : KEYS;
-    stream_make(&private_store.stream, private_store.keys, SKEW_ZIPF);
+    stream_make(&private_store.stream, private_store.keys);
     store_pipeline(connection, private_store.keys, make_gateway, &private_store);
     redisFree(connection);
     store_fill_weir(&private_store, KIND_TOKEN);
@@ -188,7 +188,9 @@ static void store_fill(const struct bench *bench)
 struct store *store_of(struct bench *bench, const char *name)
 {
     if (!start_once()) {
-        bench_missing(bench, name, private_store.server.daemon.error);
+        bench_say("%s: NOT MEASURED: %s", name, private_store.server.daemon.error);
+        report_section(bench->report, name, "NOT MEASURED");
+        report_note(bench->report, private_store.server.daemon.error);
         return NULL;
     }
     if (!filled)
@@ -202,13 +204,6 @@ void store_section(struct bench *bench, const struct store *of, const char *name
     char whole[400];
     snprintf(whole, sizeof whole, "%s; %s, %llu keys zipf", sentence, of->about, (unsigned long long)of->keys);
     report_section(bench->report, name, whole);
-}
-
-void store_missing(struct bench *bench, const char *what, const char *why)
-{
-    report_row(bench->report);
-    report_text(bench->report, "not measured", what);
-    report_text(bench->report, "why", why);
 }
 
 /* ---- What a server tells of itself, by INFO, as far as its user may ask ---- */

@@ -30,9 +30,6 @@ struct store *store_of_modes(struct bench *bench);
 /* Begin a section; its sentence also names the server. */
 void store_section(struct bench *bench, const struct store *store, const char *name, const char *sentence);
 
-/* Report what could not be measured and why, as a row of the section. */
-void store_missing(struct bench *bench, const char *what, const char *why);
-
 /* True if the benchmark can connect to it directly: not the user's server over TLS, through sentinels or in a cluster.
  */
 bool store_can_be_asked(const struct store *store);
@@ -46,10 +43,6 @@ void store_version(const struct store *store, char *out, size_t size); /* "7.0.1
 /* Open a blocking connection; make a call on one. Both fail if there is no connection or it breaks. */
 redisContext *store_connect(const struct store *store);
 redisReply *store_ask(redisContext *connection, const struct call *call);
-
-/* Pipeline `calls` calls, each made by `make(user, i, call)`, to fill keys. Fails on any error reply. */
-void store_pipeline(redisContext *connection, uint64_t calls, void (*make)(void *user, uint64_t i, struct call *call),
-                    void *user);
 
 /* Fill all keys of that algorithm of weir's. */
 void store_fill_weir(const struct store *store, enum kind kind);

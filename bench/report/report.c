@@ -366,29 +366,26 @@ static void print_table(struct report *report, const char *name, json_t *section
     }
 }
 
-static void print_options(struct report *report, json_t *section)
+/* Print the texts of an object, after their names, or of an array. */
+static void print_list(struct report *report, const char *before, const json_t *list)
 {
-    char sentence[MAX_TEXT * 8] = "Options other than the defaults: ";
-    size_t i, len = strlen(sentence);
-    json_t *option, *options = json_object_get(section, "options");
-    json_array_foreach(options, i, option)
-        len += (size_t)snprintf(sentence + len, len < sizeof sentence ? sizeof sentence - len : 0, "%s%s",
-                                i ? ", " : "", json_string_value(option));
-    print(report, "\n");
-    if (json_array_size(options) > 0)
-        print_sentence(report, sentence);
-}
-
-static void print_machine(struct report *report)
-{
-    char sentence[MAX_TEXT * 10] = "";
-    const char *name;
+    char sentence[MAX_TEXT * 10];
+    const char *name, *gap = "";
+    size_t i, len = (size_t)snprintf(sentence, sizeof sentence, "%s", before);
     json_t *value;
-    size_t len = 0;
-    json_object_foreach(report->machine, name, value)
-        len += (size_t)snprintf(sentence + len, len < sizeof sentence ? sizeof sentence - len : 0, "%s%s: %s",
-                                len ? "; " : "", name, json_string_value(value));
-    print_sentence(report, sentence);
+    json_array_foreach(list, i, value)
+    {
+        len += (size_t)snprintf(sentence + len, sizeof sentence - len, "%s%.80s", gap, json_string_value(value));
+        gap = ", ";
+    }
+    json_object_foreach((json_t *)list, name, value)
+    {
+        len += (size_t)snprintf(sentence + len, sizeof sentence - len, "%s%s: %.80s", gap, name,
+                                json_string_value(value));
+        gap = "; ";
+    }
+    if (*gap)
+        print_sentence(report, sentence);
 }
 
 static void print_disturbances(struct report *report)
@@ -452,11 +449,12 @@ bool report_close(struct report *report)
     const char *name;
     json_t *section;
     print_disturbances(report);
-    print_machine(report);
+    print_list(report, "", report->machine);
     json_object_foreach(report->sections, name, section)
     {
         print_table(report, name, section);
-        print_options(report, section);
+        print(report, "\n");
+        print_list(report, "Options other than the defaults: ", json_object_get(section, "options"));
     }
     print_verdict(report);
     char *json = json_dumps(report->document, JSON_INDENT(1) | JSON_REAL_PRECISION(6));

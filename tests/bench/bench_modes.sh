@@ -131,7 +131,7 @@ refuses '--speed goes with --log FILE' --speed 2
 refuses '--policy goes with --log FILE' --policy 'fixed_window limit=1 period=1s'
 refuses '--policy: column 14: ' --policy 'fixed_window limit=none period=1s' --log "$scratch/good.csv"
 refuses '--redis goes with section modes' --only processes --redis redis://localhost
-refuses '--results: .*good.csv is not a folder' --results "$scratch/good.csv"
+refuses '--results: cannot write .*good.csv/.*: Not a directory' --results "$scratch/good.csv"
 refuses '--results: cannot make the folder .*/no/folder' --results "$scratch/no/folder"
 refuses '--json: cannot write .*/no/json' --json "$scratch/no/json"
 refuses '/no/log: ' --log "$scratch/no/log"
