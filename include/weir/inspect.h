@@ -59,7 +59,7 @@ struct weir_inspected {
  * options count: redis_url, redis_prefix, the passwords, redis_ca_file and the rest about TLS, shared, timeout_us (of
  * each answer), log, user and quiet.
  *
- * The user of Redis needs the rights +getrange and +time; for weir_inspect_keys() also +scan, and for
+ * The user of Redis needs the rights +getrange, +time, +zcount, +zscore, +zrangebyscore and +zrevrange; for weir_inspect_keys() also +scan, and for
  * weir_inspect_reset() +del. docs/redis.md has the rights for a db, Sentinel and Cluster.
  *
  * WEIR_OK; WEIR_EINVAL, WEIR_EIO, WEIR_ETIME, WEIR_ENOMEM or WEIR_ESTATE (the file of option `shared` is not weir's),

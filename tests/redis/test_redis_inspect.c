@@ -311,12 +311,26 @@ static int inspect_everything(struct place *place)
     options.redis_url = url;
     LIMITER(limiter, &options);
     taken(limit_of(limiter, "api", FIFTY_AN_HOUR), "key", 1);
+    weir_limit *flight = limit_of(limiter, "flight", "concurrency limit=9 hold=1h");
+    must_succeed(weir_reset(flight, weir_key_text("key")));
+    taken(flight, "key", 2);
+    taken(flight, "key", 1);
     snprintf(url, sizeof url, "unix://operator:operator@%s?db=1", place->server.socket);
     options.redis_url = url;
     int error = weir_inspect_open(&options, &inspector);
     if (error)
         return error;
-    error = weir_inspect_keys(inspector, NULL, NULL, see, &seen);
+    error = weir_inspect_keys(inspector, "api", NULL, see, &seen);
+    struct weir_inspected slots = { .size = sizeof slots };
+    if (!error)
+        error = weir_inspect_key(inspector, "flight", weir_key_text("key"), &slots);
+    must(error || (slots.found == WEIR_FOUND_STATE && slots.slots == 2 && slots.state.used == 3 &&
+                   slots.first_slot_us > 0 && slots.state.decision.reset_after_us > slots.first_slot_us &&
+                   slots.state.decision.reset_after_us <= WEIR_HOUR),
+         "it sees the slots");
+    if (!error)
+        error = weir_inspect_reset(inspector, "flight", weir_key_text("key"), NULL);
+    must(error || peeked(flight, "key", 1).remaining == 9, "they are gone");
     if (!error)
         error = weir_inspect_key(inspector, "api", weir_key_text("key"), &found);
     if (!error)
@@ -347,7 +361,7 @@ TEST(the_operators_rights_are_necessary_and_sufficient, 60)
                       all.words[i], error, weir_last_message());
         tried++;
     }
-    ck_assert_int_eq(tried, 5);
+    ck_assert_int_eq(tried, 9);
 }
 
 int main(void)

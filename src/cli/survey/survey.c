@@ -197,6 +197,8 @@ static int survey_visit(void *user, const struct weir_inspected *key)
         survey->foreign++;
         return WEIR_OK;
     }
+    if (key->slots > 0) /* how full the limit is, only its policy knows */
+        return WEIR_OK;
     struct survey_limit *row = limit_row(survey, key->limit);
     survey->keys++;
     survey->unlisted += row == NULL;

@@ -30,6 +30,7 @@ struct weir_inspector {
     struct redis_node_name primary;     /* that a sentinel has named; port 0: none yet */
     unsigned char key[REDIS_KEY_WHOLE]; /* of the key being visited */
     long long clock[2];                 /* the latest answer to TIME: seconds, microseconds */
+    int64_t end_us;                     /* the latest answer about a slot */
     struct redis_bytes names;           /* of a step of SCAN: a size_t and a name, for each key */
     char cursor[INSPECT_CURSOR_SIZE];   /* where the next step begins */
     char why[INSPECT_WHY_SIZE];         /* the sentence of an error, or "" */
@@ -65,6 +66,10 @@ int inspect_hear_time(struct weir_inspector *inspector, int64_t *now_us);
 /* Write a command that reads a name's value, and take the answer into the states of *out. */
 void inspect_write_read(struct weir_inspector *inspector, const char *name, size_t len);
 int inspect_take_value(struct weir_inspector *inspector, const struct redis_reply *reply, int64_t now_us,
+                       struct weir_inspected *out);
+
+/* Read what is said about the slots of a key of this name, if it has any. The connection is to its server. */
+int inspect_read_slots(struct weir_inspector *inspector, const char *name, size_t len, int64_t now_us,
                        struct weir_inspected *out);
 
 /* Read one key's value into *out; or delete it, and tell in *existed whether it was there. Redirects are followed. */

@@ -64,7 +64,22 @@ static void walk_write_glob(struct walk *walk, const char *prefix)
         const size_t end = redis_key_write("", "", weir_key(walk->pattern.bytes, len), name) - 1; /* ":{...}" */
         glob_add(&walk->glob, name + 2, end - 2);
     }
-    redis_bytes_add(&walk->glob, "*}", 2);
+    redis_bytes_add(&walk->glob, "*}*", 3); /* also the names of slots, which end in ":s" */
+}
+
+/* Read the name of a key. False: it is none that the walk looks for. */
+static bool walk_names(struct weir_inspector *inspector, const struct walk *walk, const char *name, size_t len,
+                       struct weir_inspected *out)
+{
+    return redis_name_decode(name, len, inspector->prefix, inspector->key, out) &&
+           (!walk->has_pattern || pattern_matches(&walk->pattern, out->key, out->is_cut)) &&
+           (!walk->limit || strcmp(walk->limit, out->limit) == 0);
+}
+
+/* True if this is the name of a key's slots: it is two bytes longer than the key's. */
+static bool is_slots(const char *name, size_t len)
+{
+    return len > 2 && memcmp(name + len - 2, ":s", 2) == 0;
 }
 
 /* Read the values of up to READ_TOGETHER names at *at, and visit those that still exist. */
@@ -89,13 +104,19 @@ static int walk_read(struct weir_inspector *inspector, const struct walk *walk, 
         error = redis_talk_hear(talk, "GETRANGE", &reply, inspect_why(inspector));
         if (error)
             return error;
-        if (!redis_name_decode(names[i], lens[i], inspector->prefix, inspector->key, &key) ||
-            (walk->has_pattern && !pattern_matches(&walk->pattern, key.key, key.is_cut)) ||
-            (walk->limit && strcmp(walk->limit, key.limit) != 0) ||
-            (inspector->map && redis_redirect_read(&reply, &redirect)))
+        if ((inspector->map && redis_redirect_read(&reply, &redirect)) ||
+            !walk_names(inspector, walk, names[i], lens[i], &key))
             continue;
         error = inspect_take_value(inspector, &reply, now_us, &key);
         if (!error && key.found != WEIR_FOUND_NOTHING)
+            error = walk->visit(walk->user, &key);
+    }
+    for (size_t i = 0; !error && i < count; i++) {
+        struct weir_inspected key = { .size = sizeof key };
+        if (!is_slots(names[i], lens[i]) || !walk_names(inspector, walk, names[i], lens[i] - 2, &key))
+            continue;
+        error = inspect_read_slots(inspector, names[i], lens[i] - 2, now_us, &key);
+        if (!error && key.found == WEIR_FOUND_STATE)
             error = walk->visit(walk->user, &key);
     }
     return error;
