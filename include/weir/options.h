@@ -231,12 +231,14 @@ struct weir_options {
 
     /* Mode WEIR_MACHINE: the file in which the processes of this machine count. A name without '/' is a file in
      * /dev/shm, whose counts last until the machine restarts; a path on a disk keeps them longer. The first process
-     * makes the file, for max_keys keys and with all the memory that takes (about 80 bytes a key, and 3 to 16 MB for slots of requests
-     * in flight); max_bytes has no meaning. Only its user may use it (mode 0600). NULL: memory without a name, which this process shares with those
-     * that it forks. /proc/self/fd/N is the file that this process has open as N, such as one of memfd_create(): memory
-     * without a name that outlives the limiter. A call waits no longer than timeout_us for a process that was stopped in the middle of a decision;
-     * then it returns WEIR_ETIME. A file with a name makes weir install a handler for SIGBUS, which passes on what is
-     * not weir's: a file that is truncated then fails calls with WEIR_EIO instead of ending the process. */
+     * makes the file, for max_keys keys and with all the memory that takes (about 80 bytes a key, and 3 to 16 MB for
+     * slots of requests in flight); max_bytes has no meaning. Only its user may use it (mode 0600). NULL: memory
+     * without a name, which this process shares with those that it forks. /proc/self/fd/N is the file that this process
+     * has open as N, such as one of memfd_create(), memory without a name that outlives the limiter; give it mode 0600
+     * with fchmod(), because the kernel makes it for everyone and weir refuses that. A call waits no longer than
+     * timeout_us for a process that was stopped in the middle of a decision; then it returns WEIR_ETIME. A file with a
+     * name makes weir install a handler for SIGBUS, which passes on what is not weir's: a file that is truncated then
+     * fails calls with WEIR_EIO instead of ending the process. */
     const char *shared;
 };
 #ifdef __cplusplus
