@@ -14,7 +14,7 @@ if top > EXACT_MAX then top = EXACT_MAX end
 known = sub(state, 1, #stamp) == stamp
 --@part check
 local sane = tag == 73 and align <= 1 and limit > 0 and period > 0 and size > 0
-  and size / limit * period <= FILL_MAX
+  and math.ceil(size / limit) * period <= FILL_MAX -- so that top is at least the size
 --@part read
 anchor = fresh
 local ours = state ~= nil

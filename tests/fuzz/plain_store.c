@@ -53,7 +53,7 @@ bool plain_stamp_read(const unsigned char *bytes, size_t size, struct weir_plan 
         plan->limit = plain_number(bytes + 2, 6);
         plan->period_us = plain_number(bytes + 8, 7);
         return plan->align <= 1 && plan->limit > 0 && plan->period_us > 0 &&
-               is_short((double)plan->size, (double)plan->limit, (double)plan->period_us);
+               is_short((double)((plan->size - 1) / plan->limit + 1), 1, (double)plan->period_us);
     case 'F':
         plan->algorithm = WEIR_FIXED_WINDOW;
         plan->align = bytes[1];
