@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <weir/weir.h>
 
@@ -58,7 +59,8 @@ static struct address address_of_ipv6(const struct in6_addr *from)
 
 static bool is_port(const char *text, size_t len)
 {
-    return len >= 1 && len <= 5 && strspn(text, "0123456789") >= len;
+    const long most = 65535;
+    return len >= 1 && len <= 5 && strspn(text, "0123456789") >= len && strtol(text, NULL, 10) <= most;
 }
 
 /* Read "[ADDRESS]" or "ADDRESS", with or without a zone and a port. A port after an address without brackets needs a
@@ -82,7 +84,7 @@ static bool address_read(struct weir_key key, struct address *out)
             return false;
         colon = bracket + 1 < end ? bracket + 1 : NULL;
         *bracket = '\0';
-    } else if (strrchr(begin, '.')) {
+    } else if (strrchr(begin, '.') && !strchr(begin, '%')) { /* a dot may also stand in a zone */
         colon = strchr(strrchr(begin, '.'), ':');
     }
     if (colon && !is_port(colon + 1, (size_t)(end - colon - 1)))
@@ -94,7 +96,7 @@ static bool address_read(struct weir_key key, struct address *out)
     if (!has_brackets && inet_pton(AF_INET, begin, out->bytes) == 1)
         return true;
     char *zone = strchr(begin, '%');
-    if (zone && zone[1] == '\0')
+    if (zone && (zone[1] == '\0' || strchr(zone, ':'))) /* behind a zone a port needs brackets */
         return false;
     if (zone)
         *zone = '\0';
