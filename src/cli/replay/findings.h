@@ -7,7 +7,7 @@
 
 #define SUGGEST_TEXT_SIZE 160
 
-enum { MAX_ALGORITHMS = 4, MAX_PERIODS = 8, CURVE_POINTS = 9 };
+enum { MAX_ALGORITHMS = 4, MAX_PERIODS = 8, CURVE_POINTS = 9, DECIDERS_SHOWN = 3 };
 
 struct suggest {
     struct input_options input;
@@ -35,10 +35,17 @@ struct findings {
     bool is_by_clients;  /* the bound on clients is what the next smaller limit would exceed */
     uint64_t same_until; /* the largest limit that denies as many clients as the suggested one */
     uint32_t *requests_by_key, *denied_by_key;
+    uint32_t *below_by_key; /* denied by the next smaller limit */
+    /* Clients that limit would deny more of, those with most requests first: they decide. */
+    uint32_t deciders[DECIDERS_SHOWN];
+    size_t decider_count, deciders_shown;
 };
 
 /* Suggest limits with the default bounds, for a command that was given none. Return an exit status. */
 int suggest_instead(const struct suggest *asked, int argc, char **argv);
+
+/* Find the clients that the next smaller limit would deny more of. */
+void findings_name_deciders(struct findings *findings);
 
 /* Write a policy as text that the library reads. */
 void suggest_policy(const struct suggest *suggest, size_t algorithm, size_t period, uint64_t limit,

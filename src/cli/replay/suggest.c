@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/json.h"
 #include "cli/page/page.h"
 #include "cli/replay/input_options.h"
 #include "cli/replay/page_suggest.h"
@@ -47,16 +48,18 @@ static int suggest_run(struct suggest *suggest);
 static int suggest_explain(const struct suggest *suggest, struct findings *findings)
 {
     const struct found *best = &findings->found[0][findings->period];
-    const struct outcome most = { UINT64_MAX, findings->most.keys };
+    static const struct outcome all = { UINT64_MAX, UINT64_MAX };
     struct outcome below = { 0 }, tried;
     char text[SUGGEST_TEXT_SIZE];
     int code = EXIT_OK;
     findings->same_until = best->limit;
     if (best->limit > 1) {
         suggest_policy(suggest, 0, findings->period, best->limit - 1, text);
-        code = search_try(&findings->search, text, most, &below, NULL);
+        code = search_try(&findings->search, text, all, &below, findings->below_by_key);
     }
     findings->is_by_clients = below.keys > findings->most.keys;
+    if (code == EXIT_OK && best->limit > 1)
+        findings_name_deciders(findings);
     if (code != EXIT_OK || best->outcome.keys == 0)
         return code;
     const struct outcome fewer = { UINT64_MAX, best->outcome.keys - 1 };
@@ -239,6 +242,7 @@ static int suggest_run(struct suggest *suggest)
     search_end(&findings.search);
     free(findings.requests_by_key);
     free(findings.denied_by_key);
+    free(findings.below_by_key);
     rows_free(&rows);
     return code == EXIT_OK && !do_fit ? EXIT_FAILED : code;
 }
@@ -274,7 +278,8 @@ static int suggest_find(const struct suggest *suggest, struct findings *findings
     findings->most.keys = (uint64_t)rows->key_count * (uint64_t)suggest->clients_ppm / 1000000;
     findings->requests_by_key = calloc(rows->key_count, sizeof(uint32_t));
     findings->denied_by_key = calloc(rows->key_count, sizeof(uint32_t));
-    if (!findings->requests_by_key || !findings->denied_by_key)
+    findings->below_by_key = calloc(rows->key_count, sizeof(uint32_t));
+    if (!findings->requests_by_key || !findings->denied_by_key || !findings->below_by_key)
         return out_of_memory();
     for (size_t i = 0; i < rows->count; i++)
         findings->requests_by_key[rows->all[i].key]++;
@@ -304,6 +309,21 @@ static void print_found(const struct findings *findings, const struct found *fou
            (unsigned long long)found->outcome.denied, requests, (unsigned long long)found->outcome.keys, clients, note);
 }
 
+static void print_deciders(const struct findings *findings, uint64_t below)
+{
+    printf("\nThe bound on %s decides: limit=%llu would deny more", findings->is_by_clients ? "clients" : "requests",
+           (unsigned long long)below);
+    for (size_t i = 0; i < findings->deciders_shown; i++)
+        printf("%s%s",
+               i == 0                             ? ", of "
+               : i + 1 == findings->decider_count ? " and "
+                                                  : ", ",
+               span_shown(rows_key(findings->rows, findings->deciders[i])).text);
+    if (findings->decider_count > findings->deciders_shown)
+        printf(" and %zu others", findings->decider_count - findings->deciders_shown);
+    puts(".");
+}
+
 static bool suggest_print(const struct suggest *suggest, const struct loader *load, const struct findings *findings)
 {
     static const char header[] = "       limit    requests    denied     clients    denied\n";
@@ -320,8 +340,7 @@ static bool suggest_print(const struct suggest *suggest, const struct loader *lo
         report_count("requests to deny", findings->most.denied, 0, "at most");
     report_count("clients to deny", findings->most.keys, 0, "at most");
     if (best->limit > 1)
-        printf("\nThe bound on %s decides: limit=%llu would deny more.\n",
-               findings->is_by_clients ? "clients" : "requests", (unsigned long long)best->limit - 1);
+        print_deciders(findings, best->limit - 1);
     if (best->outcome.keys && findings->same_until > best->limit)
         printf("Every limit from %llu to %llu denies as many clients, %llu; the list below names them.\n",
                (unsigned long long)best->limit, (unsigned long long)findings->same_until,
@@ -366,5 +385,10 @@ static void suggest_json(const struct suggest *suggest, const struct findings *f
         fputs(i ? ",{" : "{", stdout);
         json_found(&findings->curve[i]);
     }
-    fputs("]}\n", stdout);
+    fputs("],\"deciders\":[", stdout);
+    for (size_t i = 0; i < findings->deciders_shown; i++) {
+        fputs(i ? "," : "", stdout);
+        json_string(rows_key(findings->rows, findings->deciders[i]));
+    }
+    printf("],\"decider_count\":%zu}\n", findings->decider_count);
 }

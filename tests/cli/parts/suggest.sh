@@ -77,6 +77,17 @@ sed 's/.*"policy":"sliding_window limit=\([0-9]*\) .*"limits.*/\1/' out >limit
 verdict 'a single client with many requests does not set the limit' $?
 run 0 suggest --period 1m && has out 'The bound on clients decides' 'scanner'
 verdict 'the output says which bound decides and names the heavy client' $?
+{
+    echo time,client
+    seq 0 99 | awk '{ for (i = 0; i < 5; i++) printf "2026-11-10T06:00:%02d.%dZ,c%d\n", $1 % 60, i, $1 }' | sort
+    seq 0 59 | awk '{ printf "2026-11-10T06:01:%02d.5Z,first\n", $1; if ($1 < 40) printf "2026-11-10T06:01:%02d.6Z,second\n", $1 }'
+} >three
+cp in scanner && cp three in
+run 0 suggest --period 1m --deny-clients 1 && has out 'The bound on clients decides: limit=39 would deny more, of second.' &&
+    run 0 suggest --json --period 1m --deny-clients 1 && has out '"deciders":["second"],"decider_count":1}' &&
+    run 0 suggest --period 1m --deny-clients 3 && has out 'limit=4 would deny more, of c' ' and 97 others.'
+verdict 'the output names the clients that decide' $?
+cp scanner in
 run 0 suggest --period 1m --deny-clients 0.05 && has out 'Every limit from ' ' denies as many clients, 1; the list below names them.'
 verdict 'the output has the range of limits that deny the same clients' $?
 cp in scan
