@@ -21,6 +21,7 @@ struct weir_reservation {
     int64_t at_us;   /* when they were charged, by the clock that decided; negative: to the state that keys without room
                       * share (WEIR_FULL_SHARE); 0: they do not come back */
     uint64_t id;     /* of the slot, under a limit on requests in flight; 0: there is none */
+    int64_t candidate_us; /* when the policy's candidate charged them; -1: it did not; 0: there was none */
 };
 
 /* Take `estimate` permits as weir_try() would, and note in *reservation what weir_settle() needs. An estimate above the

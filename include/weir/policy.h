@@ -27,6 +27,20 @@ enum weir_align {
     WEIR_ALIGN_EPOCH  /* it starts at multiples of the period since 1970-01-01T00:00Z: clock hours, UTC days */
 };
 
+/* The second half of a policy, see struct weir_policy. Its fields are those of a policy. */
+struct weir_candidate {
+    enum weir_algorithm algorithm; /* WEIR_TOKEN_BUCKET, WEIR_FIXED_WINDOW or WEIR_SLIDING_WINDOW */
+    enum weir_refill refill;
+    enum weir_align align;
+    int32_t blocks;
+    int64_t limit; /* 0: the policy has no candidate, and all fields are 0 */
+    int64_t period_us;
+    int64_t burst;
+    int64_t debt;
+    int64_t capacity; /* 0 */
+    int64_t percent;  /* of the keys for which the candidate is enforced instead of the first half: 0 to 100 */
+};
+
 /* Start with all fields 0. A field that does not belong to the algorithm must stay 0. */
 struct weir_policy {
     enum weir_algorithm algorithm; /* default WEIR_TOKEN_BUCKET */
@@ -42,6 +56,10 @@ struct weir_policy {
     int32_t shadow;  /* 1: a shadow limit. It decides and counts, but denies nothing: see struct weir_decision */
     int32_t percent; /* 1 to 100: enforced for this many percent of the keys and a shadow for the others; 0 means 100.
                       * Which ones: weir_options.percent_seed. More percent add keys and keep the former ones */
+    /* Counts beside the policy and denies nothing: `would_deny` says what it would have denied. It is enforced for its
+     * `percent` of the keys, and the first half for the others. Both halves are then token buckets or windows, and the
+     * first has neither shadow nor percent. The limit's name has at most WEIR_MAX_NAME_LEN - 1 bytes */
+    struct weir_candidate candidate;
 };
 
 /* Check that `policy` can be enforced exactly. WEIR_OK, or WEIR_EINVAL with a sentence in `message` that names the
@@ -60,6 +78,10 @@ WEIR_API int weir_policy_check(const struct weir_policy *policy, char *message, 
  *
  * Each but unlimited may also have the word shadow, or percent=N with N from 1 to 100.
  *
+ * A comma and the word candidate begin the policy's second half, of a token bucket or a window. What follows changes
+ * fields of the first half, and may set percent=N: token_bucket limit=10 period=1h, candidate limit=5. If an algorithm
+ * follows, the candidate has only what stands behind it.
+ *
  * N is a whole number, perhaps with a unit: k, M, G, T, or kB, MB, GB, TB (powers of 1000), or KiB, MiB, GiB, TiB
  * (powers of 1024). A fraction, of at most 18 digits, must make a whole number: 1.5k. TIME is a whole number and a
  * unit: us, ms, s, m, h, d. A token bucket takes align only with refill=interval. The result also passes weir_policy_check().
@@ -68,7 +90,7 @@ WEIR_API int weir_policy_check(const struct weir_policy *policy, char *message, 
 WEIR_API int weir_policy_parse(const char *text, struct weir_policy *out, char *message, size_t message_size);
 
 /* Write `policy` in that grammar, without the fields that are 0. weir_policy_parse() reads back the same policy.
- * WEIR_EINVAL if the policy fails weir_policy_check(), or the text and its NUL need more than `text_size` bytes; 160
+ * WEIR_EINVAL if the policy fails weir_policy_check(), or the text and its NUL need more than `text_size` bytes; 320
  * are always enough. */
 WEIR_API int weir_policy_print(const struct weir_policy *policy, char *text, size_t text_size);
 

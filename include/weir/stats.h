@@ -48,7 +48,8 @@ struct weir_limit_stats {
     size_t size;         /* set to sizeof(struct weir_limit_stats) before the call */
     uint64_t allowed;    /* requests admitted */
     uint64_t denied;     /* requests denied; peeks, refunds and resets do not count */
-    uint64_t would_deny; /* requests admitted because the limit is a shadow; they also count as allowed */
+    uint64_t would_deny; /* requests admitted because the limit is a shadow, or that its policy's candidate would have
+                          * denied; they also count as allowed */
     uint64_t permits;    /* permits taken or charged */
     uint64_t near;       /* requests admitted that left less than a tenth of the limit */
     uint64_t by_source[WEIR_SOURCES_LEN]; /* allowed and denied together, by enum weir_source */

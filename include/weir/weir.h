@@ -266,7 +266,8 @@ enum weir_source {
 struct weir_decision {      /* 64 bytes */
     bool allowed;           /* true if the permits are taken: go ahead, after delay_us */
     uint8_t source;         /* enum weir_source */
-    bool would_deny;        /* true if a shadow limit would have denied the request; its permits are not taken */
+    bool would_deny;        /* true if a shadow limit or a policy's candidate would have denied the request; its permits
+                             * are not taken there */
     uint8_t would_deny_by;  /* weir_try_all(): the first request that its shadow limit would have denied; else 0 */
     uint32_t bound_by;      /* weir_try_all(): index of the request that binds; else 0 */
     int64_t limit;          /* the largest cost that a fresh key would admit */

@@ -104,7 +104,7 @@ static int check_redis(const struct store *store)
 static int check_visit(void *user, const struct weir_policy_line *line)
 {
     struct check *check = user;
-    char text[160];
+    char text[320];
     if (!line->policy) {
         check->bad_count++;
         fprintf(stderr, "%s:%d: %s\n", check->path, line->number, line->error);
@@ -112,9 +112,10 @@ static int check_visit(void *user, const struct weir_policy_line *line)
     }
     check->limit_count++;
     if (line->policy->percent > 0 && line->policy->percent < 100)
-        fprintf(stderr,
-                "%s:%d: warning: percent=%d denies nothing to the other %d %% of the keys: keep a limit for them\n",
-                check->path, line->number, (int)line->policy->percent, 100 - (int)line->policy->percent);
+        fprintf(
+            stderr,
+            "%s:%d: warning: percent=%d denies nothing to the other %d %% of the keys: keep a limit for them, with this one as its candidate\n",
+            check->path, line->number, (int)line->policy->percent, 100 - (int)line->policy->percent);
     int error = weir_policy_print(line->policy, text, sizeof text);
     if (error == WEIR_OK)
         fprintf(check->limits, "%s%s%s = %s\n", line->name, line->pattern ? "/" : "",

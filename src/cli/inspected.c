@@ -9,7 +9,7 @@
 #include "cli/json.h"
 #include "cli/times.h"
 
-enum { SHOWN_KEY_SIZE = 600, POLICY_TEXT_SIZE = 160 };
+enum { SHOWN_KEY_SIZE = 600, POLICY_TEXT_SIZE = 320 };
 
 /* True if the files that the options name can be read. */
 static bool files_are_readable(const struct store *store)

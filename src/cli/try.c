@@ -220,7 +220,9 @@ static void print_answer(const struct named_policy *policy, const struct attempt
         printf(", all back after %s", time);
     }
     if (decision->would_deny)
-        fputs(", would be denied if the limit were no shadow", stdout);
+        fputs(policy->policy.candidate.limit ? ", would be denied by the candidate"
+                                             : ", would be denied if the limit were no shadow",
+              stdout);
     if (decision->source != WEIR_BY_MEMORY)
         printf(", by %s", store_source_name(decision->source));
     putchar('\n');

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 #define KEY_TEXT_SIZE (3 * WEIR_TOP_KEY_SIZE + 1)
-#define POLICY_TEXT_SIZE 160
+#define POLICY_TEXT_SIZE 320
 #define NAME_TEXT_SIZE (WEIR_MAX_NAME_LEN + WEIR_MAX_PATTERN_LEN + 2)
 
 /* ---- Text ---- */

@@ -108,7 +108,7 @@ TEST(a_number_of_permits_may_have_a_unit, 10)
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         struct weir_policy policy;
-        char text[96], message[256] = "", printed[160];
+        char text[96], message[256] = "", printed[320];
         snprintf(text, sizeof text, "token_bucket burst=%s limit=1 period=1s", table[i].number);
         const int error = weir_policy_parse(text, &policy, message, sizeof message);
         if (table[i].permits == 0) {
@@ -238,7 +238,7 @@ TEST(a_policy_is_printed_in_its_shortest_text, 10)
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         struct weir_policy policy = policy_of(texts[i]);
-        char text[160];
+        char text[320];
         must_succeed(weir_policy_print(&policy, text, sizeof text));
         ck_assert_str_eq(text, texts[i]);
     }
@@ -250,7 +250,7 @@ TEST(a_policy_is_printed_in_its_shortest_text, 10)
     };
     for (size_t i = 0; i < sizeof longer / sizeof longer[0]; i++) {
         struct weir_policy policy = policy_of(longer[i][0]);
-        char text[160];
+        char text[320];
         must_succeed(weir_policy_print(&policy, text, sizeof text));
         ck_assert_str_eq(text, longer[i][1]);
     }
@@ -259,7 +259,7 @@ TEST(a_policy_is_printed_in_its_shortest_text, 10)
 TEST(a_text_that_does_not_fit_is_refused_without_an_overflow, 10)
 {
     struct weir_policy policy = policy_of("leaky_bucket limit=50 period=1ms capacity=100");
-    char text[160], small[160];
+    char text[320], small[320];
     must_succeed(weir_policy_print(&policy, text, sizeof text));
     size_t len = strlen(text);
     for (size_t size = 0; size <= len + 1; size++) {
@@ -280,7 +280,7 @@ TEST(a_printed_policy_is_read_back_as_the_same_policy, 60)
     int64_t goal = steps_or(100000);
     for (int64_t done = 0; done < goal;) {
         struct weir_policy policy = policy_by_chance(&chance, (enum kind)chance_between(&chance, 0, KIND_COUNT - 1));
-        char text[160], again[160];
+        char text[320], again[320];
         int error = weir_policy_print(&policy, text, sizeof text);
         must(error == weir_policy_check(&policy, NULL, 0), "what is enforced can be printed, and nothing else");
         if (error)

@@ -175,7 +175,7 @@ static int64_t cost_for(const struct subject *subject)
 static void compare(const struct subject *subject, const char *verb, const struct weir_decision *actual,
                     const struct weir_decision *expected)
 {
-    char policy[160] = "?", where[320];
+    char policy[320] = "?", where[480];
     if (memcmp(actual, expected, sizeof *actual) != 0) {
         weir_policy_print(&subject->policy, policy, sizeof policy);
         snprintf(where, sizeof where, "%s, share %" PRId64 "/%" PRId64 ", at %" PRId64 " us, %s", policy,

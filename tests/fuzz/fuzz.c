@@ -52,7 +52,8 @@ bool fuzz_same_policy(const struct weir_policy *a, const struct weir_policy *b)
 {
     return a->algorithm == b->algorithm && a->limit == b->limit && a->period_us == b->period_us &&
            a->burst == b->burst && a->debt == b->debt && a->capacity == b->capacity && a->blocks == b->blocks &&
-           a->refill == b->refill && a->align == b->align && a->shadow == b->shadow && a->percent == b->percent;
+           a->refill == b->refill && a->align == b->align && a->shadow == b->shadow && a->percent == b->percent &&
+           memcmp(&a->candidate, &b->candidate, sizeof a->candidate) == 0;
 }
 
 /* ---- Choices ---- */

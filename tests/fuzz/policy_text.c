@@ -132,35 +132,73 @@ static bool naive_field(struct weir_policy *policy, const char *word, unsigned *
     }
 }
 
-static bool naive_read(const char *text, struct weir_policy *out)
+static bool naive_is_fixed(const struct weir_policy *policy)
 {
-    static const char *const algorithms[] = { "token_bucket", "fixed_window", "sliding_window", "leaky_bucket" };
-    struct weir_policy policy = { 0 };
+    return policy->algorithm == WEIR_UNLIMITED || policy->algorithm == WEIR_DENY;
+}
+
+/* Read the words of a half, which begins as *policy. It has an algorithm already, unless `is_first`. */
+static bool naive_half(const char *text, bool is_first, struct weir_policy *policy)
+{
+    static const char *const algorithms[] = { [WEIR_TOKEN_BUCKET] = "token_bucket",
+                                              [WEIR_FIXED_WINDOW] = "fixed_window",
+                                              [WEIR_SLIDING_WINDOW] = "sliding_window",
+                                              [WEIR_LEAKY_BUCKET] = "leaky_bucket",
+                                              [WEIR_CONCURRENCY] = "",
+                                              [WEIR_UNLIMITED] = "unlimited",
+                                              [WEIR_DENY] = "deny" };
     struct model_rule rule;
     unsigned seen = 0;
     char *copy = strdup(text), *place = NULL;
     const char *word = strtok_r(copy, " \t\r\n", &place);
     int algorithm = 0;
-    while (word && algorithm < 4 && strcmp(word, algorithms[algorithm]) != 0)
+    while (word && algorithm < 7 && strcmp(word, algorithms[algorithm]) != 0)
         algorithm++;
-    bool good = word && algorithm < 4;
-    if (word && (strcmp(word, "unlimited") == 0 || strcmp(word, "deny") == 0)) {
-        *out = (struct weir_policy){ .algorithm = *word == 'd' ? WEIR_DENY : WEIR_UNLIMITED };
-        good = true;
-        while (good && (word = strtok_r(NULL, " \t\r\n", &place)))
-            good = out->algorithm == WEIR_DENY && naive_field(out, word, &seen);
-        free(copy);
-        return good && !(seen & ~(3u << 8)) && !(out->shadow && out->percent); /* bits of percent and shadow */
+    bool good = word && (algorithm < 7 || !is_first);
+    if (good && algorithm < 7) {
+        *policy = (struct weir_policy){ .algorithm = (enum weir_algorithm)algorithm };
+        word = strtok_r(NULL, " \t\r\n", &place);
     }
-    policy.algorithm = (enum weir_algorithm)algorithm;
-    while (good && (word = strtok_r(NULL, " \t\r\n", &place)))
-        good = naive_field(&policy, word, &seen);
-    const bool is_aligned = seen & 1u << 7;
-    const bool is_greedy = policy.algorithm == WEIR_TOKEN_BUCKET && policy.refill == WEIR_GREEDY;
-    good = good && !(is_aligned && is_greedy) && !(policy.shadow && policy.percent) &&
-           model_rule_make(&policy, &model_alone, &rule);
+    for (; good && word; word = strtok_r(NULL, " \t\r\n", &place))
+        good = policy->algorithm != WEIR_UNLIMITED && naive_field(policy, word, &seen);
+    const bool is_greedy = policy->algorithm == WEIR_TOKEN_BUCKET && policy->refill == WEIR_GREEDY;
+    good = good && !(policy->shadow && policy->percent);
+    if (naive_is_fixed(policy))
+        good = good && !(seen & ~(3u << 8)); /* bits of percent and shadow */
+    else
+        good = good && !(((seen & 1u << 7) || policy->align) && is_greedy) &&
+               model_rule_make(policy, &model_alone, &rule);
     free(copy);
-    *out = policy;
+    return good;
+}
+
+/* Return the comma between two halves, or NULL. */
+static char *naive_comma(char *text)
+{
+    for (; (text = strchr(text, ',')); text++)
+        if (strchr(" \t\r\n", text[1]) || strncmp(text + 1, "candidate", 9) == 0) /* strchr() finds the end, too */
+            return text;
+    return NULL;
+}
+
+static bool naive_read(const char *text, struct weir_policy *out)
+{
+    char *copy = strdup(text), *comma = naive_comma(copy);
+    struct weir_policy first = { 0 }, second;
+    if (comma)
+        *comma++ = '\0';
+    bool good = naive_half(copy, true, &first);
+    *out = second = first;
+    if (good && comma) {
+        comma += strspn(comma, " \t\r\n");
+        good = strncmp(comma, "candidate", 9) == 0 && comma[9] && strchr(" \t\r\n", comma[9]) && !naive_comma(comma) &&
+               !first.shadow && !first.percent && naive_half(comma + 9, false, &second) && !second.shadow &&
+               first.algorithm <= WEIR_SLIDING_WINDOW && second.algorithm <= WEIR_SLIDING_WINDOW;
+        out->candidate = (struct weir_candidate){ second.algorithm, second.refill,    second.align, second.blocks,
+                                                  second.limit,     second.period_us, second.burst, second.debt,
+                                                  second.capacity,  second.percent };
+    }
+    free(copy);
     return good;
 }
 
@@ -168,7 +206,7 @@ static bool naive_read(const char *text, struct weir_policy *out)
 
 static void check_print(const struct weir_policy *policy)
 {
-    char text[256], again[256];
+    char text[320], again[320];
     struct weir_policy read;
     fuzz_must(weir_policy_print(policy, text, sizeof text) == WEIR_OK, "a good policy is printed");
     fuzz_must(weir_policy_parse(text, &read, NULL, 0) == WEIR_OK, "\"%s\" is read", text);

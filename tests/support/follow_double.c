@@ -150,7 +150,7 @@ void __wrap_follow_peers_turn(struct weir *limiter)
 
 int __wrap_follow_policies(struct weir *limiter, enum weir_followed what, const struct policy_entry *entries, size_t n)
 {
-    char text[sizeof all[0].text], policy[160];
+    char text[sizeof all[0].text], policy[320];
     if (found_no_memory()) {
         write_down(what, "failed: out of memory");
         return WEIR_ENOMEM;

@@ -72,7 +72,7 @@ void page_fill(struct page *page, const struct weir_limit *limit, const struct w
     page->text.plan = *plan;
     if (former)
         page->text.former = *former;
-    memcpy(page->text.name, limit->of->name, strnlen(limit->of->name, WEIR_MAX_NAME_LEN));
+    memcpy(page->text.name, limit->name, strnlen(limit->name, WEIR_MAX_NAME_LEN));
     page_complete(page);
 }
 

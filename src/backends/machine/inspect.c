@@ -38,7 +38,7 @@ static int inspect_visit(struct file_inspector *inspector, const char *limit, st
 {
     char sentence[LOG_LINE_SIZE];
     struct machine *machine = inspector->machine;
-    if (!limit || policy_name_check(limit, (struct message){ sentence, sizeof sentence }) != WEIR_OK)
+    if (!limit || policy_state_name_check(limit, (struct message){ sentence, sizeof sentence }) != WEIR_OK)
         return inspect_refuse(inspector, limit ? sentence : "limit must not be NULL");
     if (!key.data || key.len < 1 || key.len > WEIR_MAX_KEY_LEN)
         return inspect_refuse(inspector, "key must have 1 to 65536 bytes");

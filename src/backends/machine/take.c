@@ -172,8 +172,11 @@ static inline int take_any(struct weir_limit *limit, struct weir_key key, uint64
                            struct weir_decision *out)
 {
     struct take take = take_begin(limit, hash);
+    struct weir_limit *asked = limit;
     limit = limit_for_key(limit, key, hash);
     int error;
+    if (limit_has_halves(limit))
+        return take_halves(asked, key, hash, cost, now_us, NULL, out);
     if (take_fixed(limit, key, hash, cost, now_us, out, &error))
         return error;
     error = take_time(limit, &now_us);

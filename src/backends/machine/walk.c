@@ -146,7 +146,7 @@ int inspect_file_some(struct file_inspector *inspector, const char *limit, const
     };
     if (!visit || most < 1)
         return inspect_refuse(inspector, visit ? "most must be 1 or more" : "visit must not be NULL");
-    if ((limit && policy_name_check(limit, why) != WEIR_OK) ||
+    if ((limit && policy_state_name_check(limit, why) != WEIR_OK) ||
         (pattern && pattern_read(pattern, &walk.pattern, why) != WEIR_OK))
         return inspect_refuse(inspector, sentence);
     if (limit)

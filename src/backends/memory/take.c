@@ -224,6 +224,7 @@ int take_back_rest(struct weir_limit *limit, struct weir_key key, uint64_t hash,
     struct weir_decision unused;
     struct weir_backend_request request;
     fill_request(&request, limit, key, hash, cost, now_us, WEIR_REFUND);
+    candidate_aim_first(&request);
     request.ahead = since_us;
     return memory_decide(limit->limiter->backend, &request, 1, false, INT64_MAX, &unused);
 }

@@ -65,8 +65,11 @@ take_by(take_way *way, struct weir_limit *limit, struct weir_key key, uint64_t h
 {
     struct weir_backend_hint *hint = handle ? &handle->hint : NULL;
     assume(!handle || hint != NULL); /* lets the compiler drop the way without one */
+    struct weir_limit *asked = limit;
     limit = limit_for_key(limit, key, hash);
     int error;
+    if (limit_has_halves(limit))
+        return take_halves(asked, key, hash, cost, now_us, reservation, out);
     if (take_fixed(limit, key, hash, cost, now_us, out, &error))
         return error;
     const struct look_groups at = hint ? (struct look_groups){ .first = NULL } : look_fetch(take_table(limit), hash);
@@ -85,7 +88,7 @@ __attribute__((always_inline)) static inline int take_back_by(take_back_way *way
                                                               struct weir_key key, int64_t cost, int64_t since_us)
 {
     const uint64_t hash = key_hash(limit, key);
-    limit = limit_for_key(limit, key, hash);
+    limit = limit_first_half(limit_for_key(limit, key, hash));
     if (__builtin_expect(limit_is_fixed(limit), 0))
         return WEIR_OK;
     struct table *table = take_table(limit);

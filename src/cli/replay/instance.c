@@ -18,7 +18,12 @@ int instance_failed(const char *what, int error)
 
 int instance_options(struct weir_options *options, const struct policies *policies, size_t keys)
 {
-    int64_t states = (int64_t)keys * (int64_t)policies->count;
+    size_t halves = policies->count; /* a candidate has states of its own */
+    for (size_t i = 0; i < policies->count; i++)
+        halves += policies->all[i].policy.candidate.limit > 0;
+    for (size_t i = 0; i < policies->override_count; i++)
+        halves += policies->overrides[i].policy.candidate.limit > 0;
+    const int64_t states = (int64_t)keys * (int64_t)halves;
     options->keep_idle = true;
     options->max_keys = states < 1 ? 1 : states;
     options->max_bytes = ALL_THE_ROOM;

@@ -150,14 +150,19 @@ static size_t count_asking(const struct report *report, const struct policy_tall
     return count;
 }
 
-/* True if the limit, or an override of it, is a shadow for some keys. */
+static bool denies_beside(const struct weir_policy *policy)
+{
+    return policy->shadow || policy->percent || policy->candidate.limit;
+}
+
+/* True if the limit, or an override of it, is a shadow for some keys or has a candidate. */
 static bool has_shadow(const struct policies *policies, size_t number)
 {
     const struct weir_policy *policy = &policies->all[number].policy;
-    bool has = policy->shadow || policy->percent;
+    bool has = denies_beside(policy);
     for (size_t i = 0; i < policies->override_count; i++) {
         policy = &policies->overrides[i].policy;
-        has = has || (policies->overrides[i].limit == number && (policy->shadow || policy->percent));
+        has = has || (policies->overrides[i].limit == number && denies_beside(policy));
     }
     return has;
 }
@@ -166,7 +171,8 @@ static void print_would_deny(const struct report *report, size_t number)
 {
     if (has_shadow(report->policies, number))
         report_count("would be denied", report->tally->policies[number].would_deny, report->rows->total,
-                     "admitted by a shadow limit");
+                     report->policies->all[number].policy.candidate.limit ? "by the candidate"
+                                                                          : "admitted by a shadow limit");
 }
 
 static void print_counts(const struct report *report)

@@ -45,15 +45,24 @@ static void put_decision(struct output *output, const struct weir_decision *deci
     put_integers(output, decision);
 }
 
-/* A reservation is one text for clients: its permits and their time in decimal, and the slot's id in hexadecimal. */
+/* A reservation is one text for clients: its permits and their time in decimal, the slot's id in hexadecimal and, if the
+ * policy has a candidate, when that charged. */
 #define RESERVATION_FORMAT "%" PRId64 ":%" PRId64 ":%" PRIx64
-#define RESERVATION_SIZE 64
+#define RESERVATION_SIZE 88
+
+static int reservation_print(const struct weir_reservation *reservation, char text[RESERVATION_SIZE])
+{
+    const int len = snprintf(text, RESERVATION_SIZE, RESERVATION_FORMAT, reservation->permits, reservation->at_us,
+                             reservation->id);
+    const size_t rest = RESERVATION_SIZE - (size_t)len;
+    return reservation->candidate_us == 0 ? len
+                                          : len + snprintf(text + len, rest, ":c%" PRId64, reservation->candidate_us);
+}
 
 static void put_reservation(struct output *output, const struct weir_reservation *reservation)
 {
     char text[RESERVATION_SIZE];
-    const int len = snprintf(text, sizeof text, RESERVATION_FORMAT, reservation->permits, reservation->at_us,
-                             reservation->id);
+    const int len = reservation_print(reservation, text);
     output_bulk(output, (struct span){ text, (size_t)len });
 }
 
@@ -65,11 +74,14 @@ static bool reservation_read(struct span word, struct weir_reservation *out)
         return false;
     memcpy(text, word.data, word.len);
     text[word.len] = '\0';
-    if (sscanf(text, "%" SCNd64 ":%" SCNd64 ":%" SCNx64, &out->permits, &out->at_us, &out->id) != 3)
+    out->candidate_us = 0;
+    if (sscanf(text, "%" SCNd64 ":%" SCNd64 ":%" SCNx64 ":c%" SCNd64, &out->permits, &out->at_us, &out->id,
+               &out->candidate_us) < 3)
         return false;
-    snprintf(again, sizeof again, RESERVATION_FORMAT, out->permits, out->at_us, out->id);
+    reservation_print(out, again);
     return strcmp(text, again) == 0 && out->permits >= -1 && out->permits <= WEIR_MAX_PERMITS &&
-           out->at_us >= -WEIR_MAX_TIME_US && out->at_us <= WEIR_MAX_TIME_US;
+           out->at_us >= -WEIR_MAX_TIME_US && out->at_us <= WEIR_MAX_TIME_US && out->candidate_us >= -1 &&
+           out->candidate_us <= WEIR_MAX_TIME_US;
 }
 
 /* Put the answer to an op. */

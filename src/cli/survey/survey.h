@@ -10,7 +10,7 @@
 #include "cli/store.h"
 
 #define SURVEY_LIMITS 10000 /* rows; keys of further limits only count in `unlisted` */
-#define SURVEY_POLICY_SIZE 160
+#define SURVEY_POLICY_SIZE 320
 
 /* The keys of one limit. */
 struct survey_limit {

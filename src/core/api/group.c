@@ -8,6 +8,7 @@
 #include "core/api/reserve.h"
 #include "core/ground/arith.h"
 #include "core/ground/cancel.h"
+#include "core/limiter/candidate.h"
 #include "core/limiter/fixed.h"
 
 #include <stdlib.h>
@@ -159,6 +160,55 @@ static void count_member(const struct weir_backend_request *member, const struct
     events_note(member, decision);
 }
 
+/* Ask the other halves of decided requests, GROUP_MAX at most, and make the requests those of the first halves. */
+__attribute__((noinline)) static void finish_halves(struct weir *limiter, struct weir_backend_request *requests,
+                                                    size_t n, int64_t deadline, struct weir_decision *decisions)
+{
+    struct candidate_ask asks[GROUP_MAX];
+    struct weir_backend_request others[GROUP_MAX];
+    struct weir_decision answers[GROUP_MAX];
+    size_t places[GROUP_MAX], count = 0;
+    for (size_t i = 0; i < n; i++) {
+        places[i] = GROUP_MAX;
+        if (limit_has_halves(requests[i].limit) && candidate_begin(&requests[i], &decisions[i], &asks[i])) {
+            places[i] = count;
+            others[count++] = asks[i].request;
+        }
+    }
+    for (size_t i = 0; i < count; i++)
+        answers[i].source = WEIR_BY_NOBODY;
+    if (count > 0)
+        failure_decide(limiter, others, count, false, deadline, answers);
+    for (size_t i = 0; i < n; i++)
+        if (limit_has_halves(requests[i].limit)) {
+            const bool is_there = places[i] < GROUP_MAX && answers[places[i]].source != WEIR_BY_NOBODY;
+            candidate_end(&requests[i], &decisions[i], &asks[i], is_there ? &answers[places[i]] : NULL);
+        }
+}
+
+/* Ask the other halves of an admitted group's members, or of a denied one's nothing. The first that would deny its
+ * request marks the group. */
+static void finish_group_halves(struct weir *limiter, struct group *group, size_t first, int64_t deadline,
+                                struct weir_decision *decisions, struct weir_decision *whole)
+{
+    bool has_halves = false;
+    for (size_t i = first; i < group->count; i++)
+        has_halves = has_halves || limit_has_halves(group->requests[i].limit);
+    if (!has_halves)
+        return;
+    if (!whole->allowed) {
+        for (size_t i = first; i < group->count; i++)
+            candidate_aim_first(&group->requests[i]);
+        return;
+    }
+    finish_halves(limiter, &group->requests[first], group->count - first, deadline, &decisions[first]);
+    for (size_t i = first; i < group->count; i++)
+        if (decisions[i].would_deny && !whole->would_deny) {
+            whole->would_deny = true;
+            whole->would_deny_by = group->indices[i];
+        }
+}
+
 /* Ask the shadow limits of a group that is admitted, each by itself: their answers bind nothing. Those that fail are
  * left out. Return how many decisions are filled, which is all or none. */
 static size_t try_shadows(struct weir *limiter, struct group *group, int64_t deadline, struct weir_decision *decisions,
@@ -204,6 +254,7 @@ static int try_all(struct weir *limiter, const struct weir_request *requests, si
         if (error)
             return error;
         *out = fold(&decisions[first], &group.indices[first], group.count - first);
+        finish_group_halves(limiter, &group, first, deadline, decisions, out);
         for (size_t i = first; i < group.count; i++)
             if (out->allowed || !decisions[i].allowed)
                 count_member(&group.requests[i], &decisions[i]);
@@ -285,6 +336,12 @@ static int try_group(struct weir *limiter, const struct weir_request *requests, 
     if (error)
         return error;
     uint64_t fallbacks = 0;
+    for (size_t i = 0; i < n; i++)
+        if (limit_has_halves(group[i].limit)) {
+            const size_t part = n - i < GROUP_MAX ? n - i : GROUP_MAX;
+            finish_halves(limiter, &group[i], part, deadline, &outs[i]);
+            i += part - 1;
+        }
     for (size_t i = 0; i < n; i++) {
         shadow_apply(group[i].limit, group[i].key, &outs[i]);
         figures_count(group[i].limit, group[i].cost, &outs[i]);

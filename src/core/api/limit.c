@@ -1,5 +1,7 @@
 /* limit.c - defines limits and overrides, finds them, and describes them. */
 #include "core/algorithm/lease_rules.h"
+#include "core/ground/arith.h"
+#include "core/limiter/candidate.h"
 #include "core/limiter/events.h"
 #include "core/limiter/figures.h"
 #include "core/limiter/fixed.h"
@@ -21,6 +23,8 @@ static int define_locked(struct weir *limiter, const struct limit_name *name, co
         error = limits_get(limiter, name, &target, message);
     else
         target = limits_find(limiter, name);
+    if (policy && !error)
+        error = limits_prepare(limiter, target, policy, message);
     if (error)
         return error;
     if (target) { /* otherwise there is nothing to end */
@@ -153,7 +157,7 @@ int weir_limit_policy(weir_limit *limit, struct weir_policy *out)
 int weir_limit_policy_for(weir_limit *limit, struct weir_key key, struct weir_policy *out)
 {
     int error = out ? check_arguments(limit, key, 1) : WEIR_EINVAL;
-    return error ? error : weir_limit_policy(backend_request(limit, key, 1, 0, WEIR_PEEK).limit, out);
+    return error ? error : weir_limit_policy(limit_first_half(backend_request(limit, key, 1, 0, WEIR_PEEK).limit), out);
 }
 
 int weir_limit_info(weir_limit *limit, struct weir_limit_info *out)
@@ -179,5 +183,11 @@ int weir_limit_info(weir_limit *limit, struct weir_limit_info *out)
         .lease_max = lease_max(&rules, &plan),
         .over_max = lease_over_max(&rules, &plan),
     };
+    struct weir_limit *candidate = candidate_of(limit);
+    if (candidate) { /* it binds some keys, or may do so at any time */
+        plan_cell_read(&candidate->plan, &plan);
+        out->lease_max = max_of(out->lease_max, lease_max(&rules, &plan));
+        out->over_max = max_of(out->over_max, lease_over_max(&rules, &plan));
+    }
     return WEIR_OK;
 }

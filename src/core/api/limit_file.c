@@ -18,6 +18,8 @@ static int prepare_limit(struct weir *limiter, const struct policy_entry *entry,
     if (!error)
         error = limits_get(limiter, &name, out, message);
     if (!error)
+        error = limits_prepare(limiter, *out, &entry->policy, message);
+    if (!error)
         (*out)->is_listed = true;
     return error;
 }

@@ -18,6 +18,8 @@ static int rename_check(const struct weir *limiter, const struct weir_limit *lim
     const struct settle *settle = &limiter->outage->settle;
     if (!limit->is_defined || limit->override || limit_overrides(limit) || is_followed(limit))
         return message_refuse(message, "only a limit without overrides and followed policies can be renamed");
+    if (policy_has_candidate(policy) || atomic_load_explicit(&limit->candidate, memory_order_relaxed))
+        return message_refuse(message, "a limit that has or had a candidate cannot be renamed, nor get one");
     if (limits_find(limiter, name))
         return message_refuse(message, "there is a limit of that name");
     if (settle->is_on && atomic_load(&settle->owes)) {

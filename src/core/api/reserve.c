@@ -18,15 +18,18 @@ int reservation_check(const struct weir *limiter, const struct weir_reservation 
     const int64_t least_us = limiter->backend->ops->shared ? 0 : -WEIR_MAX_TIME_US;
     if (reservation->at_us < least_us || reservation->at_us > WEIR_MAX_TIME_US)
         return refuse_range(limiter, "reservation.at_us", reservation->at_us, least_us, WEIR_MAX_TIME_US);
+    if (reservation->candidate_us < -1 || reservation->candidate_us > WEIR_MAX_TIME_US)
+        return refuse_range(limiter, "reservation.candidate_us", reservation->candidate_us, -1, WEIR_MAX_TIME_US);
     if (actual < 0)
         return refuse_range(limiter, "actual", actual, 0, INT64_MAX);
     return WEIR_OK;
 }
 
-/* True if the limit admitted the request. A shadow limit that would deny it admits the caller, and charges nothing. */
-static bool reservation_is_made(const struct weir_decision *decision)
+/* True if the limit admitted the request. A shadow limit that would deny it admits the caller, and charges nothing; a
+ * candidate that would deny it leaves the charge of the first half. */
+static bool reservation_is_made(const struct weir_decision *decision, int64_t candidate_us)
 {
-    return decision->allowed && !decision->would_deny;
+    return decision->allowed && (!decision->would_deny || candidate_us != 0);
 }
 
 void reservation_finish(struct weir_reservation *reservation, struct weir_reservation noted, int64_t cost,
@@ -34,7 +37,7 @@ void reservation_finish(struct weir_reservation *reservation, struct weir_reserv
 {
     const uint8_t source = decision->source;
     const int64_t noted_us = noted.at_us;
-    if (!reservation_is_made(decision))
+    if (!reservation_is_made(decision, noted.candidate_us))
         *reservation = RESERVATION_NONE;
     else if (__builtin_expect(noted.id != 0, 0))
         *reservation = (struct weir_reservation){ .permits = cost, .id = noted.id };
@@ -48,12 +51,14 @@ void reservation_finish(struct weir_reservation *reservation, struct weir_reserv
         *reservation = (struct weir_reservation){ .permits = 0 };
     else /* after a fallback's decision, Redis will be charged at another time */
         *reservation = (struct weir_reservation){ .permits = cost, .at_us = source == WEIR_BY_FALLBACK ? 0 : noted_us };
+    if (reservation->permits >= 0)
+        reservation->candidate_us = noted.candidate_us;
 }
 
 void renewal_finish(struct weir_reservation *reservation, struct weir_reservation noted, int64_t cost,
                     const struct weir_decision *decision)
 {
-    if (reservation_is_made(decision))
+    if (reservation_is_made(decision, noted.candidate_us))
         reservation_finish(reservation, noted, cost, decision);
 }
 
@@ -112,6 +117,7 @@ __attribute__((noinline)) static int settle_otherwise(struct weir_limit *limit, 
     }
     struct weir_backend_request request;
     fill_request(&request, limit, key, hash, permits, WEIR_OWN_CLOCK, verb);
+    candidate_aim_first(&request); /* the other half is settled by itself */
     request_settles(&request, reservation, permits);
     return ask_request(limit, &request, 0, &decision);
 }
@@ -132,7 +138,27 @@ static inline int give_back(struct weir_limit *limit, struct weir_key key, const
 bool reservation_settles_nothing(const struct weir_reservation *reservation, int64_t actual)
 {
     const int64_t permits = reservation->permits;
-    return permits < 0 || permits == actual || (actual < permits && reservation->at_us == 0 && reservation->id == 0);
+    return permits < 0 || permits == actual ||
+           (actual < permits && reservation->at_us == 0 && reservation->id == 0 && reservation->candidate_us <= 0);
+}
+
+/* Give back what a policy's candidate has charged. It binds nothing, or only some keys, so an error is not the caller's. */
+static void candidate_give_back(struct weir_limit *limit, struct weir_key key, int64_t since_us, int64_t permits)
+{
+    struct weir *limiter = limit->limiter;
+    struct weir_decision decision;
+    struct weir_backend_request request = backend_request(limit, key, permits, WEIR_OWN_CLOCK, WEIR_REFUND);
+    struct weir_limit *candidate = candidate_of(limit_first_half(request.limit));
+    if (!candidate)
+        return; /* the policy has none any more */
+    candidate_aim(&request, candidate);
+    request.ahead = since_us;
+    if (!limiter->is_plain) {
+        ask_request(limit, &request, 0, &decision);
+    } else if (read_clock(limiter, &request.now_us) == WEIR_OK) {
+        limiter->backend->ops->decide(limiter->backend, &request, 1, false, INT64_MAX, &decision);
+        acquire_freed(limit, key, key_hash(limit, key));
+    }
 }
 
 int weir_settle(weir_limit *limit, struct weir_key key, const struct weir_reservation *reservation, int64_t actual)
@@ -143,6 +169,10 @@ int weir_settle(weir_limit *limit, struct weir_key key, const struct weir_reserv
     if (error || reservation_settles_nothing(reservation, actual))
         return error;
     const int64_t permits = reservation->permits;
+    if (permits > actual && reservation->candidate_us > 0)
+        candidate_give_back(limit, key, reservation->candidate_us, permits - actual);
+    if (permits > actual && reservation->at_us == 0 && reservation->id == 0)
+        return WEIR_OK;
     if (actual < permits)
         return give_back(limit, key, reservation, permits - actual);
     return reservation->at_us < 0 ? settle_otherwise(limit, key, key_hash(limit, key), reservation,
@@ -170,8 +200,10 @@ int weir_renew(weir_limit *limit, struct weir_key key, int64_t cost, struct weir
         return error;
     struct weir_reservation noted = RESERVATION_NONE;
     const uint64_t hash = key_hash(limit, key);
-    const bool is_out = reservation_is_out(limit_for_key(limit, key, hash), reservation);
+    const bool is_out = reservation_is_out(limit_first_half(limit_for_key(limit, key, hash)), reservation);
     error = reserve_otherwise(limit, key, hash, cost, is_out ? reservation : NULL, &noted, out);
+    if (is_out) /* its candidate's permits are not renewed */
+        noted.candidate_us = reservation->candidate_us;
     if (!error)
         renewal_finish(reservation, noted, cost, out);
     return error;

@@ -22,8 +22,8 @@ static inline bool reservation_is_out(const struct weir_limit *limit, const stru
 /* True if settling the reservation for `actual` permits changes nothing. */
 bool reservation_settles_nothing(const struct weir_reservation *reservation, int64_t actual);
 
-/* Write the reservation of a request that has been decided. `noted` is what the backend noted; its permits mean
- * nothing. */
+/* Write the reservation of a request that has been decided. `noted` is what the backend noted, and when the policy's
+ * candidate charged; its permits mean nothing. */
 void reservation_finish(struct weir_reservation *reservation, struct weir_reservation noted, int64_t cost,
                         const struct weir_decision *decision);
 

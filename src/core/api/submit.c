@@ -16,6 +16,7 @@
 #include "core/api/verbs.h"
 #include "core/ground/arith.h"
 #include "core/ground/cancel.h"
+#include "core/limiter/candidate.h"
 #include "core/outage/arrears.h"
 #include "core/outage/releases.h"
 #include "core/outage/returns_kept.h"
@@ -95,6 +96,9 @@ static struct weir_backend_request op_request(struct weir_op *op, int64_t now_us
 static void op_finish(struct weir_op *op, const struct weir_backend_request *request, int status)
 {
     struct weir *limiter = request->limit->limiter;
+    struct weir_backend_request first = *request;
+    candidate_aim_first(&first); /* if the policy has got a candidate since it was submitted */
+    request = &first;
     if (!status)
         shadow_apply(request->limit, request->key, &op->decision);
     if (request->verb == WEIR_TAKE)
@@ -289,11 +293,22 @@ static int call_submit(struct weir *limiter, struct weir_op *op)
     return error ? error : 1;
 }
 
+/* True if the op's key has a policy with a candidate, or its reservation is of one: two decisions follow each other. */
+static bool op_has_halves(const struct weir_op *op)
+{
+    const struct weir_request *request = &op->request;
+    struct weir_limit *limit = request->limit;
+    if (atomic_load_explicit(&limit->limiter->candidate_count, memory_order_relaxed) == 0)
+        return false;
+    return limit_has_halves(limit_for_key(limit, request->key, key_hash(limit, request->key))) ||
+           (op->verb == WEIR_OP_SETTLE && op->reservation.candidate_us > 0);
+}
+
 /* True if the backend must not get it by submit(). */
 static bool op_is_call(const struct weir_op *op)
 {
     return op->verb == WEIR_OP_PEEK || op->verb == WEIR_OP_RESET || op->verb == WEIR_OP_TRY_ALL ||
-           op->verb == WEIR_OP_RESERVE_ALL;
+           op->verb == WEIR_OP_RESERVE_ALL || op_has_halves(op);
 }
 
 /* True if a renewal has permits that can be returned. */
@@ -322,7 +337,8 @@ int weir_submit(weir *limiter, struct weir_op *op)
         return acquire_submit(limiter, op);
 
     /* Count two calls: this one, and the request until it is answered. */
-    CANCEL_DISABLED_IF(limiter->is_foreign || op_is_call(op));
+    const bool is_call = op_is_call(op);
+    CANCEL_DISABLED_IF(limiter->is_foreign || is_call);
     error = inside_enter(limiter, 2);
     if (error)
         return error;
@@ -332,7 +348,7 @@ int weir_submit(weir *limiter, struct weir_op *op)
         op->reservation.id = 0;
     else if (op->verb == WEIR_OP_RENEW && !op_is_out(op)) /* the backend notes the time of the charge, if it can */
         op->reservation.at_us = 0, op->reservation.id = 0;
-    const int result = op_is_call(op) ? call_submit(limiter, op) : submit(limiter, op);
+    const int result = is_call ? call_submit(limiter, op) : submit(limiter, op);
     inside_leave(limiter, result == 1 ? 1 : 2);
     return result;
 }

@@ -13,11 +13,28 @@ __attribute__((noinline)) int ask_guarded(struct weir_limit *limit, struct weir_
 __attribute__((noinline)) int ask_plain_rarely(const struct weir_backend_request *request, int error,
                                                struct weir_decision *out)
 {
+    struct weir_backend_request own = *request;
     if (request->verb == WEIR_TAKE)
         return take_told(request, error, out);
-    if (!error)
-        shadow_apply(request->limit, request->key, out);
-    return error;
+    if (error)
+        return error;
+    if (limit_has_halves(own.limit))
+        candidate_finish_plain(&own, out);
+    shadow_apply(own.limit, own.key, out);
+    if (own.verb == WEIR_CHARGE)
+        charge_count(own.limit->limiter, own.limit, own.cost, out);
+    return WEIR_OK;
+}
+
+int candidate_finish(struct weir *limiter, struct weir_backend_request *request, int64_t deadline_us,
+                     struct weir_decision *out)
+{
+    struct candidate_ask ask;
+    struct weir_decision answer;
+    const bool is_asked = candidate_begin(request, out, &ask);
+    const int error = is_asked ? failure_decide(limiter, &ask.request, 1, false, deadline_us, &answer) : WEIR_OK;
+    candidate_end(request, out, &ask, is_asked && !error ? &answer : NULL);
+    return request->verb == WEIR_RESET ? error : WEIR_OK;
 }
 
 /* Decide about a key, where take.h is not for it. Arguments have been checked. Out of line, because a request on the

@@ -4,6 +4,7 @@
 
 #include "core/api/acquire.h"
 #include "core/ground/cancel.h"
+#include "core/limiter/candidate.h"
 #include "core/limiter/events.h"
 #include "core/limiter/figures.h"
 #include "core/limiter/fixed.h"
@@ -15,17 +16,37 @@
 
 #include <assert.h>
 
+/* Ask the other half of the policy after the one that binds the key has decided, and make the request one to the first
+ * half. Returns an error only if a reset is not made. */
+int candidate_finish(struct weir *limiter, struct weir_backend_request *request, int64_t deadline_us,
+                     struct weir_decision *out);
+
+/* Do what follows a decision: by the policy's other half, and by a shadow. Both halves of a policy share the time of a
+ * call, so `until_us` is a deadline if there are two. */
+static inline int decide_rest(struct weir *limiter, struct weir_backend_request *request, int64_t until_us,
+                              struct weir_decision *out)
+{
+    const int error = limit_has_halves(request->limit) ? candidate_finish(limiter, request, until_us, out) : WEIR_OK;
+    if (!error)
+        shadow_apply(request->limit, request->key, out);
+    return error;
+}
+
+static inline int64_t request_bound_us(const struct weir *limiter, const struct weir_backend_request *request)
+{
+    return limit_has_halves(request->limit) ? deadline_us(limiter) : span_or_deadline_us(limiter);
+}
+
 /* Decide one request; it is rewritten if the fallback decides it. The clock is read last. Reading it waits for all
  * earlier instructions, so work before it here (the hash) overlaps with the previous decision, and the first steps of
  * the backend do not wait for the reading. */
 static inline int decide_request(struct weir *limiter, struct weir_backend_request *request, struct weir_decision *out)
 {
     int error = request_time(limiter, &request->now_us);
+    const int64_t until_us = error ? 0 : request_bound_us(limiter, request);
     if (!error)
-        error = failure_decide(limiter, request, 1, false, span_or_deadline_us(limiter), out);
-    if (!error)
-        shadow_apply(request->limit, request->key, out);
-    return error;
+        error = failure_decide(limiter, request, 1, false, until_us, out);
+    return error ? error : decide_rest(limiter, request, until_us, out);
 }
 
 /* Decide it at a caller's time if that is not 0. */
@@ -35,10 +56,9 @@ static inline int decide_request_at(struct weir *limiter, struct weir_backend_re
     if (now_us == 0)
         return decide_request(limiter, request, out);
     request->now_us = now_us;
-    int error = failure_decide(limiter, request, 1, false, span_or_deadline_us(limiter), out);
-    if (!error)
-        shadow_apply(request->limit, request->key, out);
-    return error;
+    const int64_t until_us = request_bound_us(limiter, request);
+    const int error = failure_decide(limiter, request, 1, false, until_us, out);
+    return error ? error : decide_rest(limiter, request, until_us, out);
 }
 
 /* Sleep until `until_us` on CLOCK_MONOTONIC. WEIR_ECLOSED if the limiter is being closed. */
@@ -117,10 +137,12 @@ static inline int ask_plain(struct weir_limit *limit, struct weir_key key, uint6
     struct weir_backend_request request;
     int error = WEIR_OK;
     fill_request(&request, limit, key, hash, cost, now_us, verb);
-    request.hint = more.hint;
+    request.hint = limit_has_halves(request.limit) ? NULL : more.hint; /* a note is of one state */
     request.reservation = more.reservation;
-    if (more.settles)
+    if (more.settles) {
+        candidate_aim_first(&request); /* the other half is settled by itself */
         request_settles(&request, more.settles, verb == WEIR_REFUND ? cost : 0);
+    }
     const bool is_fixed = !fixed_leaves(&request) && fixed_decide(request.limit, out);
     if (now_us == 0 && !is_fixed) {
         if (limiter->takes && limiter->takes->fetch && !more.hint)

@@ -62,6 +62,8 @@ static int apply_entry(struct weir *limiter, struct application *application, co
     error = check_policy(limiter, entry, message);
     if (!target && !error)
         error = limits_get(limiter, &name, &target, message);
+    if (!error)
+        error = limits_prepare(limiter, target, &entry->policy, message);
     if (target)
         target->is_listed = true;
     if (error)

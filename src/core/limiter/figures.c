@@ -34,9 +34,12 @@ static void figures_note(struct weir_limit *limit, int64_t cost, const struct we
     struct figures *figures = figures_find(limit, &is_own);
     _Atomic uint64_t(*answers)[2] = in_group ? figures->in_groups : figures->singles;
     figures_add_to(&answers[decision->source][decision->allowed], 1, is_own);
-    if (decision->would_deny) {
+    /* A shadow that would deny has charged nothing; the first half of a policy with a candidate has. */
+    const bool is_charged = !decision->would_deny ||
+                            (atomic_load_explicit(&limit->shadow, memory_order_relaxed) & LIMIT_HAS_CANDIDATE);
+    if (decision->would_deny)
         figures_add_to(&figures->would_deny, 1, is_own);
-    } else if (decision->allowed) {
+    if (decision->allowed && is_charged) {
         figures_add_to(&figures->permits, (uint64_t)cost, is_own);
         figures_add_to(&figures->near, decision->remaining * FIGURES_NEAR < decision->limit, is_own);
     }

@@ -60,6 +60,11 @@ struct figures {
 /* Slots by stats_own_stripe. That of threads without a stripe, 0, and that of the shared stripe stay empty. */
 #define FIGURES_SLOTS (STATS_STRIPES + 1)
 
+/* What is in weir_limit.shadow besides a percent. */
+#define LIMIT_PERCENT 0xff
+#define LIMIT_HAS_CANDIDATE 0x100
+#define LIMIT_IS_CANDIDATE 0x200
+
 /* A limit, or one of its overrides, which takes its place in requests. (c) constant once made, (m) limiter->mutex, (a)
  * atomic */
 struct weir_limit {
@@ -70,7 +75,8 @@ struct weir_limit {
     struct overrides
         *_Atomic overrides; /* (a) readers; (m) writers; NULL if there never were any; an override's is NULL */
     uint32_t id;            /* (c) below WEIR_MAX_LIMITS; an override has its limit's */
-    _Atomic int32_t shadow; /* (a) percent of its keys for which it denies nothing, shadow.h */
+    _Atomic int32_t shadow; /* (a) percent of its keys for which it denies nothing, shadow.h; and LIMIT_HAS_CANDIDATE
+                             * while its policy has one, or LIMIT_IS_CANDIDATE, candidate.h */
     /* (a) readers; (m) writers: WEIR_UNLIMITED or WEIR_DENY while that is the policy in force; otherwise 0, fixed.h */
     _Atomic int32_t fixed;
     /* (a) the machine backend's: what it decides by, and the version of the plan for which that holds; 0: none */
@@ -80,7 +86,13 @@ struct weir_limit {
     struct plan_cell plan;          /* (a) readers; (m) writers; the backend decides by it */
     struct key_hash_rest hash_rest; /* (m) writers, as of `name` */
     struct hash_secret secret;      /* (m) writers, as of `name`; both of the hash are made of it */
-    struct weir_limit *of;          /* (c) the limit that this override belongs to; a limit points to itself */
+    struct weir_limit *of;          /* (c) the limit that this override or candidate belongs to; a limit points to
+                                     * itself */
+    struct weir_limit *first;       /* (c) a candidate's: the limit or override that it is beside; otherwise NULL */
+    struct weir_limit
+        *_Atomic candidate;         /* (a) readers; (m) writers: the one in force, if shadow says so; NULL: none yet */
+    _Atomic int32_t enforced;       /* (a) a candidate's: percent of the keys that it binds */
+    uint32_t candidate_id;          /* (m) a limit's: of its candidate and its overrides'; 0: none yet */
     struct override *override;      /* (c) NULL if this is the limit itself */
     enum plan_part part;            /* (m) */
     uint64_t version;               /* (m) a limit's: of the plan written last, its own or an override's */
@@ -153,6 +165,7 @@ struct weir {
     struct weir_limit *last_target;  /* (m) */
     struct weir_limit *_Atomic ping; /* (a) core/api/ready.c; NULL: not made yet */
     size_t limit_count;              /* (m) limits made: ids are below it */
+    _Atomic size_t candidate_count;  /* (a) readers; (m) writers: ids of candidates, the last below WEIR_MAX_LIMITS */
     size_t pattern_count;            /* (m) overrides made, in force or not */
     uint64_t retired[2];             /* (m) single requests denied and admitted by limits that have been renamed */
     struct share share;              /* (m) or a chain of shares that all hold */

@@ -1,9 +1,11 @@
 /* limits.c - the table of a limiter's limits, and of the overrides of each. */
 #include "core/limiter/limits.h"
 
+#include "core/limiter/candidate.h"
 #include "core/limiter/figures.h"
 #include "core/limiter/request.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static struct weir_limit *limit_alloc(struct weir *limiter, const char *name)
@@ -38,6 +40,7 @@ static void limit_free(struct weir_limit *limit)
 {
     overrides_free(limit_overrides(limit));
     figures_free(limit);
+    candidate_free(limit);
     free(limit);
 }
 
@@ -114,12 +117,17 @@ int limits_rename(struct weir *limiter, struct weir_limit *limit, const char *na
     return limit_enter(limiter, limit) ? WEIR_OK : refuse_memory(message);
 }
 
+static size_t candidate_count(const struct weir *limiter)
+{
+    return atomic_load_explicit(&limiter->candidate_count, memory_order_relaxed);
+}
+
 static int get_limit(struct weir *limiter, const char *name, struct weir_limit **out, struct message message)
     REQUIRES(limiter->mutex)
 {
     struct weir_limit *limit = find_limit(limiter, name);
     if (!limit) {
-        if (limiter->limit_count >= WEIR_MAX_LIMITS) {
+        if (limiter->limit_count + candidate_count(limiter) >= WEIR_MAX_LIMITS) {
             message_write(message, "%d limits are defined already", WEIR_MAX_LIMITS);
             return WEIR_EFULL;
         }
@@ -135,6 +143,45 @@ static int get_limit(struct weir *limiter, const char *name, struct weir_limit *
         target_list(limiter, limit);
     }
     *out = limit;
+    return WEIR_OK;
+}
+
+/* Give a limit the id of its candidates. It is kept, even if the limit is not defined after all. */
+static int take_candidate_id(struct weir *limiter, struct weir_limit *limit, struct message message)
+    REQUIRES(limiter->mutex)
+{
+    const size_t count = candidate_count(limiter);
+    if (limit->candidate_id != 0)
+        return WEIR_OK;
+    if (limiter->limit_count + count >= WEIR_MAX_LIMITS) {
+        message_write(message, "%d limits and candidates are defined already", WEIR_MAX_LIMITS);
+        return WEIR_EFULL;
+    }
+    limit->candidate_id = (uint32_t)(WEIR_MAX_LIMITS - 1 - count);
+    atomic_store_explicit(&limiter->candidate_count, count + 1, memory_order_relaxed);
+    return WEIR_OK;
+}
+
+int limits_prepare(struct weir *limiter, struct weir_limit *target, const struct weir_policy *policy,
+                   struct message message)
+{
+    char name[WEIR_MAX_NAME_LEN + 2];
+    if (!policy_has_candidate(policy) || atomic_load_explicit(&target->candidate, memory_order_relaxed))
+        return WEIR_OK;
+    if (snprintf(name, sizeof name, "%s%c", target->name, CANDIDATE_MARK) > WEIR_MAX_NAME_LEN)
+        return message_refuse(message, "the name of a limit with a candidate has at most %d bytes",
+                              WEIR_MAX_NAME_LEN - 1);
+    const int error = take_candidate_id(limiter, target->of, message);
+    if (error)
+        return error;
+    struct weir_limit *candidate = limit_make(limiter, name);
+    if (!candidate)
+        return refuse_memory(message);
+    candidate->id = target->of->candidate_id;
+    candidate->of = target->of;
+    candidate->first = target;
+    atomic_store_explicit(&candidate->shadow, LIMIT_IS_CANDIDATE, memory_order_relaxed);
+    atomic_store_explicit(&target->candidate, candidate, memory_order_release);
     return WEIR_OK;
 }
 

@@ -19,6 +19,10 @@ struct weir_limit *limits_find(const struct weir *limiter, const struct limit_na
 int limits_get(struct weir *limiter, const struct limit_name *name, struct weir_limit **out, struct message message)
     REQUIRES(limiter->mutex);
 
+/* Make room for a policy that a target gets: its candidate, if it has one. */
+int limits_prepare(struct weir *limiter, struct weir_limit *target, const struct weir_policy *policy,
+                   struct message message) REQUIRES(limiter->mutex);
+
 /* Remove all limits but the first `count`: those that limits_get() has made since, under the same holding of the mutex,
  * and that were not committed. */
 void limits_undo(struct weir *limiter, size_t count) REQUIRES(limiter->mutex);

@@ -5,6 +5,7 @@
  */
 #include "core/limiter/overrides.h"
 
+#include "core/limiter/candidate.h"
 #include "core/limiter/figures.h"
 #include "core/limiter/limiter.h"
 
@@ -23,6 +24,7 @@ void overrides_free(struct overrides *overrides)
         return;
     for (size_t i = 0; i < overrides->count; i++) {
         figures_free(overrides->all[i]->limit);
+        candidate_free(overrides->all[i]->limit);
         free(overrides->all[i]->limit);
         free(overrides->all[i]);
     }

@@ -85,11 +85,22 @@ static inline int request_time(const struct weir *limiter, int64_t *out)
     return limiter->own_clock ? WEIR_OK : read_clock(limiter, out);
 }
 
-/* Return the limit or the override to decide by. */
+/* True if the limit or override has a candidate, or is one (candidate.h). */
+static inline bool limit_has_halves(const struct weir_limit *limit)
+{
+    return __builtin_expect(atomic_load_explicit(&limit->shadow, memory_order_relaxed) > LIMIT_PERCENT, 0);
+}
+
+/* Return the half of such a limit that binds the key. */
+struct weir_limit *candidate_choose(struct weir_limit *limit, struct weir_key key);
+
+/* Return the limit, the override or the candidate to decide by. */
 static inline struct weir_limit *limit_for_key(struct weir_limit *limit, struct weir_key key, uint64_t hash)
 {
     const struct overrides *overrides = atomic_load_explicit(&limit->overrides, memory_order_acquire);
-    return __builtin_expect(overrides != NULL, 0) ? overrides_find(overrides, limit, key, hash) : limit;
+    if (__builtin_expect(overrides != NULL, 0))
+        limit = overrides_find(overrides, limit, key, hash);
+    return limit_has_halves(limit) ? candidate_choose(limit, key) : limit;
 }
 
 /* Fill *out in place; `limit` may itself be an override. Building a struct and then copying it stalls on store
@@ -110,6 +121,12 @@ static inline void fill_request(struct weir_backend_request *out, struct weir_li
     out->hint = NULL;
     out->reservation = NULL;
     limit = limit_for_key(limit, key, hash);
+    if (limit_has_halves(limit) && limit->first) {
+        if (verb == WEIR_RENEW) /* it concerns the first half */
+            limit = limit->first;
+        else
+            out->hash = key_hash(limit, key);
+    }
     out->limit = limit;
     out->limit_id = limit->id;
     out->slot = limit_in_flight(limit) ? slot_next(limit->limiter) : 0;

@@ -12,7 +12,7 @@
 /* True if the key is among the `percent` of all keys for which the limit is a shadow. */
 bool shadow_spares(const struct weir_limit *limit, struct weir_key key, int32_t percent);
 
-/* True if the limit is a shadow for some keys. */
+/* True if the limit is a shadow for some keys, or has or is a candidate. */
 static inline bool limit_has_shadow(const struct weir_limit *limit)
 {
     return atomic_load_explicit(&limit->shadow, memory_order_relaxed) != 0;
@@ -21,7 +21,7 @@ static inline bool limit_has_shadow(const struct weir_limit *limit)
 /* True if the limit denies nothing to this key. `limit` may be an override. */
 static inline bool limit_is_shadow(const struct weir_limit *limit, struct weir_key key)
 {
-    const int32_t percent = atomic_load_explicit(&limit->shadow, memory_order_relaxed);
+    const int32_t percent = atomic_load_explicit(&limit->shadow, memory_order_relaxed) & LIMIT_PERCENT;
     return __builtin_expect(percent != 0, 0) && (percent == 100 || shadow_spares(limit, key, percent));
 }
 

@@ -7,6 +7,7 @@
 #ifndef CORE_LIMITER_TAKE_H
 #define CORE_LIMITER_TAKE_H
 
+#include "core/limiter/candidate.h"
 #include "core/limiter/figures.h"
 #include "core/limiter/fixed.h"
 #include "core/limiter/request.h"
@@ -30,6 +31,10 @@ int take_told(const struct weir_backend_request *request, int error, struct weir
 /* Do that for a backend's short way, which has no request. `taken` is own_taken() or an error. */
 int take_told_rarely(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
                      int taken, struct weir_decision *out);
+
+/* Take from a limit that has a candidate, without the backend's short ways. Returns weir_try()'s value. */
+int take_halves(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
+                struct weir_reservation *reservation, struct weir_decision *out);
 
 /* Decide and count a take from a limit of limit_for_key() if it is fixed. *error is weir_try()'s value then. */
 static inline bool take_fixed(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost,

@@ -51,7 +51,13 @@ int limits_check(const struct weir *limiter, const struct weir_policy *policy, s
     if (policy->algorithm == WEIR_CONCURRENCY && !limiter->backend->ops->slots)
         return message_refuse(message, "backend %s does not keep slots: it cannot limit requests in flight",
                               limiter->backend->ops->name);
-    return limiter->share_varies ? WEIR_OK : plan_make(policy, &limiter->share, &plan, message);
+    if (limiter->share_varies)
+        return WEIR_OK;
+    const int error = plan_make(policy, &limiter->share, &plan, message);
+    if (error || !policy_has_candidate(policy))
+        return error;
+    const struct weir_policy half = policy_candidate(policy);
+    return plan_make(&half, &limiter->share, &plan, message);
 }
 
 bool limits_is_in_force(const struct weir_limit *target)
@@ -80,7 +86,8 @@ struct weir_limit *limits_next_changed(const struct weir *limiter, const struct 
 static void note_kind(struct weir_limit *target, const struct weir_plan *plan)
 {
     const struct own_takes *takes = target->limiter->takes;
-    if (policy_is_fixed(&target->policy) || plan->algorithm == WEIR_CONCURRENCY)
+    if (policy_is_fixed(&target->policy) || policy_has_candidate(&target->policy) ||
+        plan->algorithm == WEIR_CONCURRENCY)
         takes = NULL;
     else if (plan->algorithm == WEIR_SLIDING_WINDOW)
         takes = takes ? takes->windows : NULL;
@@ -99,13 +106,49 @@ static bool is_other_plan(struct weir_limit *target, const struct weir_plan *pla
     return old.fingerprint != plan->fingerprint;
 }
 
-/* Give plans that stay as they are a later version. */
-static inline void renumber_plans(const struct weir *limiter, struct weir_limit *target, uint64_t version)
+/* Give a plan that stays as it is a later version. */
+static inline void renumber_one(const struct weir *limiter, struct weir_limit *target, uint64_t version)
     REQUIRES(limiter->mutex)
 {
     plan_cell_renumber(&target->plan, version);
     if (limiter->fallback)
         plan_cell_renumber(&target->local_plan, version);
+}
+
+/* Return the candidate that is in force, or NULL. */
+static inline struct weir_limit *candidate_in_force(const struct weir_limit *target)
+{
+    return atomic_load_explicit(&target->shadow, memory_order_relaxed) & LIMIT_HAS_CANDIDATE
+               ? atomic_load_explicit(&target->candidate, memory_order_relaxed)
+               : NULL;
+}
+
+/* Give plans that stay as they are a later version. A candidate has its first half's: the rules above hold for it. */
+static inline void renumber_plans(const struct weir *limiter, struct weir_limit *target, uint64_t version)
+    REQUIRES(limiter->mutex)
+{
+    struct weir_limit *candidate = candidate_in_force(target);
+    renumber_one(limiter, target, version);
+    if (candidate)
+        renumber_one(limiter, candidate, version);
+}
+
+/* Write the plans of the policy's second half. True if they differ from the ones before. */
+static bool write_candidate(const struct weir *limiter, struct weir_limit *target, uint64_t version)
+    REQUIRES(limiter->mutex)
+{
+    struct weir_limit *candidate = atomic_load_explicit(&target->candidate, memory_order_relaxed);
+    struct plans plans;
+    if (!policy_has_candidate(&target->policy))
+        return false;
+    candidate->policy = policy_candidate(&target->policy);
+    candidate->part = plans_make(limiter, &candidate->policy, &plans);
+    const bool changes = is_other_plan(candidate, &plans.local_plan);
+    plan_cell_write(&candidate->plan, &plans.plan, version);
+    plan_cell_write(&candidate->local_plan, &plans.local_plan, version);
+    atomic_store_explicit(&candidate->enforced, (int32_t)target->policy.candidate.percent, memory_order_relaxed);
+    candidate->is_defined = true;
+    return changes;
 }
 
 /* Give the plans the next version; make them anew if the policy has changed. Return as target_commit(). */
@@ -119,11 +162,15 @@ static bool write_plans(const struct weir *limiter, struct weir_limit *target) R
     }
     target->is_untold = true;
     target->part = plans_make(limiter, &target->policy, &plans);
-    const bool changes = is_other_plan(target, &plans.local_plan);
+    bool changes = is_other_plan(target, &plans.local_plan);
+    changes = write_candidate(limiter, target, version) || changes;
     const int32_t fixed = policy_is_fixed(&target->policy) ? (int32_t)target->policy.algorithm : 0;
     if (fixed != 0) /* before its plan, which stands in; and after another one: none decides by a stand-in for long */
         atomic_store_explicit(&target->fixed, fixed, memory_order_release);
-    atomic_store_explicit(&target->shadow, policy_shadow(&target->policy), memory_order_relaxed);
+    atomic_store_explicit(&target->shadow,
+                          policy_shadow(&target->policy) |
+                              (policy_has_candidate(&target->policy) ? LIMIT_HAS_CANDIDATE : 0),
+                          memory_order_release);
     atomic_store_explicit(&target->in_flight, target->policy.algorithm == WEIR_CONCURRENCY, memory_order_relaxed);
     note_kind(target, &plans.plan);
     plan_cell_write(&target->plan, &plans.plan, version);
@@ -136,7 +183,10 @@ static bool write_plans(const struct weir *limiter, struct weir_limit *target) R
 
 /* ---- Layers ---- */
 
-_Static_assert(sizeof(struct weir_policy) == 6 * sizeof(int32_t) + 5 * sizeof(int64_t), "policies compare as bytes");
+_Static_assert(sizeof(struct weir_candidate) == 4 * sizeof(int32_t) + 6 * sizeof(int64_t) &&
+                   sizeof(struct weir_policy) ==
+                       6 * sizeof(int32_t) + 5 * sizeof(int64_t) + sizeof(struct weir_candidate),
+               "policies compare as bytes");
 
 /* Return the last layer below `end` that has a policy, other than `except`; -1 if there is none. */
 static int top_layer(const struct layers *layers, int end, int except)
@@ -241,18 +291,27 @@ bool target_commit(struct weir *limiter, struct weir_limit *target)
 
 /* ---- Shares ---- */
 
-/* Write a target's plan at the new share; true if it differs from the old one. */
-static bool write_at_share(const struct weir *limiter, struct weir_limit *target) REQUIRES(limiter->mutex)
+/* Write a plan at the new share; true if it differs from the old one. */
+static bool write_one_at_share(const struct weir *limiter, struct weir_limit *target, uint64_t version)
+    REQUIRES(limiter->mutex)
 {
     struct plans plans;
     struct weir_plan old;
     plan_cell_read(&target->local_plan, &old);
     target->part = plans_make(limiter, &target->policy, &plans);
-    const uint64_t version = ++target->of->version;
     if (!limiter->backend->ops->shared)
         plan_cell_write(&target->plan, &plans.plan, version);
     plan_cell_write(&target->local_plan, &plans.local_plan, version);
     return old.fingerprint != plans.local_plan.fingerprint;
+}
+
+/* Write a target's plan and its candidate's; true if one differs from the old one. */
+static bool write_at_share(const struct weir *limiter, struct weir_limit *target) REQUIRES(limiter->mutex)
+{
+    const uint64_t version = ++target->of->version;
+    struct weir_limit *candidate = candidate_in_force(target);
+    const bool changes = write_one_at_share(limiter, target, version);
+    return (candidate && write_one_at_share(limiter, candidate, version)) || changes;
 }
 
 /* Write plans at the new share. An override that is out of force gets its plans when it comes into force again. */

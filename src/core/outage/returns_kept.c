@@ -58,6 +58,12 @@ void returns_drop(struct weir *limiter) UNCHECKED
     kept->is_sending = false;
 }
 
+/* Return the limit by which a kept return finds its state again: a candidate's is a separate one. */
+static struct weir_limit *returns_limit(struct weir_limit *limit)
+{
+    return limit->first ? limit : limit->of;
+}
+
 bool returns_keep(struct weir *limiter, const struct weir_backend_request *request, struct weir_decision *out)
 {
     if (!limiter->backend->ops->reachable_us || outage_is_in_reach(limiter, &request->key) ||
@@ -80,7 +86,7 @@ bool returns_keep_refused(struct weir *limiter, const struct weir_backend_reques
     memcpy(own->key, request->key.data, request->key.len);
     own->permits = request->cost;
     own->since_us = request->ahead;
-    own->op.request = (struct weir_request){ .limit = request->limit->of,
+    own->op.request = (struct weir_request){ .limit = returns_limit(request->limit),
                                              .key = weir_key(own->key, request->key.len),
                                              .cost = request->cost };
     lock_take(&limiter->outage->settle.mutex);

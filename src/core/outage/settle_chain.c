@@ -123,11 +123,18 @@ static void chain_copy_limits(struct weir *limiter)
 {
     struct settle_chain *chain = &limiter->outage->settle.chain;
     lock_take(&limiter->mutex);
-    const size_t count = limiter->limit_count;
+    /* Ids of candidates are the last ones. */
+    const bool has_candidates = atomic_load_explicit(&limiter->candidate_count, memory_order_relaxed) > 0;
+    const size_t count = has_candidates ? WEIR_MAX_LIMITS : limiter->limit_count;
     struct weir_limit **limits = realloc(chain->limits, count * sizeof *limits);
     if (limits) {
-        for (struct weir_limit *target = limiter->first_target; target; target = target->next_target)
+        memset(limits, 0, count * sizeof *limits);
+        for (struct weir_limit *target = limiter->first_target; target; target = target->next_target) {
+            struct weir_limit *candidate = atomic_load_explicit(&target->candidate, memory_order_relaxed);
             limits[target->id] = target->of;
+            if (candidate)
+                limits[candidate->id] = candidate;
+        }
         chain->limits = limits;
         chain->limit_count = count;
     }
@@ -139,7 +146,7 @@ static struct weir_limit *chain_limit(struct weir *limiter, uint32_t limit_id)
 {
     struct settle_chain *chain = &limiter->outage->settle.chain;
     const uint32_t id = limit_id & ((1 << OUTAGE_TAG_BIT) - 1);
-    if (id >= chain->limit_count)
+    if (id >= chain->limit_count || !chain->limits[id])
         chain_copy_limits(limiter);
     return id < chain->limit_count ? chain->limits[id] : NULL;
 }

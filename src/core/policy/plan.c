@@ -299,7 +299,7 @@ void plan_hold_back(struct weir_plan *plan, int64_t permits)
     plan->fingerprint = fingerprint_of(plan);
 }
 
-int plan_check(const struct weir_policy *policy, struct message message, enum policy_field_id *fault)
+static int half_check(const struct weir_policy *policy, struct message message, enum policy_field_id *fault)
 {
     int error = policy_check(policy, message, fault);
     if (error)
@@ -307,6 +307,44 @@ int plan_check(const struct weir_policy *policy, struct message message, enum po
     struct weir_plan plan;
     *fault = is_window(policy) ? POLICY_BLOCKS : plan_size_field(policy);
     return plan_make(policy, &share_whole, &plan, message);
+}
+
+/* True for the algorithms that may have, and be, a candidate. The others are answered without a state, delay callers, or
+ * need a permit to be released. */
+static bool algorithm_can_halve(enum weir_algorithm algorithm)
+{
+    return algorithm == WEIR_TOKEN_BUCKET || algorithm == WEIR_FIXED_WINDOW || algorithm == WEIR_SLIDING_WINDOW;
+}
+
+/* Check a policy's second half, and that the first may have one. */
+static int candidate_check(const struct weir_policy *policy, struct message message, enum policy_field_id *fault)
+{
+    char sentence[256];
+    const struct weir_policy half = policy_candidate(policy);
+    *fault = POLICY_PERCENT;
+    if (policy->shadow || policy->percent)
+        return message_refuse(message, "%s does not apply to a policy with a candidate",
+                              policy->shadow ? "shadow" : "percent");
+    if (policy->candidate.percent < 0 || policy->candidate.percent > 100)
+        return message_refuse(message, "candidate: percent must be 0 to 100, not %lld",
+                              (long long)policy->candidate.percent);
+    *fault = POLICY_LIMIT;
+    if ((unsigned)half.algorithm >= POLICY_ALGORITHMS || !algorithm_can_halve(half.algorithm) ||
+        !algorithm_can_halve(policy->algorithm))
+        return message_refuse(message, "a policy with a candidate is token_bucket, fixed_window or sliding_window, and "
+                                       "so is the candidate");
+    if (half_check(&half, (struct message){ sentence, sizeof sentence }, fault) != WEIR_OK)
+        return message_refuse(message, "candidate: %s", sentence);
+    return WEIR_OK;
+}
+
+int plan_check(const struct weir_policy *policy, struct message message, enum policy_field_id *fault)
+{
+    static const struct weir_candidate none;
+    const int error = half_check(policy, message, fault);
+    if (error || memcmp(&policy->candidate, &none, sizeof none) == 0)
+        return error;
+    return candidate_check(policy, message, fault);
 }
 
 int weir_policy_check(const struct weir_policy *policy, char *message, size_t message_size)

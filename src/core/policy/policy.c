@@ -17,6 +17,10 @@ const char *const policy_algorithms[POLICY_ALGORITHMS] = {
     [WEIR_DENY] = "deny",
 };
 
+const struct policy_unit policy_time_units[POLICY_TIME_UNITS] = { { "d", WEIR_DAY },    { "h", WEIR_HOUR },
+                                                                  { "m", WEIR_MINUTE }, { "s", WEIR_SECOND },
+                                                                  { "ms", 1000 },       { "us", 1 } };
+
 static const char *const refill_words[] = { [WEIR_GREEDY] = "greedy", [WEIR_INTERVAL] = "interval" };
 static const char *const align_words[] = { [WEIR_ALIGN_FIRST] = "first", [WEIR_ALIGN_EPOCH] = "epoch" };
 
@@ -80,6 +84,20 @@ bool policy_field_applies(const struct weir_policy *policy, enum policy_field_id
     return !(id == POLICY_ALIGN && greedy) && !(id == POLICY_PERCENT && policy->shadow);
 }
 
+struct weir_policy policy_candidate(const struct weir_policy *policy)
+{
+    const struct weir_candidate *half = &policy->candidate;
+    return (struct weir_policy){ .algorithm = half->algorithm,
+                                 .refill = half->refill,
+                                 .align = half->align,
+                                 .blocks = half->blocks,
+                                 .limit = half->limit,
+                                 .period_us = half->period_us,
+                                 .burst = half->burst,
+                                 .debt = half->debt,
+                                 .capacity = half->capacity };
+}
+
 int32_t policy_shadow(const struct weir_policy *policy)
 {
     if (policy->shadow)
@@ -135,4 +153,15 @@ int policy_name_check(const char *name, struct message message)
     if (len == 0)
         return message_refuse(message, "name must not be empty");
     return WEIR_OK;
+}
+
+int policy_state_name_check(const char *name, struct message message)
+{
+    char limit[WEIR_MAX_NAME_LEN + 1];
+    const size_t len = strnlen(name, sizeof limit);
+    if (len < 2 || len == sizeof limit || name[len - 1] != CANDIDATE_MARK)
+        return policy_name_check(name, message);
+    memcpy(limit, name, len - 1);
+    limit[len - 1] = '\0';
+    return policy_name_check(limit, message);
 }

@@ -8,6 +8,9 @@
 
 #define POLICY_DEFAULT_BLOCKS 10
 
+/* Ends the name under which a backend keeps the states of a limit's candidate. No limit's name contains it. */
+#define CANDIDATE_MARK '~'
+
 enum policy_kind { POLICY_COUNT, POLICY_TIME, POLICY_CHOICE, POLICY_WORD };
 
 struct policy_field {
@@ -36,6 +39,13 @@ enum policy_field_id {
 
 extern const struct policy_field policy_fields[POLICY_FIELDS];
 
+/* From large to small: a time is printed in the first unit that divides it. */
+#define POLICY_TIME_UNITS 6
+extern const struct policy_unit {
+    const char *name;
+    int64_t us;
+} policy_time_units[POLICY_TIME_UNITS];
+
 #define POLICY_ALGORITHMS 7
 extern const char *const policy_algorithms[POLICY_ALGORITHMS]; /* by enum weir_algorithm */
 
@@ -51,6 +61,15 @@ static inline bool policy_is_fixed(const struct weir_policy *policy)
 /* True if the field has a meaning in this policy. */
 bool policy_field_applies(const struct weir_policy *policy, enum policy_field_id id);
 
+/* True if the policy has a second half. */
+static inline bool policy_has_candidate(const struct weir_policy *policy)
+{
+    return policy->candidate.limit != 0;
+}
+
+/* Return the second half of a policy as a policy, without its percent. */
+struct weir_policy policy_candidate(const struct weir_policy *policy);
+
 /* Return the percent of keys for which the policy's limit denies nothing. */
 int32_t policy_shadow(const struct weir_policy *policy);
 
@@ -64,5 +83,8 @@ int policy_read(const char *text, int first_column, struct weir_policy *out, str
 /* Check a limit's name: 1 to WEIR_MAX_NAME_LEN letters, digits, '.', '_', '-'. WEIR_OK, or WEIR_EINVAL with a sentence.
  */
 int policy_name_check(const char *name, struct message message);
+
+/* Check a name under which a backend keeps states: a limit's, or with CANDIDATE_MARK behind it its candidate's. */
+int policy_state_name_check(const char *name, struct message message);
 
 #endif

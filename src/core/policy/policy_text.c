@@ -1,4 +1,5 @@
-/* policy_text.c - policies as text: an algorithm, then name=value words and the word `shadow`, each at most once.
+/* policy_text.c - policies as text: an algorithm, then name=value words and the word `shadow`, each at most once; and
+ * perhaps a comma and a candidate.
  *
  * Every refusal gives the column of the word's first byte, the word, and what is allowed in its place.
  */
@@ -20,17 +21,11 @@ struct reader {
     const char *text, *at;
     int first_column; /* of text */
     struct message message;
-    struct weir_policy policy;
+    struct weir_policy policy;       /* the half that is being read */
+    bool inherits;                   /* this half begins as a copy of the first one */
+    struct word candidate;           /* the word that begins the second half; its text is NULL in the first */
     struct word seen[POLICY_FIELDS]; /* text is NULL until the field is read */
 };
-
-/* From large to small: a time is printed in the first unit that divides it. */
-static const struct {
-    const char *name;
-    int64_t us;
-} time_units[] = { { "d", WEIR_DAY },    { "h", WEIR_HOUR }, { "m", WEIR_MINUTE },
-                   { "s", WEIR_SECOND }, { "ms", 1000 },     { "us", 1 } };
-enum { TIME_UNITS = sizeof time_units / sizeof time_units[0] };
 
 static const struct {
     const char *name;
@@ -57,14 +52,24 @@ static bool text_is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* Return the next word; its len is 0 at the end. */
+/* True at a comma between the halves of a policy. One inside a word, as in 1,5k, is an error of that word. */
+static bool text_is_comma(const char *at)
+{
+    static const char candidate[] = "candidate";
+    return *at == ',' && (!at[1] || text_is_blank(at[1]) || strncmp(at + 1, candidate, sizeof candidate - 1) == 0);
+}
+
+/* Return the next word; its len is 0 at the end. Such a comma is a word. */
 static struct word next_word(struct reader *reader)
 {
     while (text_is_blank(*reader->at))
         reader->at++;
     struct word word = { .text = reader->at, .column = (int)(reader->at - reader->text) + reader->first_column };
-    while (*reader->at && !text_is_blank(*reader->at))
+    if (text_is_comma(reader->at))
         reader->at++;
+    else
+        while (*reader->at && !text_is_comma(reader->at) && !text_is_blank(*reader->at))
+            reader->at++;
     word.len = (int)(reader->at - word.text);
     return word;
 }
@@ -88,14 +93,22 @@ static const char *field_list(enum weir_algorithm algorithm, char *list, size_t 
     return list;
 }
 
+/* Return the algorithm that the word names, or -1. */
+static int word_algorithm(struct word word)
+{
+    int i = POLICY_ALGORITHMS - 1;
+    while (i >= 0 && !word_is(word.text, word.len, policy_algorithms[i]))
+        i--;
+    return i;
+}
+
 static int read_algorithm(struct reader *reader)
 {
-    struct word word = next_word(reader);
-    for (int i = 0; i < POLICY_ALGORITHMS; i++) {
-        if (word_is(word.text, word.len, policy_algorithms[i])) {
-            reader->policy.algorithm = (enum weir_algorithm)i;
-            return WEIR_OK;
-        }
+    const struct word word = next_word(reader);
+    const int algorithm = word_algorithm(word);
+    if (algorithm >= 0) {
+        reader->policy.algorithm = (enum weir_algorithm)algorithm;
+        return WEIR_OK;
     }
     return message_refuse(reader->message,
                           "column %d: \"%.*s\" is not an algorithm: token_bucket, fixed_window, sliding_window, "
@@ -153,9 +166,9 @@ static int64_t read_count(const char *text, const char *limit)
 /* Return the microseconds of a unit, or 0. */
 static int64_t unit_us(const char *text, int len)
 {
-    for (int i = 0; i < TIME_UNITS; i++)
-        if (word_is(text, len, time_units[i].name))
-            return time_units[i].us;
+    for (int i = 0; i < POLICY_TIME_UNITS; i++)
+        if (word_is(text, len, policy_time_units[i].name))
+            return policy_time_units[i].us;
     return 0;
 }
 
@@ -168,8 +181,8 @@ static int refuse_value(struct reader *reader, struct word word, const struct po
         snprintf(allowed, sizeof allowed, "a whole number and us, ms, s, m, h or d, 1us to 366d,");
     else
         snprintf(allowed, sizeof allowed,
-                 "a whole number, %" PRId64 " to %" PRId64 ", perhaps in k, M, G, T, KiB, MiB, GiB or TiB,",
-                 field->min, field->max);
+                 "a whole number, %" PRId64 " to %" PRId64 ", perhaps in k, M, G, T, KiB, MiB, GiB or TiB,", field->min,
+                 field->max);
     return message_refuse(reader->message, "column %d: \"%.*s\": %s is expected after %s=", word.column, word.len,
                           word.text, allowed, field->name);
 }
@@ -221,6 +234,8 @@ static int read_field(struct reader *reader, struct word word)
         return policy_read_value(reader, word, (enum policy_field_id)id);
     }
     char list[80];
+    if (word_is(word.text, word.len, "candidate"))
+        return message_refuse(reader->message, "column %d: \"candidate\": a comma is expected before it", word.column);
     if (algorithm == WEIR_UNLIMITED)
         return message_refuse(reader->message, "column %d: \"%.*s\": nothing is expected after unlimited", word.column,
                               word.len, word.text);
@@ -235,7 +250,8 @@ static int check_fields(struct reader *reader, struct word end)
     for (int id = 0; id < POLICY_FIELDS; id++) {
         const struct policy_field *field = &policy_fields[id];
         const struct word *seen = &reader->seen[id];
-        if (field->required && !seen->text && policy_field_applies(&reader->policy, (enum policy_field_id)id))
+        if (field->required && !seen->text && !reader->inherits &&
+            policy_field_applies(&reader->policy, (enum policy_field_id)id))
             return message_refuse(reader->message, "column %d: %s=... is missing", end.column, field->name);
         if (seen->text && !policy_field_applies(&reader->policy, (enum policy_field_id)id))
             return message_refuse(
@@ -252,8 +268,83 @@ static int check_whole(struct reader *reader)
     enum policy_field_id fault;
     if (plan_check(&reader->policy, (struct message){ sentence, sizeof sentence }, &fault) == WEIR_OK)
         return WEIR_OK;
-    const struct word *word = &reader->seen[fault];
+    const struct word *word = reader->seen[fault].text ? &reader->seen[fault] : &reader->candidate;
     return message_refuse(reader->message, "column %d: \"%.*s\": %s", word->column, word->len, word->text, sentence);
+}
+
+static bool word_is_comma(struct word word)
+{
+    return word.len == 1 && *word.text == ',';
+}
+
+/* Read the fields of a half and check them. *word is its first field, and then what ends it: nothing, or a comma. */
+static int read_half(struct reader *reader, struct word *word)
+{
+    int error = WEIR_OK;
+    for (; !error && word->len > 0 && !word_is_comma(*word); *word = error ? *word : next_word(reader))
+        error = read_field(reader, *word);
+    if (!error)
+        error = check_fields(reader, *word);
+    return error ? error : check_whole(reader);
+}
+
+/* Add the second half to the first, which fits one. */
+static int add_candidate(struct reader *reader, const struct weir_policy *first, struct weir_policy *out)
+{
+    const struct weir_policy *half = &reader->policy;
+    const struct word *word = &reader->candidate, *shadow = &reader->seen[POLICY_SHADOW];
+    char sentence[256];
+    enum policy_field_id fault;
+    if (half->shadow)
+        return message_refuse(reader->message, "column %d: \"shadow\": a candidate is a shadow already",
+                              shadow->column);
+    *out = *first;
+    out->candidate = (struct weir_candidate){ .algorithm = half->algorithm,
+                                              .refill = half->refill,
+                                              .align = half->align,
+                                              .blocks = half->blocks,
+                                              .limit = half->limit,
+                                              .period_us = half->period_us,
+                                              .burst = half->burst,
+                                              .debt = half->debt,
+                                              .capacity = half->capacity,
+                                              .percent = half->percent };
+    if (half->limit != 0 && plan_check(out, (struct message){ sentence, sizeof sentence }, &fault) == WEIR_OK)
+        return WEIR_OK;
+    return message_refuse(reader->message, "column %d: \"candidate\": %s", word->column,
+                          half->limit != 0 ? sentence : "neither unlimited nor deny can be one");
+}
+
+/* Read what follows the comma behind the first half. */
+static int read_candidate(struct reader *reader, struct weir_policy *out)
+{
+    const struct weir_policy first = reader->policy;
+    const struct word candidate = next_word(reader);
+    if (!word_is(candidate.text, candidate.len, "candidate"))
+        return message_refuse(reader->message, "column %d: \"%.*s\": the word candidate is expected after a comma",
+                              candidate.column, candidate.len, candidate.text);
+    if (first.shadow || first.percent)
+        return message_refuse(reader->message, "column %d: \"%s\" cannot stand before a candidate",
+                              reader->seen[first.shadow ? POLICY_SHADOW : POLICY_PERCENT].column,
+                              first.shadow ? "shadow" : "percent");
+    memset(reader->seen, 0, sizeof reader->seen);
+    reader->candidate = candidate;
+    struct word word = next_word(reader);
+    const int algorithm = word_algorithm(word);
+    reader->inherits = algorithm < 0;
+    if (word.len == 0)
+        return message_refuse(reader->message,
+                              "column %d: a candidate's policy, or the fields that it changes, are "
+                              "expected",
+                              word.column);
+    if (algorithm >= 0) {
+        reader->policy = (struct weir_policy){ .algorithm = (enum weir_algorithm)algorithm };
+        word = next_word(reader);
+    }
+    const int error = read_half(reader, &word);
+    if (!error && word.len > 0)
+        return message_refuse(reader->message, "column %d: \",\": a policy has one candidate", word.column);
+    return error ? error : add_candidate(reader, &first, out);
 }
 
 int policy_read(const char *text, int first_column, struct weir_policy *out, struct message message)
@@ -261,14 +352,16 @@ int policy_read(const char *text, int first_column, struct weir_policy *out, str
     struct reader reader = { .text = text, .at = text, .first_column = first_column, .message = message };
     int error = read_algorithm(&reader);
     struct word word = { 0 };
-    while (!error && (word = next_word(&reader)).len > 0)
-        error = read_field(&reader, word);
+    struct weir_policy policy;
     if (!error)
-        error = check_fields(&reader, word);
+        word = next_word(&reader);
     if (!error)
-        error = check_whole(&reader);
+        error = read_half(&reader, &word);
+    policy = reader.policy;
+    if (!error && word.len > 0)
+        error = read_candidate(&reader, &policy);
     if (!error)
-        *out = reader.policy;
+        *out = policy;
     return error;
 }
 
@@ -278,43 +371,4 @@ int weir_policy_parse(const char *text, struct weir_policy *out, char *message, 
     if (!text || !out)
         return message_refuse(sentence, "%s must not be NULL", text ? "out" : "text");
     return policy_read(text, 1, out, sentence);
-}
-
-/* ---- Printing ---- */
-
-static int policy_print_time(char *text, size_t size, const char *name, int64_t time_us)
-{
-    int i = 0;
-    while (time_us % time_units[i].us != 0)
-        i++;
-    return snprintf(text, size, " %s=%" PRId64 "%s", name, time_us / time_units[i].us, time_units[i].name);
-}
-
-static int print_field(char *text, size_t size, const struct policy_field *field, int64_t value)
-{
-    switch (field->kind) {
-    case POLICY_TIME: return policy_print_time(text, size, field->name, value);
-    case POLICY_CHOICE: return snprintf(text, size, " %s=%s", field->name, field->choices[value]);
-    case POLICY_WORD: return snprintf(text, size, " %s", field->name);
-    case POLICY_COUNT: break;
-    }
-    return snprintf(text, size, " %s=%" PRId64, field->name, value);
-}
-
-int weir_policy_print(const struct weir_policy *policy, char *text, size_t text_size)
-{
-    if (!text || weir_policy_check(policy, NULL, 0) != WEIR_OK)
-        return WEIR_EINVAL;
-
-    char line[160];
-    size_t len = (size_t)snprintf(line, sizeof line, "%s", policy_algorithms[policy->algorithm]);
-    for (unsigned id = 0; id < POLICY_FIELDS; id++) {
-        int64_t value = policy_get(policy, (enum policy_field_id)id);
-        if (value != 0)
-            len += (size_t)print_field(line + len, sizeof line - len, &policy_fields[id], value);
-    }
-    if (len >= text_size)
-        return WEIR_EINVAL;
-    snprintf(text, text_size, "%s", line);
-    return WEIR_OK;
 }

@@ -96,6 +96,12 @@ printf 'api = fixed_window limit=5 period=1h percent=10\nall = fixed_window limi
 run 0 check part.conf && has err 'part.conf:1: warning: percent=10 denies nothing to the other 90 % of the keys' &&
     [ "$(wc -l <err)" -eq 1 ] && has out 'api = fixed_window limit=5 period=1h percent=10' 'x = deny shadow'
 verdict 'check warns of a percent that leaves the other keys without a limit' $?
+printf 'api = fixed_window limit=10 period=60m ,candidate period=1h limit=5 percent=10\n' >half.conf
+run 0 check half.conf && is out 'api = fixed_window limit=10 period=1h, candidate limit=5 percent=10' && [ ! -s err ]
+verdict 'check prints a candidate, and has no warning for its percent' $?
+printf 'api = fixed_window limit=10 period=1h, candidate limit=ten\n' >half.conf
+run 1 check half.conf && has err 'half.conf:1: column 50: "limit=ten"'
+verdict 'check reports a bad candidate with its column' $?
 printf 'api = token_bucket limit=5 period=1s\nbad = nonsense\n\n3\n' >bad.conf
 run 1 check bad.conf && has err 'bad.conf:2: ' 'bad.conf:4: ' 'nonsense' && [ ! -s out ]
 verdict 'check reports every bad line and prints nothing else' $?

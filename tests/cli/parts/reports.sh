@@ -136,5 +136,14 @@ run 0 replay -p 'token_bucket limit=25 period=1s' --json && bound=$(sed 's/.*"ad
     run 0 replay -f both.conf --json && has out "\"denied\":$bound,\"share_denied\"" '"name":"tight","policy":"token_bucket limit=20 period=1s shadow","denied":0,"denied_alone":0,"would_deny":' &&
     ! has out '"would_deny":0,"share_denied":0.000000,"keys_ever_denied":0' 2>/dev/null
 verdict 'a shadow limit beside an enforced one changes none of its denials' $?
+run 0 replay -p 'token_bucket limit=25 period=1s, candidate limit=20' --json && has out "\"denied\":$bound,\"share_denied\"" &&
+    ! has out '"would_deny":0' 2>/dev/null &&
+    run 0 replay -p 'token_bucket limit=25 period=1s, candidate limit=20' && has out 'would be denied' 'by the candidate'
+verdict 'a candidate changes no denial, and the report counts those that it would have made' $?
+run 0 replay --json -p 'token_bucket limit=20 period=1s' && bound=$(sed 's/.*"admitted":\([0-9]*\),"denied":\([0-9]*\),.*/\2/' out) &&
+    run 0 replay -p 'token_bucket limit=25 period=1s, candidate limit=20 percent=100' --json && has out "\"denied\":$bound,\"share_denied\""
+verdict 'a candidate for all keys denies as the limit that it becomes' $?
+run 0 try -p 'fixed_window limit=5 period=1h, candidate limit=1' --cost 2 && has out 'allowed' 'would be denied by the candidate'
+verdict "try says what a policy's candidate would have done" $?
 run 0 try -p 'fixed_window limit=1 period=1h shadow' --cost 2 --stats && has out 'would be denied' 'weir_limit_would_deny_total{limit="try"} 1'
 verdict "try prints a shadow limit's decision and exits with 0" $?

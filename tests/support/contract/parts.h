@@ -15,7 +15,7 @@
     }                                                                  \
     START_TEST(sentence)
 
-/* Add a test to the contract, before main() and at most 64 times. `name` and `test` must outlive the run. */
+/* Add a test to the contract, before main() and at most 96 times. `name` and `test` must outlive the run. */
 void contract_has(unsigned part, const char *name, const TTest *test, double timeout_seconds);
 
 const struct contract_backend *contract_backend(int number);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { BACKENDS_MOST = 8, CONTRACT_MOST = 64 };
+enum { BACKENDS_MOST = 8, CONTRACT_MOST = 96 };
 
 static const struct contract_backend *backends[BACKENDS_MOST];
 static int backend_count;

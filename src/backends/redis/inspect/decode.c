@@ -110,6 +110,6 @@ bool redis_name_decode(const char *name, size_t len, const char *prefix, unsigne
     memcpy(out->limit, name, limit_len - 1);
     out->limit[limit_len - 1] = '\0';
     return memchr(out->limit, '\0', limit_len - 1) == NULL &&
-           policy_name_check(out->limit, (struct message){ NULL, 0 }) == WEIR_OK &&
+           policy_state_name_check(out->limit, (struct message){ NULL, 0 }) == WEIR_OK &&
            tag_decode(brace + 1, len - limit_len - 2, room, out);
 }

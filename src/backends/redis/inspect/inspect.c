@@ -9,7 +9,7 @@ static int inspect_key(struct weir_inspector *inspector, const char *limit, stru
                        struct weir_inspected *out)
 {
     const struct message why = inspect_why(inspector);
-    if (!limit || policy_name_check(limit, why) != WEIR_OK)
+    if (!limit || policy_state_name_check(limit, why) != WEIR_OK)
         return limit ? WEIR_EINVAL : message_refuse(why, "limit must not be NULL");
     if (!key.data || key.len < 1 || key.len > WEIR_MAX_KEY_LEN)
         return message_refuse(why, "key must have 1 to %d bytes", WEIR_MAX_KEY_LEN);

@@ -178,7 +178,7 @@ int inspect_walk(struct weir_inspector *inspector, const char *limit, const char
         return message_refuse(why, "visit must not be NULL");
     if (most < 1)
         return message_refuse(why, "most must be 1 or more");
-    if (limit && policy_name_check(limit, why) != WEIR_OK)
+    if (limit && policy_state_name_check(limit, why) != WEIR_OK)
         return WEIR_EINVAL;
     if (pattern && pattern_read(pattern, &walk.pattern, why) != WEIR_OK)
         return WEIR_EINVAL;
