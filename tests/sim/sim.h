@@ -124,7 +124,7 @@ struct audit_track;
 struct sim_limit {
     struct weir_policy policy;
     struct weir_plan plan; /* of the whole policy, by the code under test but without strict mode's reserve */
-    char name[16];
+    char name[24];
     int64_t size;       /* the greatest size that the policy had in this run */
     int64_t rate_limit; /* the same for its limit, per period */
     int64_t over_max;   /* the greatest weir_limit_info.over_max of any instance */
