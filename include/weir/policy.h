@@ -30,15 +30,15 @@ enum weir_align {
 /* The second half of a policy, see struct weir_policy. Its fields are those of a policy. */
 struct weir_candidate {
     enum weir_algorithm algorithm; /* WEIR_TOKEN_BUCKET, WEIR_FIXED_WINDOW or WEIR_SLIDING_WINDOW */
-    enum weir_refill refill;
-    enum weir_align align;
-    int32_t blocks;
-    int64_t limit; /* 0: the policy has no candidate, and all fields are 0 */
-    int64_t period_us;
-    int64_t burst;
-    int64_t debt;
-    int64_t capacity; /* 0 */
-    int64_t percent;  /* of the keys for which the candidate is enforced instead of the first half: 0 to 100 */
+    enum weir_refill refill;       /* token bucket */
+    enum weir_align align;         /* fixed window, interval refill */
+    int32_t blocks;                /* sliding window; 0 means 10 */
+    int64_t limit;                 /* 0: the policy has no candidate, and all fields are 0 */
+    int64_t period_us;             /* as of a policy */
+    int64_t burst;                 /* token bucket; 0 means `limit` */
+    int64_t debt;                  /* token bucket */
+    int64_t capacity;              /* 0 */
+    int64_t percent; /* of the keys for which the candidate is enforced instead of the first half: 0 to 100 */
 };
 
 /* Start with all fields 0. A field that does not belong to the algorithm must stay 0. */

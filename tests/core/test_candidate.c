@@ -167,3 +167,23 @@ TEST_EACH(a_candidate_decides_as_a_limit_behind_the_first, 40, 30)
         assert_decision_is(&decision, &expected, "the half that binds decides");
     }
 }
+
+TEST(http_fields_are_of_the_half_that_binds_the_key, 10)
+{
+    OPEN_SCENE(scene, NULL);
+    static const struct {
+        const char *policy, *says;
+    } halves[] = { { "fixed_window limit=10 period=1h, candidate limit=3 period=1m", "\"api\";q=10;w=3600" },
+                   { "fixed_window limit=10 period=1h, candidate limit=3 period=1m percent=100", "\"api\";q=3;w=60" } };
+    for (size_t i = 0; i < sizeof halves / sizeof *halves; i++) {
+        struct weir_http_field fields[WEIR_HTTP_MAX_FIELDS];
+        weir_limit *limit = scene_define_text(&scene, "api", halves[i].policy);
+        const struct weir_decision decision = taken(limit, "a", 1);
+        const struct weir_request request = { .limit = limit, .key = weir_key_text("a"), .cost = 1 };
+        const int n = weir_http_fields(&request, &decision, WEIR_HTTP_RATELIMIT_POLICY, fields, WEIR_HTTP_MAX_FIELDS);
+        bool is_said = false;
+        for (int j = 0; j < n; j++)
+            is_said = is_said || strcmp(fields[j].value, halves[i].says) == 0;
+        ck_assert(is_said);
+    }
+}

@@ -246,8 +246,8 @@ int weir_http_fields(const struct weir_request *request, const struct weir_decis
     int error = http_check(request, decision, which, fields);
     if (!error && which == WEIR_HTTP_RETRY_AFTER && decision->allowed)
         return 0;
-    if (!error)
-        error = weir_limit_policy_for(request->limit, request->key, &policy);
+    if (!error) /* of the half that binds the key, if there are two */
+        error = weir_limit_policy(backend_request(request->limit, request->key, 1, 0, WEIR_PEEK).limit, &policy);
     if (!error)
         error = values_of_decision(request, decision, &policy, which & WEIR_HTTP_X_RATELIMIT_UNIX, &values);
     if (error)
