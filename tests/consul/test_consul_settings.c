@@ -163,6 +163,30 @@ TEST(the_token_can_be_the_first_line_of_a_file, 60)
     folder_remove(&folder);
 }
 
+TEST(a_token_file_that_is_rotated_is_read_again, 60)
+{
+    struct folder folder;
+    struct fake_asked asked;
+    folder_make(&folder);
+    stage_set(&stage, FAKE_ON_TCP);
+    stage.consul.token_file = folder_write(&folder, "token", MARKER "-old\n");
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, "GET", 1));
+    ck_assert(fake_consul_asked(stage.fake, "GET", 0, &asked));
+    ck_assert_ptr_nonnull(strstr(asked.head, "X-Consul-Token: " MARKER "-old\r\n"));
+    folder_write(&folder, "token", MARKER "-new\n");
+    fake_consul_listen(stage.fake, false);
+    told_await(PEERS, "failed", 1);
+    const int before = fake_consul_count(stage.fake, "GET");
+    fake_consul_listen(stage.fake, true);
+    ck_assert(fake_consul_await(stage.fake, "GET", before + 1));
+    ck_assert(fake_consul_asked(stage.fake, "GET", before, &asked));
+    ck_assert_ptr_nonnull(strstr(asked.head, "X-Consul-Token: " MARKER "-new\r\n"));
+    stage_end(&stage);
+    ck_assert(!told_anywhere(MARKER));
+    folder_remove(&folder);
+}
+
 TEST(the_token_can_come_from_the_environment, 60)
 {
     stage_set(&stage, FAKE_ON_TCP);
