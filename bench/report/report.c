@@ -32,12 +32,6 @@ static struct report *current; /* the open one */
 
 /* ---- The document ---- */
 
-/* Return json_string(), whose name src/cli/json.h uses for something else. */
-static json_t *text_new(const char *text)
-{
-    return json_stringn(text, strlen(text));
-}
-
 static FILE *open_file(const char *option, const char *path)
 {
     FILE *file = fopen(path, "w");
@@ -87,13 +81,13 @@ struct report *report_open(const char *json_path, const char *folder)
 
 void report_machine(struct report *report, const char *name, const char *value)
 {
-    json_object_set_new(report->machine, name, text_new(value));
+    json_object_set_new(report->machine, name, json_string(value));
 }
 
 void report_section(struct report *report, const char *name, const char *sentence)
 {
     json_object_set_new(report->sections, name, report->section = json_object());
-    json_object_set_new(report->section, "about", text_new(sentence));
+    json_object_set_new(report->section, "about", json_string(sentence));
     json_object_set_new(report->section, "options", report->options = json_array());
     json_object_set_new(report->section, "rows", report->rows = json_array());
     json_object_set_new(report->section, "notes", report->notes = json_array());
@@ -110,7 +104,7 @@ void report_row(struct report *report)
 {
     json_array_append_new(report->rows, report->row = json_object());
     if (report->heading[0] != '\0')
-        json_object_set_new(report->row, "part", text_new(report->heading));
+        json_object_set_new(report->row, "part", json_string(report->heading));
 }
 
 void report_detail(struct report *report)
@@ -120,7 +114,7 @@ void report_detail(struct report *report)
 
 void report_text(struct report *report, const char *column, const char *text)
 {
-    json_object_set_new(report->row, column, text_new(text));
+    json_object_set_new(report->row, column, json_string(text));
 }
 
 void report_count(struct report *report, const char *column, uint64_t count)
@@ -143,7 +137,7 @@ void report_sample(struct report *report, const char *column, const struct sampl
 
 void report_note(struct report *report, const char *sentence)
 {
-    json_array_append_new(report->notes, text_new(sentence));
+    json_array_append_new(report->notes, json_string(sentence));
 }
 
 static void add_option(const char *words)
@@ -154,7 +148,7 @@ static void add_option(const char *words)
     for (size_t i = 0; i < json_array_size(report->options); i++)
         if (strcmp(json_string_value(json_array_get(report->options, i)), words) == 0)
             return;
-    json_array_append_new(report->options, text_new(words));
+    json_array_append_new(report->options, json_string(words));
 }
 
 void report_options(const struct weir_options *options)
@@ -197,7 +191,7 @@ void report_curves(struct report *report, const struct report_curves *curves)
 {
     json_t *names = json_array();
     for (size_t i = 0; i < sizeof curves->names / sizeof *curves->names && curves->names[i]; i++)
-        json_array_append_new(names, text_new(curves->names[i]));
+        json_array_append_new(names, json_string(curves->names[i]));
     json_array_append_new(report->curves,
                           json_pack("{s:s, s:s, s:s, s:s, s:b, s:b, s:o, s:[]}", "part", report->heading, "title",
                                     curves->title, "x", curves->x, "y", curves->y, "log_x", curves->is_log_x, "log_y",
@@ -413,7 +407,7 @@ static void print_verdict(struct report *report)
             continue;
         print(report, json_array_size(list) == 0 ? "\n" : "");
         print_sentence(report, sentences[i]);
-        json_array_append_new(list, text_new(sentences[i]));
+        json_array_append_new(list, json_string(sentences[i]));
     }
     json_object_set_new(report->document, "verdict", list);
 }

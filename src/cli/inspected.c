@@ -70,7 +70,7 @@ static void print_state_json(const struct weir_inspected_state *state)
     const struct weir_decision *next = &state->decision;
     policy_text(state, text);
     fputs("\"policy\":", stdout);
-    json_string(span_of(text));
+    json_put_string(span_of(text));
     printf(",\"used\":%lld,\"size\":%lld,\"remaining\":%lld,\"allowed\":%s,\"would_deny\":%s,"
            "\"retry_after_us\":%lld,\"reset_after_us\":%lld",
            (long long)state->used, (long long)next->limit, (long long)next->remaining, next->allowed ? "true" : "false",
@@ -87,9 +87,9 @@ static void print_slots_json(const struct weir_inspected *key)
 void inspected_json(const struct weir_inspected *key)
 {
     fputs("{\"limit\":", stdout);
-    json_string(span_of(key->limit));
+    json_put_string(span_of(key->limit));
     fputs(",\"key\":", stdout);
-    json_string((struct span){ key->key.data, key->key.len });
+    json_put_string((struct span){ key->key.data, key->key.len });
     printf(",\"is_cut\":%s,\"found\":\"%s\"", key->is_cut ? "true" : "false", found_name(key->found));
     if (key->found == WEIR_FOUND_STATE) {
         putchar(',');

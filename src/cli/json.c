@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-void json_string(struct span text)
+void json_put_string(struct span text)
 {
     putchar('"');
     while (text.len) {

@@ -5,6 +5,6 @@
 #include "cli/span.h"
 
 /* Print `text` in quotes, escaped; U+FFFD replaces each byte that is not UTF-8. */
-void json_string(struct span text);
+void json_put_string(struct span text);
 
 #endif

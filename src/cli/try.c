@@ -232,9 +232,9 @@ static void try_print_json(const struct named_policy *policy, const struct attem
                            const struct weir_decision *decision)
 {
     fputs("{\"policy\":", stdout);
-    json_string(span_of(policy->text));
+    json_put_string(span_of(policy->text));
     fputs(",\"key\":", stdout);
-    json_string(span_of(attempt->key));
+    json_put_string(span_of(attempt->key));
     printf(",\"cost\":%lld,\"allowed\":%s,\"limit\":%lld,\"remaining\":%lld,\"retry_after_us\":%lld,"
            "\"reset_after_us\":%lld,\"delay_us\":%lld,\"would_deny\":%s,\"source\":\"%s\"}\n",
            (long long)attempt->cost, decision->allowed ? "true" : "false", (long long)decision->limit,

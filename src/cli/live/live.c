@@ -68,10 +68,10 @@ void live_json(const char *line, const char *const *texts)
         const bool is_rest = span_is(name, "policy"); /* has blanks */
         const size_t len = is_rest ? strlen(value) : strcspn(value, " ");
         fputs(comma, stdout);
-        json_string(name);
+        json_put_string(name);
         putchar(':');
         if (is_among(name, texts) || !is_plain((struct span){ value, len }))
-            json_string((struct span){ value, len });
+            json_put_string((struct span){ value, len });
         else
             printf("%.*s", (int)len, value);
         comma = ",";
@@ -166,13 +166,13 @@ static void print_top_key(const char *line, bool json, bool is_first)
     key = live_decode(text, key);
     if (json) {
         printf("%s{\"limit\":", is_first ? "" : ",");
-        json_string(limit);
+        json_put_string(limit);
         printf(",\"denied\":%" PRIu64 ",\"error\":%" PRIu64 ",\"hash\":", live_number(line, "denied"),
                live_number(line, "error"));
-        json_string(hash);
+        json_put_string(hash);
         fputs(",\"key\":", stdout);
         if (len > 0)
-            json_string(key);
+            json_put_string(key);
         else
             fputs("null", stdout);
         printf(",\"is_cut\":%s}", len > key.len ? "true" : "false");

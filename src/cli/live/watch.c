@@ -140,7 +140,7 @@ static void show_json(const struct watch *watch, const char *time)
     for (const char *line = NULL; (line = live_next(&watch->now, line, "limit")); comma = ",") {
         const struct rates rates = rates_of(watch, line);
         printf("%s{\"name\":", comma);
-        json_string(live_field(line, "name"));
+        json_put_string(live_field(line, "name"));
         printf(",\"allowed_per_s\":%" PRIu64 ",\"denied_per_s\":%" PRIu64 ",\"would_deny_per_s\":%" PRIu64
                ",\"near_per_s\":%" PRIu64 "}",
                rates.allowed, rates.denied, rates.would_deny, rates.near);
@@ -151,9 +151,9 @@ static void show_json(const struct watch *watch, const char *time)
         char shown[400];
         key_show(line, shown);
         printf("%s{\"limit\":", comma);
-        json_string(live_field(line, "limit"));
+        json_put_string(live_field(line, "limit"));
         fputs(",\"key\":", stdout);
-        json_string(span_of(shown));
+        json_put_string(span_of(shown));
         printf(",\"denied\":%" PRIu64 "}", live_number(line, "denied"));
     }
     puts("]}");

@@ -34,7 +34,7 @@ bool report_json(const struct report *report)
     printf("{\"weir\":\"%s\",\"mode\":\"%s\",\"files\":[", weir_version(), store_mode_name(report->store));
     for (size_t i = 0; i < report->file_count; i++) {
         fputs(i ? "," : "", stdout);
-        json_string(span_of(report->files[i]));
+        json_put_string(span_of(report->files[i]));
     }
     printf("],\"unreadable\":%zu,\"requests\":%zu,\"admitted\":%llu,\"denied\":%llu,\"share_denied\":%.6f,",
            report->unreadable, report->rows->total, (unsigned long long)tally->admitted,
@@ -42,7 +42,7 @@ bool report_json(const struct report *report)
     printf("\"permits_asked\":%llu,\"permits_admitted\":%llu,\"distinct_keys\":%zu,\"key_field\":",
            (unsigned long long)tally->permits_asked, (unsigned long long)tally->permits_admitted, tally->keys);
     if (report->key_name[0])
-        json_string(span_of(report->key_name));
+        json_put_string(span_of(report->key_name));
     else
         fputs("null", stdout);
     fputs(",\"first\":", stdout);
@@ -85,7 +85,7 @@ static void json_print_nearest(const struct report *report)
 static void print_key(struct span key)
 {
     fputs("\"key\":", stdout);
-    json_string(key);
+    json_put_string(key);
     if (span_is_utf8(key))
         return;
     fputs(",\"key_hex\":\"", stdout);
@@ -120,9 +120,9 @@ static void print_overrides(const struct policies *policies, size_t limit)
         if (override->limit != limit)
             continue;
         fputs(count++ ? ",{\"pattern\":" : ",\"overrides\":[{\"pattern\":", stdout);
-        json_string(span_of(override->pattern));
+        json_put_string(span_of(override->pattern));
         fputs(",\"policy\":", stdout);
-        json_string(span_of(override->text));
+        json_put_string(span_of(override->text));
         putchar('}');
     }
     if (count)
@@ -136,18 +136,18 @@ static bool print_policies(const struct report *report)
         const struct policy_tally *tally = &report->tally->policies[i];
         fputs(i ? ",{\"name\":" : "{\"name\":", stdout);
         if (policy->name[0])
-            json_string(span_of(policy->name));
+            json_put_string(span_of(policy->name));
         else
             fputs("null", stdout);
         fputs(",\"policy\":", stdout);
-        json_string(span_of(policy->text));
+        json_put_string(span_of(policy->text));
         if (policy->key[0]) {
             fputs(",\"key_field\":", stdout);
-            json_string(span_of(policy->key));
+            json_put_string(span_of(policy->key));
         }
         if (policy->cost[0]) {
             fputs(",\"cost_field\":", stdout);
-            json_string(span_of(policy->cost));
+            json_put_string(span_of(policy->cost));
         }
         print_overrides(report->policies, i);
         printf(",\"denied\":%llu,\"denied_alone\":%llu,\"would_deny\":%llu,\"permits\":%llu,\"share_denied\":%.6f,",

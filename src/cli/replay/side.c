@@ -58,11 +58,11 @@ static void print_json(const struct rows *rows, const struct policies *policies,
         const struct named_policy *policy = &policies->all[i];
         fputs(i ? ",{\"name\":" : "{\"name\":", stdout);
         if (policy->name[0])
-            json_string(span_of(policy->name));
+            json_put_string(span_of(policy->name));
         else
             fputs("null", stdout);
         fputs(",\"policy\":", stdout);
-        json_string(span_of(policy->text));
+        json_put_string(span_of(policy->text));
         printf(",\"denied\":%llu,\"distinct_keys\":%zu,\"keys_ever_denied\":%zu}", (unsigned long long)sides[i].denied,
                sides[i].keys, sides[i].keys_denied);
     }

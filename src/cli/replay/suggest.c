@@ -388,7 +388,7 @@ static void suggest_json(const struct suggest *suggest, const struct findings *f
     fputs("],\"deciders\":[", stdout);
     for (size_t i = 0; i < findings->deciders_shown; i++) {
         fputs(i ? "," : "", stdout);
-        json_string(rows_key(findings->rows, findings->deciders[i]));
+        json_put_string(rows_key(findings->rows, findings->deciders[i]));
     }
     printf("],\"decider_count\":%zu}\n", findings->decider_count);
 }

@@ -47,11 +47,11 @@ void survey_json_limits(const struct survey *survey)
     for (size_t i = 0; i < survey->limit_count; i++) {
         const struct survey_limit *row = &survey->limits[i];
         printf("%s{\"name\":", i > 0 ? "," : "");
-        json_string(span_of(row->name));
+        json_put_string(span_of(row->name));
         printf(",\"keys\":%" PRIu64 ",\"denied\":%" PRIu64 ",\"near\":%" PRIu64 ",\"permits\":%" PRIu64
                ",\"two_policies\":%" PRIu64 ",\"policy\":",
                row->keys, row->denied, row->near, row->permits, row->disagreed);
-        json_string(span_of(row->policy));
+        json_put_string(span_of(row->policy));
         printf(",\"is_mixed\":%s}", row->is_mixed ? "true" : "false");
     }
     putchar(']');
