@@ -719,7 +719,7 @@ TEST(a_clock_that_stepped_back_by_the_slack_is_held_and_by_more_is_not, 10)
     static const char *const policies[] = { "token_bucket limit=10 period=1s", "leaky_bucket limit=10 period=1s",
                                             "token_bucket limit=10 period=1s refill=interval",
                                             "fixed_window limit=10 period=1s",
-                                            "sliding_window limit=10 period=1s blocks=1" };
+                                            "sliding_window limit=10 period=500ms blocks=1" };
     for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
         const struct weir_policy policy = policy_of(policies[p]);
         const int64_t then_us = 1000 * WEIR_SECOND, held_us = then_us - WEIR_CLOCK_SLACK_US;
