@@ -18,7 +18,7 @@
  *          alone. No function may be called from a signal handler. No function is a cancellation point: a thread that
  *          pthread_cancel() cancels in one of them leaves it first. Asynchronous cancellation must be off.
  * Stack    A call that decides takes at most 8 KB of its thread's stack, weir_try_all() and weir_try_batch() at most
- *          16 KB. To these add what your log hook and clock take and, over TLS, up to 8 KB for OpenSSL. The limiter's
+ *          17 KB. To these add what your log hook and clock take and, over TLS, up to 8 KB for OpenSSL. The limiter's
  *          threads have stacks of the system's default size; on them `done` of weir_submit() runs.
  * Memory   Typedef'd types are opaque and owned by the library. Struct types are owned by the caller; weir copies them.
  * Strings  Strings are NUL-terminated UTF-8 unless a length stands beside them. Keys are arbitrary bytes.
