@@ -10,7 +10,11 @@
 
 server_pid=
 socket=$scratch/redis.sock
-rules=$(sed -n 's/^    ACL SETUSER \(weir [^#]*\)$/\1/p' "${here-$(dirname "$0")}/../../docs/redis.md")
+redis_page=${here-$(dirname "$0")}/../../docs/redis.md
+rules=$(sed -n 's/^    ACL SETUSER \(weir [^#]*\)$/\1/p' "$redis_page")
+in_flight=$(sed -n 's/^    ACL SETUSER weir \([^#]*[^# ]\) *# for requests in flight$/\1/p' "$redis_page")
+[ -n "$in_flight" ] || { echo 'docs/redis.md does not list the rights for requests in flight' && exit 1; }
+rules="$rules $in_flight"
 case $rules in
 'weir '*' >password '*) ;;
 *)

@@ -81,7 +81,9 @@ bool decide_entry(struct memory *memory, struct shard *shard, const struct weir_
         return false;
     }
     if (request->verb != WEIR_TAKE || state[state_time_at(&rule->plan)] < time_us) /* it may be idle earlier */
-        shard_note(&memory->table, shard, entry, request->now_us + out->reset_after_us);
+        shard_note(&memory->table, shard, entry,
+                   out->reset_after_us > 0 ? request->now_us + out->reset_after_us
+                                           : entry_fresh_at_us(&memory->table, entry));
     return true;
 }
 
