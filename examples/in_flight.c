@@ -3,7 +3,7 @@
  *
  *     ann begins 1: allowed
  *     ann begins 2: allowed
- *     ann begins 3: denied, a permit comes back within 64 s
+ *     ann begins 3: denied, a permit comes back within 60 s
  *     bob begins 4: allowed
  *     ann ends 1
  *     ann begins 5: allowed
@@ -13,7 +13,7 @@
  *     5 goes on after 60 s
  *     66 s later
  *     ann begins 6: allowed
- *     ann begins 7: denied, a permit comes back within 58 s
+ *     ann begins 7: denied, a permit comes back within 54 s
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,7 +88,7 @@ int main(void)
     begin(limit, 4, &exports[4], "bob");
     end(limit, 1, &exports[1]);
     begin(limit, 5, &exports[5], "ann");
-    puts("2 dies"); /* its process never ends it: the permit comes back after the hold and up to a tenth of it */
+    puts("2 dies"); /* its process never ends it: the permit comes back at the end of the hold */
     for (int64_t seconds = 20; seconds <= 60; seconds += 20) {
         now_us += 20 * WEIR_SECOND;
         go_on(limit, 5, &exports[5], seconds);

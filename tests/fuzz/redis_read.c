@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TAKES = 4, POLICIES = 7, NOT_ENDED = 99 };
+enum { TAKES = 4, POLICIES = 6, NOT_ENDED = 99 };
 
 static struct {
     weir *limiter;

@@ -18,7 +18,7 @@
 
 #include <stdint.h>
 
-enum { REDIS_SERVER_WORDS_MOST = 64 };
+enum { REDIS_SERVER_WORDS_MOST = 96 };
 
 struct redis_server {
     struct daemon daemon;
