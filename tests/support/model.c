@@ -434,7 +434,7 @@ static void give_back(struct model_use *use, int64_t cost, int64_t since_us, int
         passed_us = passed_us > 0 ? passed_us : 0;
         const wide back = cost * (wide)rule->period_us - passed_us * rule->permits;
         use->used -= back > 0 ? back : 0;
-        if (use->used <= 0 || used_at(use, time_us) == 0)
+        if (use->used <= 0) /* what has drained since stays: a clock that steps back finds it */
             use_init(use);
     } else {
         refund(use, since_us < last_edge(use, time_us) ? 0 : cost, time_us);
