@@ -18,6 +18,7 @@ local verb, id, cost, size, hold, left, echo = parse('<Bc8I7I7I7I7c4', ask)
 if verb > RENEW or cost == 0 then
   return redis.error_reply('WEIR bad ask')
 end
+--@include slots_extra.lua
 if verb == REFUND and left == 0 then -- the commonest verb beside a take needs no time
   local removed = redis.pcall('ZREM', key, id)
   if type(removed) == 'table' then
@@ -28,12 +29,7 @@ if verb == REFUND and left == 0 then -- the commonest verb beside a take needs n
     local held = call('HGET', costs, id)
     if held then
       call('HDEL', costs, id)
-      extra = -extra - held + 1
-      if extra > 0 then
-        call('ZADD', key, string.format('%.0f', -extra), '')
-      else
-        call('ZREM', key, '')
-      end
+      slots_extra(key, -extra - held + 1)
     end
   end
   return pack('<I7BI7I7I7I7c4', 0, 1, 0, 0, 0, 0, echo)

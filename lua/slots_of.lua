@@ -15,7 +15,13 @@ local function slots_read(key, costs, now, writes)
   if n == 0 then return 0, 0 end
   local low = call('ZRANGE', key, '0', '1', 'WITHSCORES')
   first = low[2] + 0
-  if low[1] == '' then n, extra, first = n - 1, -first, low[4] + 0 end
+  if low[1] == '' then
+    if n == 1 then -- a right that is missing, say, has left it behind
+      if writes then call('DEL', key, costs) end
+      return 0, 0
+    end
+    n, extra, first = n - 1, -first, low[4] + 0
+  end
   if first <= now then
     local upto = string.format('%.0f', now)
     if extra > 0 then
@@ -29,13 +35,7 @@ local function slots_read(key, costs, now, writes)
     end
     if writes then
       n = n - call('ZREMRANGEBYSCORE', key, '0', upto)
-      if low[1] == '' then
-        if extra > 0 then
-          call('ZADD', key, string.format('%.0f', -extra), '')
-        else
-          call('ZREM', key, '')
-        end
-      end
+      if low[1] == '' then slots_extra(key, extra) end
     else
       n = n - call('ZCOUNT', key, '0', upto)
     end
@@ -70,11 +70,7 @@ local function slots_put(key, costs, id, ends, cost, old, extra)
     call('HDEL', costs, id)
   end
   local more = extra + cost - 1 - max(0, old - 1)
-  if more > 0 then
-    call('ZADD', key, string.format('%.0f', -more), '')
-  elseif extra > 0 then
-    call('ZREM', key, '')
-  end
+  if more > 0 or extra > 0 then slots_extra(key, more) end
   return more
 end
 

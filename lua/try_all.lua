@@ -6,9 +6,10 @@
 --          slot's id, the limit and the hold in us.
 --          items  one take for each key, as in each.lua but without counts, with times 1; then the echo.
 --          time   the time to decide by, in decimal microseconds; without it the server's.
--- Returns  the same as each.lua. A slot's state is a 2 byte (foreign), or '<BI7I7I7': 0 denied or 1 allowed; and the permits that remain, the
---          time until enough slots have ended and until all have. If any key denies, nothing is charged, but changes
---          that the clock or a new plan demands are written. If any value is foreign, nothing is written.
+-- Returns  the same as each.lua. What a slot is found with is a 2 byte (foreign), or '<BI7I7I7': 0 denied or 1 allowed;
+--          the permits that remain; the time until enough slots have ended and until all have. If any key denies,
+--          nothing is charged, but changes that the clock or a new plan demands are written. If any value is foreign,
+--          nothing is written.
 -- Errors   'WEIR ...' if KEYS or ARGV are invalid; then nothing was written.
 --
 -- A bucket's state with room (level.lua) keeps it, so that takes of its key alone remain cheap. Other states get none
@@ -33,6 +34,7 @@ end
 local function meet(stored, stamp, now)
   --@include meet.lua
 end
+--@include slots_extra.lua
 --@include slots_of.lua
 local deciders, costs, rates, slots = {}, {}, {}, {}
 for i = 1, n do

@@ -191,7 +191,7 @@ TEST(releases_are_repeated_until_they_are_answered, 30)
 {
     static const enum weir_on_failure choices[] = { WEIR_FAIL_LOCAL, WEIR_FAIL_OPEN, WEIR_FAIL_CLOSED,
                                                     WEIR_FAIL_ERROR };
-    static const int faults[] = { CABLE_CUT, CABLE_LOSES_REQUEST, CABLE_LOSES_ANSWER };
+    static const enum cable_fault faults[] = { CABLE_CUT, CABLE_LOSES_REQUEST, CABLE_LOSES_ANSWER };
     for (int i = 0; i < 12; i++) {
         struct weir_options options = WEIR_OPTIONS_INIT;
         options.on_failure = choices[i % 4];

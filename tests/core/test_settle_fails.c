@@ -128,6 +128,21 @@ TEST(a_refused_settlement_is_sent_again_until_it_is_executed_and_a_lost_one_is_n
     ck_assert_int_eq(peeked(place->limit, "a", 1).remaining, 5);
 }
 
+TEST(a_refused_settlement_of_a_candidate_is_sent_again_to_the_candidate, 30)
+{
+    PLACE(place, EAGER, NULL, "fixed_window limit=100 period=1h, candidate limit=10");
+    struct weir_reservation reservation;
+    struct weir_decision decision;
+    must_succeed(weir_reserve(place->limit, weir_key_text("a"), 4, &decision, &reservation));
+    atomic_store(&place->cable.error, WEIR_EIO_UNDONE);
+    ck_assert_int_eq(weir_settle(place->limit, weir_key_text("a"), &reservation, 1), WEIR_OK);
+    place->cable.returned(place->cable.user); /* and is refused again */
+    atomic_store(&place->cable.error, WEIR_OK);
+    place->cable.returned(place->cable.user);
+    ck_assert_int_eq(peeked(place->limit, "a", 1).remaining, 100 - 1);
+    ck_assert(!peeked(place->limit, "a", 9).would_deny && peeked(place->limit, "a", 10).would_deny);
+}
+
 TEST(outages_beyond_the_number_kept_are_dropped_and_counted, 30)
 {
     PLACE(place, LAZY, NULL, "token_bucket limit=1000 period=1000s");

@@ -133,3 +133,27 @@ TEST_EACH(without_a_fallback_a_refused_settlement_is_an_error_and_changes_nothin
 {
     check(_i, WEIR_DISTRIBUTED, WEIR_FAIL_ERROR);
 }
+
+TEST(a_repeated_release_frees_all_that_its_slot_costs, 90)
+{
+    PLACE(place, false, NULL);
+    struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
+    LIMITER(reader, &options);
+    LIMITER(limiter, &options);
+    weir_limit *limit = limit_of(limiter, "flight", "concurrency limit=20 hold=10m");
+    weir_limit *read = limit_of(reader, "flight", "concurrency limit=20 hold=10m");
+    struct weir_reservation held[2];
+    struct weir_decision decision;
+    for (int i = 0; i < 2; i++)
+        must_succeed(weir_reserve(limit, weir_key_text("a"), 5, &decision, &held[i]));
+    for (int i = 0; i < 2; i++) {
+        say(&place, refusals[0].begin);
+        ck_assert_int_eq(weir_release(limit, weir_key_text("a"), &held[i]), WEIR_OK);
+        say(&place, refusals[0].end);
+        const int64_t until_us = clock_monotonic_us() + RECOVERY_MOST_US;
+        while (peeked(read, "a", 1).remaining == 10 + 5 * i && clock_monotonic_us() < until_us)
+            sleep_us(20000);
+        ck_assert_int_eq(peeked(read, "a", 1).remaining, 15 + 5 * i);
+    }
+    ck_assert_int_eq(taken_by_redis(read, "a", 20).remaining, 0);
+}

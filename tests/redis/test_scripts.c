@@ -61,7 +61,7 @@ TEST(no_script_converts_a_number_to_text_or_reads_the_time_twice, 10)
         ck_assert_int_eq(times_in(text, "'<' .. string.rep('dd', "), anew > 0);
         ck_assert_int_eq(times_in(text, ".."), anew + (anew > 0) + 9 * single + 2 * group);
         ck_assert_int_eq(times_in(text, "tostring"), 0);
-        ck_assert_int_eq(times_in(text, "format"), 1 + anew + asks + 7 * group /* lua/slots_of.lua, so below */);
+        ck_assert_int_eq(times_in(text, "format"), 1 + anew + asks + 6 * group /* lua/slots_of.lua, so below */);
         ck_assert_int_eq(times_in(text, "string.format('%d', (left + -left % 1000) / 1000 + grace)"), 1 + anew + group);
         ck_assert_int_eq(times_in(text, "concat("), !asks);
         ck_assert_int_eq(times_in(text, group ? "concat(found)" : "concat(got)"), !asks);
@@ -74,7 +74,7 @@ TEST(no_script_converts_a_number_to_text_or_reads_the_time_twice, 10)
         ck_assert_int_eq(times_in(text, "bytes = struct.pack('<I7I7', used - units, anchor)"), single);
         ck_assert_int_eq(times_in(text, "pcall('"), 2 * ways + group); /* MGET, GET; of settle.lua two GET */
         ck_assert_int_eq(times_in(text, "call('PSETEX'"), 1 + anew + asks);
-        const int commands = 5 + !group + anew + 6 * (anew > 0) + 6 * single + 20 * group;
+        const int commands = 5 + !group + anew + 6 * (anew > 0) + 6 * single + 19 * group;
         ck_assert_int_eq(times_in(text, "call('"), commands); /* also TIME, DEL */
     }
 }

@@ -28,7 +28,8 @@ struct release {
     struct release *next;
     struct weir_limit *limit;
     uint64_t id;
-    int64_t left, until_us; /* the cost that stays; on CLOCK_MONOTONIC, when its hold is over */
+    int64_t cost, left; /* what goes, at least 1; what stays */
+    int64_t until_us;   /* on CLOCK_MONOTONIC, when its hold is over */
     size_t len;
     char key[];
 };
@@ -70,8 +71,8 @@ void releases_begin_in_child(struct weir *limiter)
 
 static struct weir_backend_request release_request(const struct release *release)
 {
-    struct weir_backend_request request = backend_request(release->limit, weir_key(release->key, release->len), 1,
-                                                          WEIR_OWN_CLOCK, WEIR_REFUND);
+    struct weir_backend_request request = backend_request(release->limit, weir_key(release->key, release->len),
+                                                          release->cost, WEIR_OWN_CLOCK, WEIR_REFUND);
     request.slot = release->id;
     request.ahead = release->left;
     return request;
@@ -252,18 +253,19 @@ static bool releases_keep(struct weir *limiter, const struct weir_backend_reques
     if (release) {
         *release = (struct release){ .limit = request->limit->of,
                                      .id = request->slot,
+                                     .cost = request->cost,
                                      .left = left,
                                      .until_us = clock_monotonic_us() + max_of(plan.period_us, WEIR_SECOND),
                                      .len = request->key.len };
         memcpy(release->key, request->key.data, request->key.len);
-        lock_take(&releases->mutex);
+        lock_take(&limiter->outage->releases.mutex);
         if (releases->count < WEIR_MAX_RELEASES && releases_wake(limiter)) {
             *releases->end = release;
             releases->end = &release->next;
             releases->count++;
             kept = true;
         }
-        lock_give(&releases->mutex);
+        lock_give(&limiter->outage->releases.mutex);
     }
     if (!kept) {
         free(release);
@@ -302,9 +304,9 @@ void releases_gave(struct weir *limiter)
     if (!limiter->can_block || atomic_exchange(&releases->gives, true))
         return;
     CANCEL_DISABLED;
-    lock_take(&releases->mutex);
+    lock_take(&limiter->outage->releases.mutex);
     releases_wake(limiter);
-    lock_give(&releases->mutex);
+    lock_give(&limiter->outage->releases.mutex);
 }
 
 bool releases_decide(struct weir *limiter, const struct weir_backend_request *request, struct weir_decision *out)

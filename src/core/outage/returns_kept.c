@@ -134,7 +134,7 @@ static void kept_end(struct weir *limiter, struct kept_return *own, int status)
         free(own);
         return;
     }
-    own->op.request.limit = own->op.request.limit->of;
+    own->op.request.limit = returns_limit(own->op.request.limit);
     lock_take(&limiter->outage->settle.mutex);
     kept_append(kept, own);
     if (++kept->refused >= REFUSED_MOST)
