@@ -35,7 +35,8 @@ if state then
     counts = { parse(string.rep(form, n), state, 26) }
     local start = newest * period
     if start > now then
-      if start - now > max(SLACK_US, 2 * (blocks + 1) * period) then -- the newest block becomes the current one, and the older ones move up by one
+      if start - now > max(SLACK_US, 2 * (blocks + 1) * period) then
+        -- the newest block becomes the current one, and the older ones move up by one
         moved, rebased, newest = true, true, fresh
         if n > 1 then
           counts[2], n = counts[1] + counts[2], n - 1

@@ -145,8 +145,8 @@ struct weir_backend_ops {
      * large as WEIR_MAX_ALL * WEIR_MAX_PERMITS. Fill out[i] with the decision of request i's own limit; if any of them
      * denies, fill each as WEIR_PEEK would. On an error, out[] means nothing.
      *
-     * WEIR_ETIME, WEIR_EIO and WEIR_EIO_UNDONE are failures: weir applies options.on_failure to each request that was not decided. It
-     * returns any other error to the caller. */
+     * WEIR_ETIME, WEIR_EIO and WEIR_EIO_UNDONE are failures: weir applies options.on_failure to each request that was
+     * not decided. It returns any other error to the caller. */
     int (*decide)(struct weir_backend *backend, const struct weir_backend_request *reqs, size_t n, bool all,
                   int64_t deadline_us, struct weir_decision *out);
 
@@ -181,8 +181,8 @@ struct weir_backend_ops {
     int64_t (*reachable_us)(struct weir_backend *backend, const struct weir_key *key);
 
     /* Optional. From now on, call `returned` each time the backend, or a part of it, becomes reachable again, and a
-     * while after a WEIR_EIO_UNDONE, on a thread of the backend. `returned` does not block; it may call submit(). Called at most once, before the first
-     * request. */
+     * while after a WEIR_EIO_UNDONE, on a thread of the backend. `returned` does not block; it may call submit().
+     * Called at most once, before the first request. */
     void (*watch)(struct weir_backend *backend, void (*returned)(void *user), void *user);
 
     /* Optional. The number of instances is now `count`. Any thread may call it. Must not block. */

@@ -56,7 +56,8 @@ WEIR_API int weir_reserve_all(weir *w, const struct weir_request *requests, size
  *
  * Settle once: a second call corrects a second time. WEIR_EINVAL if *reservation is none. In the modes on Redis also
  * the errors of weir_refund() and weir_charge(). With WEIR_FAIL_LOCAL, WEIR_ETIME and WEIR_EIO leave open whether the
- * correction was made, so do not repeat it: weir repeats those that were certainly not. Permits that the fallback of an outage has reserved do not come back. */
+ * correction was made, so do not repeat it: weir repeats those that were certainly not. Permits that the fallback of an
+ * outage has reserved do not come back. */
 WEIR_API int weir_settle(weir_limit *limit, struct weir_key key, const struct weir_reservation *reservation,
                          int64_t actual);
 
@@ -100,9 +101,9 @@ WEIR_API int weir_renew(weir_limit *limit, struct weir_key key, int64_t cost, st
  * has no room for them, the key is overdrawn: remaining is 0, and it admits nothing until the excess has come back as
  * well. A window forgets the excess when it ends. Other plans of the key, see weir_limit_define(), are full at most.
  *
- * A key holds at most 2^53 - 1 permits in use, or 2^32 - 1 if a sliding window has no more. A bucket holds less if their refill would take longer than WEIR_MAX_FILL_US or exceed 2^53 of its units. Permits
- * beyond that, and those of a new key that finds no room in memory, are not charged;
- * weir_stats.unsettled counts them.
+ * A key holds at most 2^53 - 1 permits in use, or 2^32 - 1 if a sliding window has no more. A bucket holds less if
+ * their refill would take longer than WEIR_MAX_FILL_US or exceed 2^53 of its units. Permits beyond that, and those of a
+ * new key that finds no room in memory, are not charged; weir_stats.unsettled counts them.
  *
  * Under WEIR_CONCURRENCY they are held until the policy's hold is over; no call releases them.
  *

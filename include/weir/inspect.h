@@ -50,8 +50,8 @@ struct weir_inspected {
     char limit[WEIR_MAX_NAME_LEN + 1]; /* the limit's name */
     struct weir_key key;               /* valid until the next call on the inspector */
     struct weir_inspected_state state, former;
-    int64_t slots; /* of a limit on requests in flight: how many are held, by state.used permits. Nothing is known
-                            * of the policy but its algorithm. 0: the key is under another policy */
+    int64_t slots; /* of a limit on requests in flight: how many are held, by state.used permits. Nothing is known of
+                    * the policy but its algorithm. 0: the key is under another policy */
     int64_t first_slot_us; /* in how long the first of them ends; the last ends in state.decision.reset_after_us */
 };
 
@@ -59,8 +59,9 @@ struct weir_inspected {
  * options count: redis_url, redis_prefix, the passwords, redis_ca_file and the rest about TLS, shared, timeout_us (of
  * each answer), log, user and quiet.
  *
- * The user of Redis needs the rights +getrange, +time, +zcount, +zscore, +zrangebyscore and +zrevrange; for weir_inspect_keys() also +scan, and for
- * weir_inspect_reset() +del. docs/redis.md has the rights for a db, Sentinel and Cluster.
+ * The user of Redis needs the rights +getrange, +time, +zcount, +zscore, +zrangebyscore and +zrevrange; for
+ * weir_inspect_keys() also +scan, and for weir_inspect_reset() +del. docs/redis.md has the rights for a db, Sentinel and
+ * Cluster.
  *
  * WEIR_OK; WEIR_EINVAL, WEIR_EIO, WEIR_ETIME, WEIR_ENOMEM or WEIR_ESTATE (the file of option `shared` is not weir's),
  * and weir_last_message() says why. */

@@ -90,8 +90,9 @@ WEIR_API int weir_policy_check(const struct weir_policy *policy, char *message, 
 WEIR_API int weir_policy_parse(const char *text, struct weir_policy *out, char *message, size_t message_size);
 
 /* Write `policy` in that grammar, without the fields that are 0. weir_policy_parse() reads back the same policy.
- * WEIR_EINVAL if the policy fails weir_policy_check(), or the text and its NUL need more than `text_size` bytes; 320
- * are always enough. */
+ * WEIR_EINVAL if the policy fails weir_policy_check(), or the text and its NUL need more than `text_size` bytes;
+ * WEIR_POLICY_TEXT_SIZE are always enough. */
+#define WEIR_POLICY_TEXT_SIZE 320
 WEIR_API int weir_policy_print(const struct weir_policy *policy, char *text, size_t text_size);
 
 /* A line of a policy file that is neither blank nor a comment. Valid only during the visit. */

@@ -104,7 +104,7 @@ static int check_redis(const struct store *store)
 static int check_visit(void *user, const struct weir_policy_line *line)
 {
     struct check *check = user;
-    char text[320];
+    char text[WEIR_POLICY_TEXT_SIZE];
     if (!line->policy) {
         check->bad_count++;
         fprintf(stderr, "%s:%d: %s\n", check->path, line->number, line->error);

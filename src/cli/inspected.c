@@ -9,7 +9,7 @@
 #include "cli/json.h"
 #include "cli/times.h"
 
-enum { SHOWN_KEY_SIZE = 600, POLICY_TEXT_SIZE = 320 };
+enum { SHOWN_KEY_SIZE = 600 };
 
 /* True if the files that the options name can be read. */
 static bool files_are_readable(const struct store *store)
@@ -44,10 +44,10 @@ int inspected_conclude(int error)
     return error == WEIR_OK ? EXIT_OK : error == WEIR_EINVAL ? EXIT_ERROR : EXIT_FAILED;
 }
 
-static void policy_text(const struct weir_inspected_state *state, char text[POLICY_TEXT_SIZE])
+static void policy_text(const struct weir_inspected_state *state, char text[WEIR_POLICY_TEXT_SIZE])
 {
-    if (weir_policy_print(&state->policy, text, POLICY_TEXT_SIZE) != WEIR_OK)
-        snprintf(text, POLICY_TEXT_SIZE, "unknown");
+    if (weir_policy_print(&state->policy, text, WEIR_POLICY_TEXT_SIZE) != WEIR_OK)
+        snprintf(text, WEIR_POLICY_TEXT_SIZE, "unknown");
 }
 
 static void key_text(const struct weir_inspected *key, char shown[SHOWN_KEY_SIZE])
@@ -66,7 +66,7 @@ static const char *found_name(enum weir_found found)
 
 static void print_state_json(const struct weir_inspected_state *state)
 {
-    char text[POLICY_TEXT_SIZE];
+    char text[WEIR_POLICY_TEXT_SIZE];
     const struct weir_decision *next = &state->decision;
     policy_text(state, text);
     fputs("\"policy\":", stdout);
@@ -125,7 +125,7 @@ static void print_next(const char *allowed, const struct weir_decision *next)
 
 static void print_former(const struct weir_inspected *key)
 {
-    char text[POLICY_TEXT_SIZE];
+    char text[WEIR_POLICY_TEXT_SIZE];
     policy_text(&key->former, text);
     printf("also       %s, %lld of %lld permits: instances disagree on the policy, or did until lately\n", text,
            (long long)key->former.used, (long long)key->former.decision.limit);
@@ -144,7 +144,7 @@ static void print_slots(const struct weir_inspected *key)
 void inspected_peek(const struct weir_inspected *key, bool json)
 {
     const struct weir_inspected_state *state = &key->state;
-    char text[POLICY_TEXT_SIZE], shown[SHOWN_KEY_SIZE], time[TIME_TEXT_SIZE];
+    char text[WEIR_POLICY_TEXT_SIZE], shown[SHOWN_KEY_SIZE], time[TIME_TEXT_SIZE];
     if (json) {
         inspected_json(key);
         putchar('\n');

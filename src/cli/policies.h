@@ -6,7 +6,7 @@
 
 struct named_policy {
     char name[WEIR_MAX_NAME_LEN + 1]; /* from a file; empty for a policy of -p */
-    char text[320];                   /* as weir_policy_print() writes it */
+    char text[WEIR_POLICY_TEXT_SIZE]; /* as weir_policy_print() writes it */
     struct weir_policy policy;
     char key[128], cost[64];    /* fields of the input that are its key and its cost; empty: those of all policies */
     size_t key_kind, cost_kind; /* the replay's numbers of them */
@@ -18,7 +18,7 @@ struct override {
     int line;                         /* in the file */
     char name[WEIR_MAX_NAME_LEN + 1]; /* of the limit */
     char pattern[WEIR_MAX_PATTERN_LEN + 1];
-    char text[320];
+    char text[WEIR_POLICY_TEXT_SIZE];
     struct weir_policy policy;
 };
 

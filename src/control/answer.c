@@ -15,7 +15,6 @@
 #include <stdlib.h>
 
 #define KEY_TEXT_SIZE (3 * WEIR_TOP_KEY_SIZE + 1)
-#define POLICY_TEXT_SIZE 320
 #define NAME_TEXT_SIZE (WEIR_MAX_NAME_LEN + WEIR_MAX_PATTERN_LEN + 2)
 
 /* ---- Text ---- */
@@ -78,9 +77,9 @@ static size_t key_decode(char *text)
     return len;
 }
 
-static void policy_text(const struct weir_policy *policy, char text[POLICY_TEXT_SIZE])
+static void policy_text(const struct weir_policy *policy, char text[WEIR_POLICY_TEXT_SIZE])
 {
-    if (weir_policy_print(policy, text, POLICY_TEXT_SIZE) != WEIR_OK)
+    if (weir_policy_print(policy, text, WEIR_POLICY_TEXT_SIZE) != WEIR_OK)
         text[0] = '\0';
 }
 
@@ -90,7 +89,7 @@ static bool more_stats(struct answer *answer)
 {
     struct weir_limit_stats stats = { .size = sizeof stats };
     struct weir_policy policy = { .limit = 0 };
-    char name[NAME_TEXT_SIZE], text[POLICY_TEXT_SIZE];
+    char name[NAME_TEXT_SIZE], text[WEIR_POLICY_TEXT_SIZE];
     weir_limit *limit = weir_limit_next(answer->shared->limiter, answer->limit);
     answer->limit = limit;
     if (!limit)
@@ -197,7 +196,7 @@ static void begin_peek(struct answer *answer, const char *limit_name, char *key_
     struct weir_key key;
     struct weir_decision decision;
     struct weir_policy policy = { .limit = 0 };
-    char line[ANSWER_LINE_MAX], text[POLICY_TEXT_SIZE];
+    char line[ANSWER_LINE_MAX], text[WEIR_POLICY_TEXT_SIZE];
     weir_limit *limit = read_key(answer, limit_name, key_text, &key);
     if (!limit)
         return;

@@ -121,20 +121,26 @@ void machine_tell(struct machine *machine)
                  damages);
 }
 
+bool machine_is_gone(struct machine *machine)
+{
+    if (!file_is_gone(&machine->file))
+        return false;
+    if (!atomic_exchange_explicit(&machine->told_gone, true, memory_order_relaxed))
+        log_line(&machine->log, WEIR_LOG_WARNING,
+                 "shared: %s was removed or replaced while it is in use: processes that open it from now on count apart"
+                 " from this one; restart all programs that use it, and see to it that nothing removes it (systemd does"
+                 " unless RemoveIPC=no)",
+                 machine->file.path);
+    return true;
+}
+
 void machine_watch(struct machine *machine, int64_t now_us)
 {
-    int64_t last_us = atomic_load_explicit(&machine->watched_us, memory_order_relaxed);
+    const int64_t last_us = atomic_load_explicit(&machine->watched_us, memory_order_relaxed);
     if (now_us >= last_us && now_us - last_us < WATCH_EVERY_US)
         return;
     atomic_store_explicit(&machine->watched_us, now_us, memory_order_relaxed);
-    if (!file_is_gone(&machine->file) || atomic_exchange_explicit(&machine->told_gone, true, memory_order_relaxed))
-        return;
-    log_line(
-        &machine->log, WEIR_LOG_WARNING,
-        "shared: %s was removed or replaced while it is in use: processes that open it from now on count apart from"
-        " this one; restart all programs that use it, and see to it that nothing removes it (systemd does unless"
-        " RemoveIPC=no)",
-        machine->file.path);
+    machine_is_gone(machine);
 }
 
 int machine_lost(struct machine *machine)

@@ -412,9 +412,10 @@ static void file_unmap(struct machine_file *file)
 #define MADV_COLLAPSE 25 /* Linux 6.1; an older kernel refuses it */
 #endif
 
-/* Map `reach` bytes where huge pages can be mapped, of which the file has the first `size`. Copy a new one to huge pages, so that decisions seldom miss the
- * processor's cache of the addresses of pages. The kernel does so for memory, not for a file on disk. The file has all
- * its memory and no user yet, so no thread waits for the copy. NULL: it cannot be mapped. */
+/* Map `reach` bytes where huge pages can be mapped, of which the file has the first `size`. Copy a new one to huge
+ * pages, so that decisions seldom miss the processor's cache of the addresses of pages. The kernel does so for memory,
+ * not for a file on disk. The file has all its memory and no user yet, so no thread waits for the copy. NULL: it cannot
+ * be mapped. */
 static unsigned char *file_map(int fd, size_t reach, size_t size, bool is_new)
 {
     void *place = huge_map(reach);

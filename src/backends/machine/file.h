@@ -64,8 +64,8 @@ static inline struct machine_header *file_header(const struct machine_file *file
 /* Look how many levels of rules the file has, which may have grown. */
 void file_look(struct machine_file *file);
 
-/* Let the file grow by the next level of rules. The caller has the rules' lock, and has looked since. False: it has all, or there is no room
- * for more. */
+/* Let the file grow by the next level of rules. The caller has the rules' lock, and has looked since. False: it has
+ * all, or there is no room for more. */
 bool file_grow(struct machine_file *file);
 
 static inline unsigned file_levels(const struct machine_file *file)

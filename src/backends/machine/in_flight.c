@@ -8,11 +8,6 @@
 #include "core/algorithm/algorithm.h"
 #include "core/policy/plan.h"
 
-static struct slots *flight_slots(struct machine *machine)
-{
-    return &machine->slots;
-}
-
 void machine_flight_view(struct machine *machine)
 {
     const struct machine_facts *facts = &machine->file.facts;
@@ -23,8 +18,8 @@ void machine_flight_view(struct machine *machine)
 void machine_flight_look_through(struct machine *machine)
 {
     atomic_store_explicit(&file_header(&machine->file)->slots_lock, 0, memory_order_relaxed);
-    if (flight_slots(machine)->head->slots_made > 0)
-        slots_repair(flight_slots(machine));
+    if (machine->slots.head->slots_made > 0)
+        slots_repair(&machine->slots);
 }
 
 /* Take the lock. WEIR_OK or WEIR_ETIME. */
@@ -41,7 +36,7 @@ static int flight_enter(struct machine *machine)
         return error;
     }
     if (end == LOCK_INHERITED || machine->slots.head->is_dirty)
-        slots_repair(flight_slots(machine));
+        slots_repair(&machine->slots);
     return WEIR_OK;
 }
 
@@ -49,7 +44,7 @@ static int flight_enter(struct machine *machine)
 static void flight_leave(struct machine *machine)
 {
     if (machine->slots.is_broken)
-        slots_repair(flight_slots(machine));
+        slots_repair(&machine->slots);
     lock_leave(&file_header(&machine->file)->slots_lock);
 }
 
@@ -66,7 +61,7 @@ static void flight_serve(struct weir_backend *backend, const struct weir_backend
                          struct weir_decision *out)
 {
     struct machine *machine = (struct machine *)backend;
-    slots_serve(flight_slots(machine), request, machine->on_full, out);
+    slots_serve(&machine->slots, request, machine->on_full, out);
     if (out->source == WEIR_BY_FULL && request->verb != WEIR_PEEK)
         atomic_fetch_add_explicit(&machine->full, 1, memory_order_relaxed);
 }
@@ -100,7 +95,7 @@ int machine_flight_look(struct machine *machine, const struct weir_backend_reque
     if (error)
         return error;
     int64_t used = 0, first_us = 0, last_us = 0;
-    const int64_t held = slots_look(flight_slots(machine), request, now_us, &used, &first_us, &last_us);
+    const int64_t held = slots_look(&machine->slots, request, now_us, &used, &first_us, &last_us);
     if (held > 0) {
         out->found = WEIR_FOUND_STATE;
         out->slots = held;
@@ -109,7 +104,7 @@ int machine_flight_look(struct machine *machine, const struct weir_backend_reque
         out->state.used = used;
         out->state.decision = (struct weir_decision){ .reset_after_us = last_us };
         if (remove)
-            slots_forget(flight_slots(machine), request);
+            slots_forget(&machine->slots, request);
     }
     flight_leave(machine);
     return WEIR_OK;
@@ -155,7 +150,7 @@ int machine_flight_walk(struct machine *machine, const char *limit, const struct
         result = flight_enter(machine);
         if (result)
             return result;
-        slots_each_key(flight_slots(machine), &place, flight_copy, &walk);
+        slots_each_key(&machine->slots, &place, flight_copy, &walk);
         flight_leave(machine);
         if (walk.found.size == 0)
             return WEIR_OK;

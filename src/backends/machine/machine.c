@@ -38,11 +38,9 @@ static void machine_stats(struct weir_backend *backend, struct weir_stats *add)
     }
     add->bytes += (int64_t)machine_level_at(&machine->file.facts, file_levels(&machine->file));
     add->lock_waits += atomic_load_explicit(&machine->file.waits, memory_order_relaxed);
-    add->file_gone += file_is_gone(&machine->file);
+    add->file_gone += machine_is_gone(machine);
     add->keys += machine_flight_keys(machine);
     machine_tell(machine);
-    atomic_store_explicit(&machine->watched_us, -WATCH_EVERY_US, memory_order_relaxed);
-    machine_watch(machine, 0);
 }
 
 static void machine_common(struct weir_backend *backend, struct hash_secret *secret, int64_t *epoch_us)

@@ -245,7 +245,9 @@ void machine_tell(struct machine *machine);
 
 #define WATCH_EVERY_US 1000000
 
-/* Look whether the file still has its name, if the last look was WATCH_EVERY_US ago or more. Tell the log once. */
+/* True if the file's name is gone, or leads to another file. Tells the log once. The second one looks for that only if
+ * its last look was WATCH_EVERY_US ago or more. */
+bool machine_is_gone(struct machine *machine);
 void machine_watch(struct machine *machine, int64_t now_us);
 
 /* Tell the log once that the file was truncated, and return WEIR_EIO. */

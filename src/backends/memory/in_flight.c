@@ -24,12 +24,8 @@ struct flight_use {
 
 static struct flight_use flight_use(const struct memory *memory)
 {
-    const struct slots_head *head = memory->flight.slots.head;
-    return (struct flight_use){
-        .keys = head->keys,
-        .bytes = head->keys * (int64_t)sizeof(struct slots_key) + head->slots * (int64_t)sizeof(struct slots_slot) +
-                 head->far_bytes,
-    };
+    const struct slots *slots = &memory->flight.slots;
+    return (struct flight_use){ .keys = slots->head->keys, .bytes = slots_used_bytes(slots) };
 }
 
 /* Count what has been added to the area, or removed, since it was in this use. */

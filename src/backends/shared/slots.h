@@ -85,11 +85,14 @@ void slots_serve(struct slots *slots, const struct weir_backend_request *request
                  struct weir_decision *out);
 
 /* Decide a group, some of whose requests are about slots: all or nothing. The caller has locked the area; serve() calls
- * slots_serve(), and the backend's decide() the rates. */
+ * slots_serve(), and the backend's decide() the rates. slots_group.c */
+typedef void slots_serves(struct weir_backend *backend, const struct weir_backend_request *request,
+                          struct weir_decision *out);
 int slots_serve_group(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n,
-                      void (*serve)(struct weir_backend *backend, const struct weir_backend_request *request,
-                                    struct weir_decision *out),
-                      struct weir_decision *out);
+                      slots_serves *serve, struct weir_decision *out);
+
+/* Return the bytes that keys and slots use. */
+int64_t slots_used_bytes(const struct slots *slots);
 
 /* Return how many slots a request's key has, what they use, and in how long the first and the last of them end. */
 int64_t slots_look(struct slots *slots, const struct weir_backend_request *request, int64_t now_us, int64_t *used,

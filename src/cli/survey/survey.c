@@ -176,7 +176,7 @@ static struct survey_limit *limit_row(struct survey *survey, const char *name)
 static void limit_add(struct survey_limit *row, const struct weir_inspected *key)
 {
     const struct weir_decision *next = &key->state.decision;
-    char policy[SURVEY_POLICY_SIZE];
+    char policy[WEIR_POLICY_TEXT_SIZE];
     if (weir_policy_print(&key->state.policy, policy, sizeof policy) != WEIR_OK)
         policy[0] = '\0';
     if (row->keys++ == 0)

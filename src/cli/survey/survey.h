@@ -10,16 +10,15 @@
 #include "cli/store.h"
 
 #define SURVEY_LIMITS 10000 /* rows; keys of further limits only count in `unlisted` */
-#define SURVEY_POLICY_SIZE 320
 
 /* The keys of one limit. */
 struct survey_limit {
     char name[WEIR_MAX_NAME_LEN + 1];
-    char policy[SURVEY_POLICY_SIZE]; /* of the key seen first */
-    bool is_mixed;                   /* other keys have another one: overrides, or instances that disagree */
-    uint64_t keys, denied, near;     /* near: not denied, with less than a tenth of the limit left */
-    uint64_t disagreed;              /* under two policies */
-    uint64_t permits;                /* in use */
+    char policy[WEIR_POLICY_TEXT_SIZE]; /* of the key seen first */
+    bool is_mixed;                      /* other keys have another one: overrides, or instances that disagree */
+    uint64_t keys, denied, near;        /* near: not denied, with less than a tenth of the limit left */
+    uint64_t disagreed;                 /* under two policies */
+    uint64_t permits;                   /* in use */
 };
 
 /* The question of a survey, and its answer. */

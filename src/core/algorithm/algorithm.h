@@ -5,9 +5,9 @@
  * function.
  *
  * The clock rule is the same for all. If `now` precedes the anchor by at most WEIR_CLOCK_SLACK_US, or a sliding window's
- * by twice the time for which its blocks count, it counts as the anchor. If it precedes it by more, the anchor moves to where `now` puts it, and all used permits stay used. That
- * rebase is written even if the request is denied; otherwise the key would freeze. Waits are always measured from the
- * real `now`.
+ * by twice the time for which its blocks count, it counts as the anchor. If it precedes it by more, the anchor moves to
+ * where `now` puts it, and all used permits stay used. That rebase is written even if the request is denied; otherwise
+ * the key would freeze. Waits are always measured from the real `now`.
  */
 #ifndef CORE_ALGORITHM_ALGORITHM_H
 #define CORE_ALGORITHM_ALGORITHM_H

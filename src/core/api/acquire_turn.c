@@ -106,14 +106,15 @@ static void acquire_deny(struct weir *limiter, struct acquire *acquire, int64_t 
 
 /* ---- In line; all of this needs errands->mutex ---- */
 
-#define LOOK_US 100000 /* for requests in flight, and where asking costs no message */
+#define LOOK_IN_FLIGHT_US 100000
 
 void acquire_denied(struct weir *limiter, struct acquire *acquire, int64_t due_us)
 {
     int64_t look_us = INT64_MAX;
     if (limiter->has_others) /* a little earlier each time, so that several processes do not ask in step */
-        look_us = acquire->hopes ? LOOK_US - (int64_t)(limiter->errands->looks++ % 8) * (LOOK_US / 16)
-                                 : limiter->look_us;
+        look_us = acquire->hopes
+                      ? LOOK_IN_FLIGHT_US - (int64_t)(limiter->errands->looks++ % 8) * (LOOK_IN_FLIGHT_US / 16)
+                      : limiter->look_us;
     line_denied(&limiter->errands->lines, &acquire->at, due_us,
                 min_of(due_us, look_us == INT64_MAX ? look_us : clock_monotonic_us() + look_us));
 }

@@ -168,16 +168,16 @@ int weir_settle(weir_limit *limit, struct weir_key key, const struct weir_reserv
         error = reservation_check(limit->limiter, reservation, actual);
     if (error || reservation_settles_nothing(reservation, actual))
         return error;
-    const int64_t permits = reservation->permits;
-    if (permits > actual && reservation->candidate_us > 0)
-        candidate_give_back(limit, key, reservation->candidate_us, permits - actual);
-    if (permits > actual && reservation->at_us == 0 && reservation->id == 0)
+    const int64_t beyond = actual - reservation->permits;
+    if (beyond > 0)
+        return reservation->at_us < 0
+                   ? settle_otherwise(limit, key, key_hash(limit, key), reservation, charge_cost(beyond), WEIR_CHARGE)
+                   : weir_charge(limit, key, beyond);
+    if (reservation->candidate_us > 0)
+        candidate_give_back(limit, key, reservation->candidate_us, -beyond);
+    if (reservation->at_us == 0 && reservation->id == 0) /* nothing else comes back */
         return WEIR_OK;
-    if (actual < permits)
-        return give_back(limit, key, reservation, permits - actual);
-    return reservation->at_us < 0 ? settle_otherwise(limit, key, key_hash(limit, key), reservation,
-                                                     charge_cost(actual - permits), WEIR_CHARGE)
-                                  : weir_charge(limit, key, actual - permits);
+    return give_back(limit, key, reservation, -beyond);
 }
 
 int renewal_check(const struct weir *limiter, const struct weir_reservation *reservation, int64_t cost)

@@ -21,6 +21,7 @@
  *
  * A single key's override that is new or has another policy only needs the next version for itself.
  */
+#include "core/limiter/candidate.h"
 #include "core/limiter/limits.h"
 
 #include <stdlib.h>
@@ -115,19 +116,11 @@ static inline void renumber_one(const struct weir *limiter, struct weir_limit *t
         plan_cell_renumber(&target->local_plan, version);
 }
 
-/* Return the candidate that is in force, or NULL. */
-static inline struct weir_limit *candidate_in_force(const struct weir_limit *target)
-{
-    return atomic_load_explicit(&target->shadow, memory_order_relaxed) & LIMIT_HAS_CANDIDATE
-               ? atomic_load_explicit(&target->candidate, memory_order_relaxed)
-               : NULL;
-}
-
 /* Give plans that stay as they are a later version. A candidate has its first half's: the rules above hold for it. */
 static inline void renumber_plans(const struct weir *limiter, struct weir_limit *target, uint64_t version)
     REQUIRES(limiter->mutex)
 {
-    struct weir_limit *candidate = candidate_in_force(target);
+    struct weir_limit *candidate = candidate_of(target);
     renumber_one(limiter, target, version);
     if (candidate)
         renumber_one(limiter, candidate, version);
@@ -309,7 +302,7 @@ static bool write_one_at_share(const struct weir *limiter, struct weir_limit *ta
 static bool write_at_share(const struct weir *limiter, struct weir_limit *target) REQUIRES(limiter->mutex)
 {
     const uint64_t version = ++target->of->version;
-    struct weir_limit *candidate = candidate_in_force(target);
+    struct weir_limit *candidate = candidate_of(target);
     const bool changes = write_one_at_share(limiter, target, version);
     return (candidate && write_one_at_share(limiter, candidate, version)) || changes;
 }

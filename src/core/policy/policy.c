@@ -95,7 +95,22 @@ struct weir_policy policy_candidate(const struct weir_policy *policy)
                                  .period_us = half->period_us,
                                  .burst = half->burst,
                                  .debt = half->debt,
-                                 .capacity = half->capacity };
+                                 .capacity = half->capacity,
+                                 .percent = (int32_t)half->percent };
+}
+
+struct weir_candidate policy_as_candidate(const struct weir_policy *half)
+{
+    return (struct weir_candidate){ .algorithm = half->algorithm,
+                                    .refill = half->refill,
+                                    .align = half->align,
+                                    .blocks = half->blocks,
+                                    .limit = half->limit,
+                                    .period_us = half->period_us,
+                                    .burst = half->burst,
+                                    .debt = half->debt,
+                                    .capacity = half->capacity,
+                                    .percent = half->percent };
 }
 
 int32_t policy_shadow(const struct weir_policy *policy)

@@ -67,8 +67,9 @@ static inline bool policy_has_candidate(const struct weir_policy *policy)
     return policy->candidate.limit != 0;
 }
 
-/* Return the second half of a policy as a policy, without its percent. */
+/* Return the second half of a policy as a policy, with its percent; and such a half as it stands in a policy. */
 struct weir_policy policy_candidate(const struct weir_policy *policy);
+struct weir_candidate policy_as_candidate(const struct weir_policy *half);
 
 /* Return the percent of keys for which the policy's limit denies nothing. */
 int32_t policy_shadow(const struct weir_policy *policy);

@@ -52,8 +52,7 @@ static bool half_changes(const struct weir_policy *half, const struct weir_polic
 
 static size_t print_candidate(char *line, size_t size, const struct weir_policy *policy)
 {
-    struct weir_policy half = policy_candidate(policy);
-    half.percent = (int32_t)policy->candidate.percent;
+    const struct weir_policy half = policy_candidate(policy);
     const bool changes = half_changes(&half, policy);
     const size_t len = (size_t)snprintf(line, size, ", candidate%s", changes ? "" : " ");
     return len + print_half(line + len, size - len, &half, changes ? policy : NULL);
@@ -64,7 +63,7 @@ int weir_policy_print(const struct weir_policy *policy, char *text, size_t text_
     if (!text || weir_policy_check(policy, NULL, 0) != WEIR_OK)
         return WEIR_EINVAL;
 
-    char line[320];
+    char line[WEIR_POLICY_TEXT_SIZE];
     size_t len = print_half(line, sizeof line, policy, NULL);
     if (policy_has_candidate(policy))
         len += print_candidate(line + len, sizeof line - len, policy);

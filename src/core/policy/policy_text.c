@@ -299,16 +299,7 @@ static int add_candidate(struct reader *reader, const struct weir_policy *first,
         return message_refuse(reader->message, "column %d: \"shadow\": a candidate is a shadow already",
                               shadow->column);
     *out = *first;
-    out->candidate = (struct weir_candidate){ .algorithm = half->algorithm,
-                                              .refill = half->refill,
-                                              .align = half->align,
-                                              .blocks = half->blocks,
-                                              .limit = half->limit,
-                                              .period_us = half->period_us,
-                                              .burst = half->burst,
-                                              .debt = half->debt,
-                                              .capacity = half->capacity,
-                                              .percent = half->percent };
+    out->candidate = policy_as_candidate(half);
     if (half->limit != 0 && plan_check(out, (struct message){ sentence, sizeof sentence }, &fault) == WEIR_OK)
         return WEIR_OK;
     return message_refuse(reader->message, "column %d: \"candidate\": %s", word->column,

@@ -121,8 +121,9 @@ static bool call_redirected(struct redis_flight *flight, struct redis_flight_cal
     return true;
 }
 
-/* True if an error says that Redis executed nothing. weir's scripts write once, last, so an error of a command in one
- * says that, too. A proxy's errors do not: it may have lost the answer. */
+/* True if an error says that Redis charged nothing and gave nothing back. weir's scripts for rates write once, last, so
+ * an error of a command in one says that, too; requests about slots may be repeated. A proxy's errors do not say it: it
+ * may have lost the answer. */
 static bool is_refusal(const struct redis_reply *error)
 {
     static const char *const words[] = { "READONLY",    "OOM",        "NOREPLICAS", "MISCONF", "LOADING",

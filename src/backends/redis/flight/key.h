@@ -20,6 +20,11 @@
 #define REDIS_TAG_MAX (3 * REDIS_KEY_WHOLE)
 #define REDIS_KEY_MAX (REDIS_PREFIX_MAX + WEIR_MAX_NAME_LEN + 3 + REDIS_TAG_MAX)
 
+/* Behind the name: that of the key's slots, and that of their costs. lua/slots_of.lua */
+#define REDIS_SLOTS_SUFFIX ":s"
+#define REDIS_COSTS_SUFFIX ":c"
+#define REDIS_SUFFIX_LEN 2
+
 /* Return the length of the name, at most REDIS_KEY_MAX. `prefix` has up to REDIS_PREFIX_MAX bytes, `limit_name` up to
  * WEIR_MAX_NAME_LEN, `key` 1 to WEIR_MAX_KEY_LEN. */
 size_t redis_key_len(const char *prefix, const char *limit_name, struct weir_key key);

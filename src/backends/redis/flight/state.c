@@ -21,15 +21,15 @@ enum redis_script_id redis_script_of(const struct weir_plan *plan)
 
 /* ---- Numbers ---- */
 
-static unsigned char *put_number(unsigned char *at, int bytes, int64_t value)
+unsigned char *redis_put_number(unsigned char *at, int bytes, int64_t value)
 {
-    assert(value >= 0 && value >> (8 * bytes) == 0);
+    assert(bytes == 8 || (value >= 0 && value >> (8 * bytes) == 0));
     for (int i = 0; i < bytes; i++)
         at[i] = (unsigned char)((uint64_t)value >> (8 * i));
     return at + bytes;
 }
 
-static int64_t get_number(const unsigned char **at, int bytes)
+int64_t redis_get_number(const unsigned char **at, int bytes)
 {
     uint64_t value = 0;
     for (int i = 0; i < bytes; i++)
@@ -61,34 +61,34 @@ size_t redis_stamp_write(const struct weir_plan *plan, unsigned char out[REDIS_S
                                  [REDIS_FIXED_WINDOW] = 'F',
                                  [REDIS_SLIDING_WINDOW] = 'S' };
     enum redis_script_id script = redis_script_of(plan);
-    unsigned char *at = put_number(out, 1, tags[script]);
+    unsigned char *at = redis_put_number(out, 1, tags[script]);
     switch (script) {
     case REDIS_INTERVAL_BUCKET:
-        at = put_number(at, 1, plan->align);
-        at = put_number(at, 6, plan->limit);
-        at = put_number(at, 7, plan->period_us);
+        at = redis_put_number(at, 1, plan->align);
+        at = redis_put_number(at, 6, plan->limit);
+        at = redis_put_number(at, 7, plan->period_us);
         break;
     case REDIS_FIXED_WINDOW:
-        at = put_number(at, 1, plan->align);
-        at = put_number(at, 7, plan->period_us);
+        at = redis_put_number(at, 1, plan->align);
+        at = redis_put_number(at, 7, plan->period_us);
         break;
     case REDIS_SLIDING_WINDOW:
-        at = put_number(at, 2, plan->blocks);
-        at = put_number(at, 7, plan->period_us);
+        at = redis_put_number(at, 2, plan->blocks);
+        at = redis_put_number(at, 7, plan->period_us);
         break;
     default:
-        at = put_number(at, 7, plan->p);
-        at = put_number(at, 7, plan->q);
-        at = put_number(at, 5, plan->tick_us);
+        at = redis_put_number(at, 7, plan->p);
+        at = redis_put_number(at, 7, plan->q);
+        at = redis_put_number(at, 5, plan->tick_us);
     }
-    return (size_t)(put_number(at, 6, plan->size) - out);
+    return (size_t)(redis_put_number(at, 6, plan->size) - out);
 }
 
 void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, int64_t cost, int64_t times)
 {
-    unsigned char *at = put_number(out, 1, verb + (more ? REDIS_MORE : 0));
-    at = put_number(at, 7, cost);
-    put_number(at, 7, times);
+    unsigned char *at = redis_put_number(out, 1, verb + (more ? REDIS_MORE : 0));
+    at = redis_put_number(at, 7, cost);
+    redis_put_number(at, 7, times);
 }
 
 /* If all items up to one are their keys' only items, that item's index is also its key's index. */
@@ -101,14 +101,14 @@ size_t redis_items_pack(unsigned char *bytes, size_t n)
             ;
     while (same + returns < n && items[(same + returns) * REDIS_ITEM_SIZE] == REDIS_RETURN)
         returns++;
-    put_number(put_number(bytes, 2, (int64_t)same), 2, (int64_t)returns);
+    redis_put_number(redis_put_number(bytes, 2, (int64_t)same), 2, (int64_t)returns);
     const size_t copies = same > 1 ? same - 1 : 0, others = (n - same - returns) * REDIS_ITEM_SIZE;
     unsigned char *noted = items + (same - copies) * REDIS_ITEM_SIZE, *rest = noted + returns * REDIS_RETURN_SIZE;
     memmove(noted, noted + copies * REDIS_ITEM_SIZE, (n - same) * REDIS_ITEM_SIZE);
     memmove(rest, noted + returns * REDIS_ITEM_SIZE, others);
     for (size_t i = returns; i-- > 0;) { /* from the last: each grows over the items behind it */
         const unsigned char *item = noted + i * REDIS_ITEM_SIZE + 1;
-        const int64_t cost = get_number(&item, 7), since_us = get_number(&item, 7);
+        const int64_t cost = redis_get_number(&item, 7), since_us = redis_get_number(&item, 7);
         put_double(put_double(noted + i * REDIS_RETURN_SIZE, cost), since_us);
     }
     return (size_t)(rest + others - bytes);
@@ -171,12 +171,12 @@ size_t redis_settle_write(const struct weir_plan *plan, int64_t cost, int64_t si
 
 void redis_ask_pack(int64_t permits, int64_t ago_us, const void *echo, unsigned char out[REDIS_ASK_SIZE])
 {
-    memcpy(put_number(put_number(out, 7, permits), 7, ago_us), echo, REDIS_ECHO_SIZE);
+    memcpy(redis_put_number(redis_put_number(out, 7, permits), 7, ago_us), echo, REDIS_ECHO_SIZE);
 }
 
 bool redis_left_read(const struct weir_plan *plan, const unsigned char bytes[REDIS_LEFT_SIZE], int64_t *state)
 {
-    const int64_t halves = get_number(&bytes, 7), tick = get_number(&bytes, 7);
+    const int64_t halves = redis_get_number(&bytes, 7), tick = redis_get_number(&bytes, 7);
     if (halves % 2 != 0 || halves / 2 > plan->size * plan->q || tick > WEIR_MAX_TIME_US)
         return false;
     state[0] = halves / 2;
@@ -221,10 +221,10 @@ static bool plan_has_room(const struct weir_plan *plan)
 static bool level_stamp(const unsigned char *at, enum weir_algorithm algorithm, struct weir_plan *plan)
 {
     plan->algorithm = (int32_t)algorithm;
-    plan->p = get_number(&at, 7);
-    plan->q = get_number(&at, 7);
-    plan->tick_us = get_number(&at, 5);
-    plan->size = get_number(&at, 6);
+    plan->p = redis_get_number(&at, 7);
+    plan->q = redis_get_number(&at, 7);
+    plan->tick_us = redis_get_number(&at, 5);
+    plan->size = redis_get_number(&at, 6);
     const int64_t most = mul_capped(plan->size, plan->q);
     const bool is_sane = plan->p > 0 && plan->p <= EXACT_MAX && plan->tick_us > 0 && most > 0 && most <= EXACT_MAX &&
                          div_up(most, plan->p) <= WEIR_MAX_FILL_US / plan->tick_us;
@@ -239,10 +239,10 @@ static bool interval_stamp(const unsigned char *at, struct weir_plan *plan)
 {
     plan->algorithm = WEIR_TOKEN_BUCKET;
     plan->refill = WEIR_INTERVAL;
-    plan->align = (int32_t)get_number(&at, 1);
-    plan->limit = get_number(&at, 6);
-    plan->period_us = get_number(&at, 7);
-    plan->size = get_number(&at, 6);
+    plan->align = (int32_t)redis_get_number(&at, 1);
+    plan->limit = redis_get_number(&at, 6);
+    plan->period_us = redis_get_number(&at, 7);
+    plan->size = redis_get_number(&at, 6);
     return plan->align <= 1 && plan->limit > 0 && plan->period_us > 0 && plan->size > 0 &&
            div_up(plan->size, plan->limit) <= WEIR_MAX_FILL_US / plan->period_us;
 }
@@ -252,11 +252,11 @@ static bool window_stamp(const unsigned char *at, enum weir_algorithm algorithm,
     const bool slides = algorithm == WEIR_SLIDING_WINDOW;
     plan->algorithm = (int32_t)algorithm;
     if (slides)
-        plan->blocks = (int32_t)get_number(&at, 2);
+        plan->blocks = (int32_t)redis_get_number(&at, 2);
     else
-        plan->align = (int32_t)get_number(&at, 1);
-    plan->period_us = get_number(&at, 7);
-    plan->size = plan->limit = get_number(&at, 6);
+        plan->align = (int32_t)redis_get_number(&at, 1);
+    plan->period_us = redis_get_number(&at, 7);
+    plan->size = plan->limit = redis_get_number(&at, 6);
     return plan->period_us > 0 && plan->size > 0 && plan->align <= 1 &&
            plan->blocks <= (sliding_is_wide(plan) ? WEIR_MAX_WIDE_BLOCKS : WEIR_MAX_BLOCKS) &&
            (slides ? plan->blocks > 0 : true) && mul_capped(plan->blocks + 1, plan->period_us) <= WEIR_MAX_FILL_US;
@@ -292,7 +292,7 @@ static size_t pair_state(const unsigned char *bytes, size_t len, int64_t most, i
 {
     if (len < REDIS_LEFT_SIZE)
         return 0;
-    int64_t used = get_number(&bytes, 7), anchor = get_number(&bytes, 7);
+    int64_t used = redis_get_number(&bytes, 7), anchor = redis_get_number(&bytes, 7);
     if (used < 1 || used > most || anchor > latest)
         return 0;
     state[0] = used;
@@ -326,20 +326,20 @@ static size_t sliding_state(const struct weir_plan *plan, const unsigned char *b
 {
     if (len < 9)
         return 0;
-    int64_t newest = get_number(&bytes, 7), n = get_number(&bytes, 2);
+    int64_t newest = redis_get_number(&bytes, 7), n = redis_get_number(&bytes, 2);
     const size_t width = sliding_is_wide(plan) ? 7 : 4;
     if (newest > EXACT_MAX / plan->period_us || n < 1 || n > plan->blocks + 1 || len < 9 + width * (size_t)n)
         return 0;
     const unsigned char *at = bytes;
     int64_t last = 0, sum = 0;
     for (int64_t i = 0; i < n; i++)
-        sum += last = get_number(&at, (int)width);
+        sum += last = redis_get_number(&at, (int)width);
     if (last == 0 || sum > state_top(plan))
         return 0;
     memset(state, 0, state_words(plan) * sizeof *state);
     state[0] = newest;
     for (int64_t i = 0; i < n; i++)
-        sliding_count_set(plan, state, i, get_number(&bytes, (int)width));
+        sliding_count_set(plan, state, i, redis_get_number(&bytes, (int)width));
     return 9 + width * (size_t)n;
 }
 

@@ -39,6 +39,10 @@ _Static_assert(7 * (WEIR_MAX_WIDE_BLOCKS + 1) <= 4 * (WEIR_MAX_BLOCKS + 1), "cou
 #define REDIS_HEAD_SIZE 14   /* bytes of an answer: the time and the permits charged, I7 each */
 #define REDIS_MAX_TIMES 65535
 
+/* Write a number, and return what is behind it; read one, and go on behind it. */
+unsigned char *redis_put_number(unsigned char *at, int bytes, int64_t value);
+int64_t redis_get_number(const unsigned char **at, int bytes);
+
 /* Return the script that decides requests under this plan one by one. In Redis, the greedy token bucket and the leaky
  * bucket are the same algorithm, so their two scripts have one text and one SHA-1. */
 enum redis_script_id redis_script_of(const struct weir_plan *plan);

@@ -4,6 +4,7 @@
  * a value may have slots, lua/slots_of.lua.
  */
 #include "backends/redis/cluster/cluster.h"
+#include "backends/redis/flight/key.h"
 #include "backends/redis/flight/redirect.h"
 #include "backends/redis/inspect/inspector.h"
 
@@ -166,7 +167,7 @@ int inspect_read_slots(struct weir_inspector *inspector, const char *name, size_
 {
     struct redis_bytes beside = { 0 };
     redis_bytes_add(&beside, name, len);
-    redis_bytes_add(&beside, ":s", 2);
+    redis_bytes_add(&beside, REDIS_SLOTS_SUFFIX, REDIS_SUFFIX_LEN);
     int error = beside.failed ? WEIR_ENOMEM : slots_read(inspector, &beside, now_us, out);
     redis_bytes_free(&beside);
     if (!error && out->slots > 0) {
@@ -184,14 +185,14 @@ static void write_question(struct weir_inspector *inspector, const char *name, s
         inspect_write_read(inspector, name, len);
         return;
     }
-    char beside[REDIS_KEY_MAX + 2]; /* slots and their costs */
+    char beside[REDIS_KEY_MAX + REDIS_SUFFIX_LEN];
     memcpy(beside, name, len);
     redis_bytes_words(&inspector->talk.link.out, 3, "DEL", NULL);
     redis_bytes_string(&inspector->talk.link.out, name, len);
-    memcpy(beside + len, ":s", 2);
-    redis_bytes_string(&inspector->talk.link.out, beside, len + 2);
-    memcpy(beside + len, ":c", 2);
-    redis_bytes_string(&inspector->talk.link.out, beside, len + 2);
+    memcpy(beside + len, REDIS_SLOTS_SUFFIX, REDIS_SUFFIX_LEN);
+    redis_bytes_string(&inspector->talk.link.out, beside, len + REDIS_SUFFIX_LEN);
+    memcpy(beside + len, REDIS_COSTS_SUFFIX, REDIS_SUFFIX_LEN);
+    redis_bytes_string(&inspector->talk.link.out, beside, len + REDIS_SUFFIX_LEN);
 }
 
 /* Read or delete a key. The node `to`, to which a redirect led, needs ASKING first if the slot is still moving. */

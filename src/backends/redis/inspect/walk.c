@@ -1,4 +1,5 @@
 /* walk.c - visits keys: all, or those of a limit or a pattern, in steps of SCAN. */
+#include "backends/redis/flight/key.h"
 #include "backends/redis/flight/redirect.h"
 #include "backends/redis/inspect/inspector.h"
 #include "core/policy/pattern.h"
@@ -64,7 +65,7 @@ static void walk_write_glob(struct walk *walk, const char *prefix)
         const size_t end = redis_key_write("", "", weir_key(walk->pattern.bytes, len), name) - 1; /* ":{...}" */
         glob_add(&walk->glob, name + 2, end - 2);
     }
-    redis_bytes_add(&walk->glob, "*}*", 3); /* also the names of slots, which end in ":s" */
+    redis_bytes_add(&walk->glob, "*}*", 3); /* also the names of slots */
 }
 
 /* Read the name of a key. False: it is none that the walk looks for. */
@@ -76,10 +77,10 @@ static bool walk_names(struct weir_inspector *inspector, const struct walk *walk
            (!walk->limit || strcmp(walk->limit, out->limit) == 0);
 }
 
-/* True if this is the name of a key's slots: it is two bytes longer than the key's. */
+/* True if this is the name of a key's slots. */
 static bool is_slots(const char *name, size_t len)
 {
-    return len > 2 && memcmp(name + len - 2, ":s", 2) == 0;
+    return len > REDIS_SUFFIX_LEN && memcmp(name + len - REDIS_SUFFIX_LEN, REDIS_SLOTS_SUFFIX, REDIS_SUFFIX_LEN) == 0;
 }
 
 /* Read the values of up to READ_TOGETHER names at *at, and visit those that still exist. */
@@ -113,9 +114,9 @@ static int walk_read(struct weir_inspector *inspector, const struct walk *walk, 
     }
     for (size_t i = 0; !error && i < count; i++) {
         struct weir_inspected key = { .size = sizeof key };
-        if (!is_slots(names[i], lens[i]) || !walk_names(inspector, walk, names[i], lens[i] - 2, &key))
+        if (!is_slots(names[i], lens[i]) || !walk_names(inspector, walk, names[i], lens[i] - REDIS_SUFFIX_LEN, &key))
             continue;
-        error = inspect_read_slots(inspector, names[i], lens[i] - 2, now_us, &key);
+        error = inspect_read_slots(inspector, names[i], lens[i] - REDIS_SUFFIX_LEN, now_us, &key);
         if (!error && key.found == WEIR_FOUND_STATE)
             error = walk->visit(walk->user, &key);
     }
