@@ -63,7 +63,7 @@ WEIR_API int weir_settle(weir_limit *limit, struct weir_key key, const struct we
 
 /* Give back the slot that weir_reserve() took of a limit on requests in flight (WEIR_CONCURRENCY): weir_settle() with 0.
  *
- * The slot is free at once, for every instance. A slot has an id, so a release can be repeated: a slot that is not held
+ * The slot is free immediately, for every instance. A slot has an id, so a release can be repeated: a slot that is not held
  * any more frees nothing, and the call returns WEIR_OK. It also does if Redis does not answer or refuses: weir then
  * repeats the release in the background until Redis has answered or the hold is over, up to WEIR_MAX_RELEASES at a
  * time. weir_stats.releases_lost counts those beyond, whose slots are held until their hold is over.

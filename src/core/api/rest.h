@@ -1,6 +1,6 @@
 /* rest.h - shares the permits of a limit on requests in flight between processes that wait for them.
  *
- * A process hears of its own releases at once, and of others' only when it looks, every 100 ms at most. Without a rule,
+ * A process hears of its own releases immediately, and of others' only when it looks, every 100 ms at most. Without a rule,
  * one that takes and releases a single permit all the time would get it every time. The rule: while another process
  * waits for the key, a process whose waiters have been served for REST_US asks for nothing for the next REST_US. In that
  * time the other one looks.

@@ -2,8 +2,8 @@
  *
  *     request --> [ the half that binds the key ] --admitted--> [ the other half ] --> would_deny
  *
- * A candidate is a struct weir_limit of its own, with a plan, a name and an id that no other limit has, so that a backend
- * keeps its states apart and knows nothing of halves. limit_for_key() returns it for the keys that it binds, as it
+ * A candidate is a separate struct weir_limit. No other limit has its plan, name or id, so a backend keeps its states
+ * apart and knows nothing of halves. limit_for_key() returns it for the keys that it binds, as it
  * returns an override. A candidate lasts as long as its limit or override, and is found by nothing else.
  *
  * Once the half that binds has decided, the other is asked, and the request is that of the first half again: counters,

@@ -9,6 +9,7 @@
  *     limiter->closing.mutex     calls that sleep, and the limiter's end
  *     errands->mutex             waiting for permits, and what the limiter's own threads have to do
  *     outage->settle.mutex       an outage's beginning and end, and what is owed from it
+ *     outage->releases.mutex     releases that wait for the backend. A fork does not take it: the child forgets them
  *
  * A decision takes none of them unless permits are owed: it copies the limit's plan (plan_cell.h) and calls the
  * backend.
