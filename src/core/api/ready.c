@@ -7,6 +7,7 @@
 #include "core/follow/follow.h"
 #include "core/ground/arith.h"
 #include "core/ground/cancel.h"
+#include "core/limiter/limits.h"
 #include "core/limiter/own_ops.h"
 
 #include <stdlib.h>
@@ -22,18 +23,10 @@ static struct weir_limit *ping_limit(struct weir *limiter)
                                                .limit = WEIR_MAX_PERMITS,
                                                .period_us = WEIR_SECOND };
     struct weir_limit *limit = atomic_load(&limiter->ping), *none = NULL;
-    struct weir_plan plan;
     if (limit)
         return limit;
-    limit = calloc(1, sizeof *limit);
-    if (!limit)
-        return NULL;
-    limit->limiter = limiter;
-    limit->of = limit;
-    memcpy(limit->name, PING_NAME, sizeof PING_NAME);
-    plan_at_share(&policy, &share_whole, &plan);
-    plan_cell_write(&limit->plan, &plan, 1);
-    if (atomic_compare_exchange_strong(&limiter->ping, &none, limit))
+    limit = limits_make_private(limiter, PING_NAME, &policy);
+    if (!limit || atomic_compare_exchange_strong(&limiter->ping, &none, limit))
         return limit;
     free(limit); /* another thread was faster */
     return none;

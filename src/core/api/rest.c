@@ -3,6 +3,7 @@
 
 #include "core/api/errands.h"
 #include "core/ground/arith.h"
+#include "core/limiter/limits.h"
 #include "core/limiter/own_ops.h"
 #include "core/limiter/request.h"
 
@@ -34,20 +35,9 @@ static struct weir_limit *notes_limit(struct weir *limiter) REQUIRES(limiter->er
                                                .limit = WEIR_MAX_PERMITS,
                                                .period_us = NOTE_US };
     struct rests *rests = &limiter->errands->rests;
-    struct weir_plan plan;
-    if (rests->notes)
-        return rests->notes;
-    struct weir_limit *limit = calloc(1, sizeof *limit);
-    if (!limit)
-        return NULL;
-    limit->limiter = limiter;
-    limit->of = limit;
-    limit->id = WEIR_MAX_LIMITS - 1;
-    memcpy(limit->name, NOTES_NAME, sizeof NOTES_NAME);
-    plan_at_share(&policy, &share_whole, &plan);
-    plan_cell_write(&limit->plan, &plan, 1);
-    rests->notes = limit;
-    return limit;
+    if (!rests->notes)
+        rests->notes = limits_make_private(limiter, NOTES_NAME, &policy);
+    return rests->notes;
 }
 
 /* Charge a note of the key, or look at its notes. Return how many there are, or -1. *until_us: when they end. */

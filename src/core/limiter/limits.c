@@ -162,6 +162,20 @@ static int take_candidate_id(struct weir *limiter, struct weir_limit *limit, str
     return WEIR_OK;
 }
 
+struct weir_limit *limits_make_private(struct weir *limiter, const char *name, const struct weir_policy *policy)
+{
+    struct weir_limit *limit = calloc(1, sizeof *limit);
+    struct weir_plan plan;
+    if (!limit)
+        return NULL;
+    limit->limiter = limiter;
+    limit->of = limit;
+    memcpy(limit->name, name, strlen(name) + 1);
+    plan_at_share(policy, &share_whole, &plan);
+    plan_cell_write(&limit->plan, &plan, 1);
+    return limit;
+}
+
 int limits_prepare(struct weir *limiter, struct weir_limit *target, const struct weir_policy *policy,
                    struct message message)
 {

@@ -19,6 +19,9 @@ struct weir_limit *limits_find(const struct weir *limiter, const struct limit_na
 int limits_get(struct weir *limiter, const struct limit_name *name, struct weir_limit **out, struct message message)
     REQUIRES(limiter->mutex);
 
+/* Make a limit that no program can name, for requests of the limiter itself. The caller frees it. NULL: no memory. */
+struct weir_limit *limits_make_private(struct weir *limiter, const char *name, const struct weir_policy *policy);
+
 /* Make room for a policy that a target gets: its candidate, if it has one. */
 int limits_prepare(struct weir *limiter, struct weir_limit *target, const struct weir_policy *policy,
                    struct message message) REQUIRES(limiter->mutex);
