@@ -203,7 +203,7 @@ TEST(a_stopped_primarys_keys_alone_use_the_fallback_until_its_replica_is_promote
 }
 
 /* ThreadSanitizer fails when a process with a limiter and its fallback forks: it tracks at most 64 locks per thread. */
-#if defined(__SANITIZE_THREAD__)
+#if defined(UNDER_TSAN)
 static void lose(struct cluster *cluster, int node)
 {
     cluster_pause(cluster, node);

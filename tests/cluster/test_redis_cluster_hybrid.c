@@ -162,7 +162,7 @@ TEST(leases_of_a_primary_that_is_killed_stay_within_their_bound, 120)
 
 /* ---- The child of a fork ---- */
 
-#if !defined(__SANITIZE_THREAD__) /* ThreadSanitizer does not support threads in a forked child */
+#if !defined(UNDER_TSAN) /* ThreadSanitizer does not support threads in a forked child */
 TEST(a_forked_child_has_a_separate_map_and_connections, 60)
 {
     CLOSED_BY(place_close) struct place place;

@@ -572,7 +572,7 @@ TEST(a_later_acquire_ends_after_those_before_it, 60)
 }
 
 /* ThreadSanitizer counts the locks that a fork holds, and gives up at 64. */
-#if defined(__SANITIZE_THREAD__)
+#if defined(UNDER_TSAN)
 enum { FORKS = 0 };
 #else
 enum { FORKS = 1 };

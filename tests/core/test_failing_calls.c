@@ -106,7 +106,7 @@ static void believes_in_half_a_number(struct failing_run *run)
     run_blame(run, "seven zeroes");
 }
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef UNDER_ASAN
 static void leaves_memory(struct failing_run *run)
 {
     char *volatile memory = malloc(100);
@@ -134,7 +134,7 @@ TEST(the_failing_calls_harness_finds_planted_defects, 120)
         { "it exits", ends_the_process, "it ended with status 3" },
         { "a thread is left", leaves_a_thread, "1 threads are left" },
         { "a short answer", believes_in_half_a_number, "seven zeroes" },
-#ifdef __SANITIZE_ADDRESS__
+#ifdef UNDER_ASAN
         { "memory is left", leaves_memory, "memory is left" },
 #endif
     };

@@ -79,7 +79,7 @@ TEST(a_forked_child_follows_nothing_and_keeps_its_share, 60)
         const int calls = atomic_load(&answer.calls);
         weir_close(limiter);
         right = right && atomic_load(&answer.calls) == calls;
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) /* their own locks may be held in such a child */
+#if !defined(UNDER_TSAN) && !defined(UNDER_ASAN) /* their own locks may be held in such a child */
         weir *own = open_list(&answer);                             /* the child may follow again */
         right = right && weir_await_ready(own, 20 * WEIR_SECOND) == WEIR_OK;
         weir_close(own);
@@ -167,7 +167,7 @@ TEST(a_forked_child_can_close_while_a_thread_waits_in_its_parent, 30)
 }
 
 /* gcc 12's AddressSanitizer may fork while another thread holds its allocator's locks. */
-#ifdef __SANITIZE_ADDRESS__
+#ifdef UNDER_ASAN
 enum { RUNS_WITH_FORKS = 0 };
 #else
 enum { RUNS_WITH_FORKS = 1 };

@@ -106,7 +106,7 @@ TEST(draining_the_log_queue_waits_for_one_hook_only, 30)
     hook_queue_settle(&to_slow);
 }
 
-#if !defined(__SANITIZE_THREAD__) /* ThreadSanitizer does not support threads in a forked child */
+#if !defined(UNDER_TSAN) /* ThreadSanitizer does not support threads in a forked child */
 TEST(a_forked_child_has_a_working_empty_log_queue, 30)
 {
     log_later(&to_slow, WEIR_LOG_WARNING, "line 0");

@@ -739,7 +739,7 @@ TEST(closing_wakes_every_waiting_thread, 30)
     }
 }
 
-#if defined(__SANITIZE_THREAD__)
+#if defined(UNDER_TSAN)
 /* ThreadSanitizer stops watching a thread in the last round of destructors, and has no threads in a forked child. */
 enum { LAST_ROUND = PTHREAD_DESTRUCTOR_ITERATIONS - 1, CHILD_THREADS = 0 };
 #else

@@ -21,9 +21,9 @@
 
 /* ThreadSanitizer does not support threads in a forked child. With AddressSanitizer of gcc 12, a fork may find its
  * allocator's locks held by another thread; a child that allocates then waits forever. */
-#if defined(__SANITIZE_THREAD__)
+#if defined(UNDER_TSAN)
 enum { CHILD_HAS_THREADS = 0, CHILD_ALLOCATES = 0 };
-#elif defined(__SANITIZE_ADDRESS__)
+#elif defined(UNDER_ASAN)
 enum { CHILD_HAS_THREADS = 1, CHILD_ALLOCATES = 0 };
 #else
 enum { CHILD_HAS_THREADS = 1, CHILD_ALLOCATES = 1 };

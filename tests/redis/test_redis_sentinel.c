@@ -172,7 +172,7 @@ TEST(the_db_of_a_sentinel_url_is_selected_on_the_primary, 30)
     ck_assert_ptr_nonnull(strstr(place_ask(&place, "INFO", "keyspace"), "db5:keys=1"));
 }
 
-#if !defined(__SANITIZE_THREAD__) /* ThreadSanitizer does not support threads in a forked child */
+#if !defined(UNDER_TSAN) /* ThreadSanitizer does not support threads in a forked child */
 TEST(a_forked_child_asks_the_sentinels_itself, 30)
 {
     CLOSED_BY(place_close) struct place place;

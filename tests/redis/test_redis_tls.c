@@ -564,7 +564,7 @@ TEST(an_answer_in_the_same_segment_as_the_end_of_the_connection_is_used, 60)
     ck_assert_int_ge(tls_front_stop(front), 4 * TIMES);
 }
 
-#if !defined(__SANITIZE_THREAD__) /* ThreadSanitizer does not support threads in a forked child */
+#if !defined(UNDER_TSAN) /* ThreadSanitizer does not support threads in a forked child */
 TEST(a_forked_child_has_a_separate_tls_session, 60)
 {
     struct secured secured;

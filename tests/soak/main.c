@@ -26,7 +26,7 @@
 #define LONGER 6
 #define WARM_US (60 * WEIR_SECOND) /* memory is not flat before that; for a short run, a fifth of it */
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(UNDER_ASAN) || defined(UNDER_TSAN)
 static const bool memory_tells = false; /* the sanitizer's memory, not weir's */
 #else
 static const bool memory_tells = true;

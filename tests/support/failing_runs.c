@@ -19,11 +19,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef UNDER_ASAN
 #include <sanitizer/lsan_interface.h>
 #endif
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if defined(UNDER_TSAN) || defined(UNDER_ASAN)
 enum { OCCURRENCES = 1 };
 #else
 enum { OCCURRENCES = 2 };
@@ -168,7 +168,7 @@ static _Noreturn void play(struct failing_run *run)
     look_at_time(run);
     look_at_threads(run, threads);
     look_at_descriptors(run, before);
-#ifdef __SANITIZE_ADDRESS__
+#ifdef UNDER_ASAN
     if (__lsan_do_recoverable_leak_check())
         run_blame(run, "memory is left, see above");
 #endif

@@ -15,13 +15,7 @@
 
 /* Whether something watches the program, which makes it ten times as slow or more and takes memory itself: a
  * sanitizer, or memcheck (tests/tools/valgrind.sh). */
-#if defined(__has_feature) /* clang's way to say so */
-#define HAS_FEATURE(name) __has_feature(name)
-#else
-#define HAS_FEATURE(name) 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || HAS_FEATURE(address_sanitizer) || \
-    defined(UNDER_MEMCHECK)
+#if defined(UNDER_ASAN) || defined(UNDER_TSAN) || defined(UNDER_MEMCHECK)
 #define INSTRUMENTED 1
 #else
 #define INSTRUMENTED 0
