@@ -182,7 +182,7 @@ if #state == 40 then
   known = own == stamp
   if not known and roomy then
     double = double or pack('<BI7I7I5I6', tag, 2 * p, 2 * q, tick, size)
-    if own == double and used % 2 == 0 then
+    if own == double and used % 2 == 0 and used <= EXACT_MAX then
       known, used, spare = true, used / 2, anchor
       spent = used
     end

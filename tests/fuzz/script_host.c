@@ -188,6 +188,7 @@ static int command_psetex(lua_State *state)
     key->kind = HOST_STRING;
     memcpy(key->value, bytes, key->len);
     key->writes++;
+    key->lives++;
     return 0;
 }
 

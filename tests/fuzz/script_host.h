@@ -19,6 +19,7 @@ struct host_key {
     int64_t life_ms;      /* of the last PSETEX; 0: unknown */
     int64_t life_from_us; /* when that was, by TIME */
     unsigned writes;      /* PSETEX, SETRANGE and DEL calls since this was set to 0 */
+    unsigned lives;       /* PSETEX calls since this was set to 0 */
     unsigned char value[HOST_VALUE_MAX];
 };
 

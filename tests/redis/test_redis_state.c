@@ -594,21 +594,26 @@ TEST(an_impossible_use_of_a_bucket_is_refused, 10)
 /* A script may deny by such a state before it looks closer. */
 TEST(an_impossible_use_in_a_bucket_written_with_room_is_foreign, 10)
 {
+    static const char slow[] = "token_bucket limit=1 period=1ms burst=7",
+                      fast[] = "token_bucket limit=4 period=1us burst=7"; /* its states could pass 2^53 half units */
     static const struct {
+        const char *policy;
         int64_t used_halves, tick;
         enum redis_found found;
-    } cases[] = { { 2, 0, REDIS_STATE },
-                  { 2 * WEIR_MAX_FILL_US, EXACT_MAX, REDIS_STATE },
-                  { 2 * WEIR_MAX_FILL_US + 2, 0, REDIS_FOREIGN },
-                  { 3, 0, REDIS_FOREIGN },
-                  { 0, 0, REDIS_FOREIGN },
-                  { 2, EXACT_MAX + 1, REDIS_FOREIGN } };
-    const struct weir_plan plan = plan_of("token_bucket limit=1 period=1ms burst=7");
+    } cases[] = { { slow, 2, 0, REDIS_STATE },
+                  { slow, 2 * WEIR_MAX_FILL_US, EXACT_MAX, REDIS_STATE },
+                  { slow, 2 * WEIR_MAX_FILL_US + 2, 0, REDIS_FOREIGN },
+                  { slow, 3, 0, REDIS_FOREIGN },
+                  { slow, 0, 0, REDIS_FOREIGN },
+                  { slow, 2, EXACT_MAX + 1, REDIS_FOREIGN },
+                  { fast, EXACT_MAX - 1, 0, REDIS_STATE },
+                  { fast, EXACT_MAX + 1, 0, REDIS_FOREIGN } };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         unsigned char bytes[REDIS_TAKE_SIZE];
         int64_t state[STATE_MAX_WORDS];
         enum redis_found found;
         struct weir_inspected inspected;
+        const struct weir_plan plan = plan_of(cases[i].policy);
         ck_assert_uint_gt(redis_take_write(&plan, 1, "echo", bytes), 0); /* its stamp has room */
         const size_t len = put(bytes, put(bytes, REDIS_STAMP_MAX, 7, cases[i].used_halves), 7, cases[i].tick);
         ck_assert_int_eq(redis_state_read(&plan, bytes, len, state, &found), (int)len);

@@ -75,7 +75,7 @@ bool mirror_leave_room(unsigned char *bytes, size_t len)
     if ((len != 26 && len != 40) || (bytes[0] != 'T' && bytes[0] != 'L'))
         return false;
     const int64_t p = get(bytes + 1, 7), q = get(bytes + 8, 7), used = len == 40 ? get(bytes + 26, 7) : 0;
-    if (p % 2 != 0 || q % 2 != 0 || used % 2 != 0 || p > EXACT_MAX || q > EXACT_MAX)
+    if (p % 2 != 0 || q % 2 != 0 || used % 2 != 0 || p > EXACT_MAX || q > EXACT_MAX || used > EXACT_MAX)
         return false;
     put(bytes, put(bytes, 1, 7, p / 2), 7, q / 2);
     if (len == 40)

@@ -314,7 +314,8 @@ static size_t level_state(const struct weir_plan *plan, const unsigned char *byt
 {
     const int64_t halves = has_room ? 2 : 1;
     int64_t pair[2];
-    const size_t state_len = pair_state(bytes, len, halves * state_top(plan), EXACT_MAX / plan->tick_us, pair);
+    const int64_t most = min_of(halves * state_top(plan), EXACT_MAX); /* a script cannot tell larger ones apart */
+    const size_t state_len = pair_state(bytes, len, most, EXACT_MAX / plan->tick_us, pair);
     if (state_len == 0 || pair[0] % halves != 0)
         return 0;
     state[0] = pair[0] / halves;
