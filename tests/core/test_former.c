@@ -173,7 +173,7 @@ static int64_t most_in(int form, int64_t limit, int64_t window_ms)
     }
 }
 
-enum { MOST_MS = 40000 };
+enum { MOST_MS = INSTRUMENTED ? 8000 : 40000 };
 
 /* Write the permits admitted in each millisecond while the limit alternates between two forms. */
 static void admit(int larger, int smaller, int flip_ms, int *admitted)

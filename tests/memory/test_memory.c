@@ -657,7 +657,7 @@ TEST(redefinitions_stay_within_max_bytes, 60)
         "sliding_window limit=5 period=1d blocks=100",   "leaky_bucket limit=10 period=1d",
         "sliding_window limit=5 period=1d blocks=1000",  "sliding_window limit=8 period=1d blocks=10",
     };
-    const int64_t most = INT64_C(8) << 20;
+    const int64_t most = (INSTRUMENTED ? INT64_C(2) : INT64_C(8)) << 20;
     int64_t resident_before = resident_bytes();
     for (enum weir_on_full on_full = WEIR_FULL_DENY; on_full <= WEIR_FULL_SHARE; on_full++) {
         OPEN_SCENE(scene, OPTIONS(.max_bytes = most, .on_full = on_full));
@@ -711,7 +711,7 @@ TEST(small_keys_can_use_all_the_room_that_large_keys_leave, 60)
     for (size_t l = 0; l < sizeof lens / sizeof lens[0]; l++) {
         scene_open(&scene, &options);
         limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1m");
-        for (int64_t i = 0; i < 100000; i++)
+        for (int64_t i = 0; i < (INSTRUMENTED ? 40000 : 100000); i++) /* more than fit */
             take_long(limit, i, lens[l]);
         ck_assert_uint_gt(stats_of(scene.limiter).full, 0);
         scene.now_us += WEIR_MINUTE;
