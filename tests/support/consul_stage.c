@@ -50,19 +50,21 @@ const char *stage_ca_path(void)
     return ca_path;
 }
 
-static struct curl_slist *headers;
+static struct curl_slist *_Atomic headers; /* a follower's thread writes it */
 
 struct curl_slist *__wrap_curl_slist_append(struct curl_slist *list, const char *line);
 struct curl_slist *__real_curl_slist_append(struct curl_slist *list, const char *line);
 
 struct curl_slist *__wrap_curl_slist_append(struct curl_slist *list, const char *line)
 {
-    return headers = __real_curl_slist_append(list, line);
+    struct curl_slist *all = __real_curl_slist_append(list, line);
+    atomic_store(&headers, all);
+    return all;
 }
 
 bool stage_headers_hold(const char *text)
 {
-    for (const struct curl_slist *line = headers; line != NULL; line = line->next)
+    for (const struct curl_slist *line = atomic_load(&headers); line != NULL; line = line->next)
         if (strstr(line->data, text) != NULL)
             return true;
     return false;
