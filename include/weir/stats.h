@@ -40,6 +40,7 @@ struct weir_stats {
     uint64_t events_lost;              /* events for weir_options.event that found the queue full */
     uint64_t lock_waits;               /* machine mode: times that a call slept until a lock of the file was free */
     uint64_t file_gone;                /* machine mode: 1 if the file was removed or replaced while it is in use */
+    uint64_t outage;                   /* 1 while an outage lasts: enum weir_on_failure decides, or for some keys */
 };
 
 /* The answers of one limit, or of one override. A member of weir_try_all() counts when the group is admitted, or when
@@ -95,8 +96,9 @@ struct weir_label {
 
 /* Write `stats` in Prometheus's text format (version 0.0.4, Content-Type "text/plain; version=0.0.4"). Each field gets
  * # HELP, # TYPE and a sample with the `n` labels: 0 to WEIR_MAX_LABELS, each name once; NULL if n is 0. Counters are
- * named weir_..._total and never fall while the limiter is open; all other fields are gauges. The format allows a name
- * once a page, so give each of several limiters a separate page.
+ * named weir_..._total and never fall while the limiter is open; all other fields are gauges. weir_build_info is 1 and
+ * has the label `version`, that of weir_version(), in place of a label of this name among the `n`. The format allows a
+ * name once a page, so give each of several limiters a separate page.
  *
  * Returns the length of the text. If that is `size` or more, the text did not fit, and only "" was written if size is
  * not 0. So `text` NULL with `size` 0 returns the length; 8192 bytes are enough without labels. WEIR_EINVAL if

@@ -58,6 +58,7 @@ TEST(during_an_outage_memory_decides_by_the_share_and_starts_cold, 30)
     decision = taken(stage.limit, "a", 1);
     ck_assert_int_eq(decision.source, WEIR_BY_FALLBACK);
     ck_assert(!decision.allowed);
+    ck_assert_uint_eq(stats_of(stage.scene.limiter).outage, 1);
     ck_assert_int_eq(decision.limit, 5);
     ck_assert_int_eq(decision.remaining, 0);
     ck_assert_int_eq(decision.retry_after_us, WEIR_SECOND); /* two at half the rate, but the outage may end */
@@ -79,6 +80,7 @@ TEST(during_an_outage_memory_decides_by_the_share_and_starts_cold, 30)
     const struct weir_stats stats = stats_of(stage.scene.limiter);
     ck_assert_uint_eq(stats.fallbacks, 6); /* peeks are not counted */
     ck_assert_uint_eq(stats.outages, 1);
+    ck_assert_uint_eq(stats.outage, 0);
     ck_assert_uint_eq(stats.allowed, 4);
     ck_assert_uint_eq(stats.denied, 4);
     ck_assert_uint_eq(stats.errors, 0);

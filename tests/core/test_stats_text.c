@@ -144,8 +144,9 @@ TEST(every_stats_field_has_one_sample_with_its_exact_number, 30)
         set_field(&stats, field, value);
         snprintf(number, sizeof number, "%" PRIu64, value);
         const struct page page = page_of(text_of(&stats, NULL, 0));
-        ck_assert_uint_eq(page.count, FIELDS);
-        for (size_t i = 0; i < page.count; i++) {
+        ck_assert_uint_eq(page.count, FIELDS + 1);
+        ck_assert_str_eq(page.samples[0].name, "weir_build_info");
+        for (size_t i = 1; i < page.count; i++) {
             if (strcmp(page.samples[i].value, number) == 0)
                 memcpy(seen[field], page.samples[i].name, sizeof seen[field]), found++;
             else
@@ -187,7 +188,8 @@ TEST(metric_names_are_those_documented_for_dashboards, 30)
                                       .unsettled = 24,
                                       .events_lost = 25,
                                       .lock_waits = 26,
-                                      .file_gone = 27 };
+                                      .file_gone = 27,
+                                      .outage = 28 };
     static const char *const names[] = {
         "weir_allowed_total",
         "weir_denied_total",
@@ -216,6 +218,7 @@ TEST(metric_names_are_those_documented_for_dashboards, 30)
         "weir_events_lost_total",
         "weir_lock_waits_total",
         "weir_file_gone",
+        "weir_outage",
     };
     const struct page page = page_of(text_of(&stats, NULL, 0));
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -276,10 +279,22 @@ TEST(each_sample_has_all_labels_correctly_escaped, 30)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct page page = page_of(text_of(&stats, cases[i].labels, cases[i].n));
-        ck_assert_uint_eq(page.count, FIELDS);
-        for (size_t j = 0; j < page.count; j++)
+        ck_assert_uint_eq(page.count, FIELDS + 1);
+        for (size_t j = 1; j < page.count; j++)
             ck_assert_str_eq(page.samples[j].labels, cases[i].expected);
     }
+}
+
+TEST(the_build_info_is_one_and_has_the_librarys_version_once, 30)
+{
+    const struct weir_stats stats = { .size = sizeof stats };
+    const struct weir_label labels[] = { { "zone", "eu" }, { "version", "the service's" } };
+    char expected[64];
+    snprintf(expected, sizeof expected, "version=\"%s\",zone=\"eu\"", weir_version());
+    const struct page page = page_of(text_of(&stats, labels, 2));
+    ck_assert_str_eq(value_of(&page, "weir_build_info"), "1");
+    ck_assert_str_eq(page.samples[0].labels, expected);
+    ck_assert_str_eq(page.samples[1].labels, "zone=\"eu\",version=\"the service's\"");
 }
 
 TEST(labels_that_prometheus_would_refuse_are_refused, 30)

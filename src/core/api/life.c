@@ -286,8 +286,10 @@ int weir_stats_read(weir *limiter, struct weir_stats *out)
     if (!limiter || !out || out->size != sizeof *out)
         return WEIR_EINVAL;
     CANCEL_DISABLED_IF(limiter->is_foreign);
+    struct outage_id last;
     struct weir_stats read = {
         .size = sizeof read,
+        .outage = outage_read(limiter, &last),
         .allowed = stats_sum(&limiter->stats, STATS_GROUPS_ALLOWED),
         .denied = stats_sum(&limiter->stats, STATS_GROUPS_DENIED),
         .errors = stats_sum(&limiter->stats, STATS_ERRORS),

@@ -56,6 +56,7 @@ static const struct metric metrics[] = {
     METRIC(lock_waits, COUNTER, "weir_lock_waits_total",
            "Times that a call slept until a lock of the shared file was free."),
     METRIC(file_gone, GAUGE, "weir_file_gone", "1 if the shared file was removed or replaced while it is in use."),
+    METRIC(outage, GAUGE, "weir_outage", "1 while an outage lasts: on_failure decides instead of the backend."),
 };
 enum { METRICS = sizeof metrics / sizeof metrics[0] };
 
@@ -66,8 +67,25 @@ struct one_field { /* to find the offset of the first field */
 _Static_assert(sizeof(struct weir_stats) == offsetof(struct one_field, first) + METRICS * sizeof(uint64_t),
                "every field of struct weir_stats but `size` has a line in the table");
 
+#define VERSION_LABEL "version"
+
+/* Put weir_build_info, which is 1 and has the version beside the labels. */
+static void sink_put_build(struct sink *sink, const struct weir_label *labels, size_t n)
+{
+    static const char name[] = "weir_build_info";
+    struct weir_label with_version[WEIR_MAX_LABELS + 1] = { { VERSION_LABEL, weir_version() } };
+    size_t count = 1;
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(labels[i].name, VERSION_LABEL) != 0)
+            with_version[count++] = labels[i];
+    sink_put_head(sink, GAUGE, name, "The version of weir that runs; always 1.");
+    sink_put(sink, name), sink_put_labels(sink, with_version, count);
+    sink_put_value(sink, GAUGE, 1);
+}
+
 static size_t sink_put_all(struct sink sink, const struct weir_stats *stats, const struct weir_label *labels, size_t n)
 {
+    sink_put_build(&sink, labels, n);
     for (int i = 0; i < METRICS; i++) {
         uint64_t value;
         memcpy(&value, (const char *)stats + metrics[i].offset, sizeof value);
