@@ -96,6 +96,8 @@ word 'there is no nonsense.md' '[here](nonsense.md)'
 word 'two headings' '# weir'
 word 'docs/broken.md:3: nothing is called weir_nonsense()' ''
 word 'docs/broken.md:3: no heading is ../README.md#nonsense' ''
+echo '# rate(weir_nonsense_total[5m])' >"$scratch/docs/alerts.yml"
+word 'docs/alerts.yml:1: no metric is called weir_nonsense_total' ''
 
 begin "$words"
 set -- words.sh "$scratch" "$build"

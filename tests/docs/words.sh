@@ -1,6 +1,7 @@
 #!/bin/sh
 # words.sh SOURCE BUILD - check that what README.md and docs/ name in their sentences exists: commands with their options,
-# names of the API, files, and the targets of links. BUILD is the folder of the build; programs that it lacks are skipped.
+# names of the API, files, the targets of links, and metrics. BUILD is the folder of the build; programs that it lacks are
+# skipped.
 set -eu
 cd "$(dirname "$0")" # no relative arguments
 source=$1
@@ -92,8 +93,11 @@ preset() { # --workflow --preset NAME
     fi
 }
 
-policy() {
-    echo "p = $span" | "$build/src/weir" check - >"$scratch/help" || wrong "weir check refuses: $span"
+policy() { # with or without a name
+    case $span in
+    *' = '*) echo "$span" ;;
+    *) echo "p = $span" ;;
+    esac | "$build/src/weir" check - >"$scratch/help" || wrong "weir check refuses: $span"
 }
 
 # A name of the API, an option of CMake, or an environment variable.
@@ -168,6 +172,14 @@ for page in $(pages); do
     [ -z "$twice" ] || wrong "two headings are called $twice"
     spans=$((spans + $(wc -l <"$blocks/spans")))
     links=$((links + $(wc -l <"$blocks/links")))
+done
+
+# The metrics that alert rules and the dashboard use.
+for page in docs/alerts.yml docs/dashboard.json; do
+    grep -no 'weir_[a-z_]*' "$page" >"$scratch/metrics" || echo "1:none" >"$scratch/metrics"
+    while IFS=: read -r line metric; do
+        cat src/core/text/*_text.c | grep -qF "\"$metric\"" || wrong "no metric is called $metric"
+    done <"$scratch/metrics"
 done
 
 if [ "$told" -lt 10 ]; then
