@@ -181,6 +181,8 @@ static bool iso_read(struct span text, struct moment *out)
         return true;
     if (!time_take(&text, ' ') && !time_take(&text, 'T') && !time_take(&text, 't'))
         return false;
+    if (time_take(&text, '-') && !time_take(&text, ' ')) /* 2026/11/10 - 06:00:00, as Gin writes it */
+        return false;
     if (!take_digits(&text, 2, &out->hour) || !time_take(&text, ':') || !take_digits(&text, 2, &out->minute))
         return false;
     if (time_take(&text, ':')) {

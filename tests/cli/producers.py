@@ -167,6 +167,13 @@ FORMATS = {
     "csv semicolons": ["timestamp;client_ip;status", "{0.space};{0.client}:{0.port};200"],
     "tsv": ["ts\tsrc_ip\tpath", "{0.s}.5\t{0.client}\t{0.path}"],
     "csv headerless": "{0.us},{0.client},1",
+    "uvicorn with a time": '{0.space},130 INFO:     {0.client}:{0.port} - "GET {0.path} HTTP/1.1" 200 OK',
+    "uvicorn in a container": '{0.iso} stdout F INFO:     {0.client}:{0.port} - "GET {0.path} HTTP/1.1" 200 OK',
+    "gin": '[GIN] 2026/11/10 - {0.clock} | 200 |     1.2ms | {0.client:>15} | GET      "{0.path}"',
+    "chi": '{0.slash} "GET http://localhost{0.path} HTTP/1.1" from {0.client}:{0.port} - 200 5B in 1.2ms',
+    "flask behind python's logging": 'INFO:werkzeug:{0.client} - - [10/Nov/2026 {0.clock}] "GET {0.path} HTTP/1.1" 200 -',
+    "kubectl logs --prefix": "[pod/web-0/nginx] " + COMBINED,
+    "heroku drain": '<158>1 {0.zone} host heroku router - at=info method=GET path="{0.path}" fwd="{0.client}" status=200',
     # Without a time or a client, or with both unclear: these can only be refused.
     "uvicorn": 'INFO:     {0.client}:{0.port} - "GET {0.path} HTTP/1.1" 200 OK',
     "django": '[10/Nov/2026 {0.clock}] "GET {0.path} HTTP/1.1" 200 512',

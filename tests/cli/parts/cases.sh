@@ -166,3 +166,46 @@ keys 'some lines may lack the quotation marks' 192.0.2.7 192.0.2.9 --
 for i in 1 2 3; do echo "10.0.0.$i - - [10/Nov/2026:06:00:0$i +0000] \"GET / HTTP/1.1\" 200 5"; done >in
 run 0 replay -p "$once" && has err '3 of 3 keys are private addresses'
 verdict 'a warning says that most clients are private addresses' $?
+cat >in <<'EOT'
+Feb 25 16:19:38 lb haproxy[1]: 2001:db8::5:1444 [25/Feb/2026:16:19:38.439] main app/app1 1/0/1/0/4 200 516 - - ---- 3/3/0/0/0 0/0 "GET / HTTP/1.1"
+Feb 25 16:19:39 lb haproxy[1]: 2001:db8::5:58445 [25/Feb/2026:16:19:39.439] main app/app1 1/0/1/0/4 200 516 - - ---- 3/3/0/0/0 0/0 "GET / HTTP/1.1"
+Feb 25 16:19:40 lb haproxy[1]: unix:1 [25/Feb/2026:16:19:40.439] main app/app1 1/0/1/0/4 200 516 - - ---- 3/3/0/0/0 0/0 "GET / HTTP/1.1"
+EOT
+keys 'the port of HAProxy is no part of an IPv6 address without brackets' 2001:db8::5 unix --
+for port in 1444 40004; do
+    echo "2026-11-10T06:00:00Z my-lb 2001:db8::5:$port 10.0.0.1:80 0.1 0.2 0.3 200 200 0 57 \"GET http://a:80/ HTTP/1.1\" \"curl\" - -"
+done >in
+keys "nor is that of AWS's load balancers" 2001:db8::5 --
+cat >in <<'EOT'
+2026/11/10 06:00:00 [warn] 29#29: *1 delaying request, excess: 0.320, by zone "a", client: 192.0.2.7, server: _, request: "GET / HTTP/1.1"
+2026/11/10 06:00:01 [warn] 29#29: *2 delaying request, dry run, excess: 0.320, by zone "a", client: 192.0.2.8, server: _, request: "GET / HTTP/1.1"
+EOT
+keys 'nginx delays requests in dry runs, too' 192.0.2.7 192.0.2.8 --
+echo '[2026-11-10T06:00:00.000Z] "GET / HTTP/1.1" 200 - 0 18 1 1 "-" "curl" "id" "www" "10.0.35.28:80"' >in
+run 1 replay -p "$once" && [ ! -s out ]
+verdict "Envoy's lines without a client are refused" $?
+for i in 7 8 9; do echo "192.0.2.$i 198.51.100.3 - - [10/Nov/2026:06:00:0$i +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"-\""; done >in
+run 1 replay -p "$once" && has err 'no format that weir knows fits' && [ ! -s out ]
+verdict 'an address in front of the client is not its virtual host' $?
+cat >in <<'EOT'
+{"time":"2026-11-10T06:00:00Z","client":"app","source":"lambda","client_ip":"192.0.2.7"}
+{"time":"2026-11-10T06:00:01Z","client":"app","source":"lambda","client_ip":"192.0.2.8"}
+EOT
+keys 'an address is a better client than a name' 192.0.2.7 192.0.2.8 --
+sed 's/"client":"app",//; s/,"client_ip":[^}]*//' in >sources && mv sources in
+run 1 replay -p "$once" && has err 'no member of this json has the usual name of a client' && [ ! -s out ]
+verdict 'a source that is no address is not a client' $?
+cat >in <<'EOT'
+2026-11-10 06:00:00,130 INFO:     192.0.2.7:40000 - "GET / HTTP/1.1" 200 OK
+2026-11-10 06:00:01,000 INFO:     2001:db8::5:4000 - "GET / HTTP/1.1" 200 OK
+EOT
+keys 'uvicorn with a time, and a comma before its fraction, is read' 192.0.2.7 2001:db8::5 --
+sed 's/INFO: */worker /; s/ - .*//' in >others && mv others in
+run 1 replay -p "$once" && has err 'no format that weir knows fits' && [ ! -s out ]
+verdict 'a comma before a fraction does not make a log CSV' $?
+printf '%s\n' '{"log":"INFO:     192.0.2.7:40000 - \"GET / HTTP/1.1\" 200 OK\n","stream":"stdout","time":"2026-11-10T06:00:00.5Z"}' >in
+run 0 replay --json -p "$once" && has out '"first":{"time_us":1794290400500000'
+verdict "a line without a time has Docker's" $?
+echo '2026/11/10 06:00:00 <a> "GET /?a=b HTTP/1.1" from 192.0.2.7:40000 - 200' >in
+run 1 replay -p "$once" && has err "--log-format '\$time_local <\$word> \"\$text\" \$word \$remote_addr'"
+verdict 'a quoted string is one field of the suggested --log-format' $?

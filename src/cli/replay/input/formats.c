@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/replay/input/keys.h"
+
 #define FIRST_YEAR 2000 /* of stamps without a year: a leap year, so that 29 February exists */
 
 /* ---- The table: one row a format ----
@@ -14,7 +16,7 @@
 
 #define COMBINED "$client $ident $user [$time] \"$request\" $status $body_bytes_sent \"$referer\" \"$agent\""
 #define COMMON "$client $ident $user [$time] \"$request\" $status $body_bytes_sent"
-#define HAPROXY "$client_port [$time] $frontend $server $timers "
+#define HAPROXY "$client_and_port [$time] $frontend $server $timers "
 
 static const struct table_format {
     const char *name;
@@ -41,17 +43,17 @@ static const struct table_format {
       "$anything",
       false },
     { "alb",
-      { "$word $iso app/$word $client_port $target $word $word $word $status $target_status $number $number "
+      { "$word $iso app/$word $client_and_port $target $word $word $word $status $target_status $number $number "
         "\"$request\" \"$agent\"" },
       NULL,
       false },
     { "nlb",
-      { "tls $version $iso net/$word $listener $client_port $target $number $number $number $number" },
+      { "tls $version $iso net/$word $listener $client_and_port $target $number $number $number $number" },
       NULL,
       false },
     { "elb",
-      { "$iso $word $client_port $target $word $word $word $status $target_status $number $number \"$request\"",
-        "$iso $word $client_port $target $word $word $word - - $number $number \"$request\"" },
+      { "$iso $word $client_and_port $target $word $word $word $status $target_status $number $number \"$request\"",
+        "$iso $word $client_and_port $target $word $word $word - - $number $number \"$request\"" },
       NULL,
       false },
     { "s3",
@@ -61,7 +63,7 @@ static const struct table_format {
       false },
     { "istio", /* before envoy, which is lenient enough to fit its lines */
       { "[$time] \"$request\" $status $flags $details $termination \"$failure\" $number $number $number $upstream_time "
-        "\"$forwarded\" \"$agent\" \"$id\" \"$authority\" \"$upstream\" $cluster $local $word $client_port $sni $route" },
+        "\"$forwarded\" \"$agent\" \"$id\" \"$authority\" \"$upstream\" $cluster $local $word $client_and_port $sni $route" },
       NULL,
       false },
     { "envoy",
@@ -78,10 +80,18 @@ static const struct table_format {
     { "nginx_error",
       { "$time [$level] $word *$number limiting $what, excess: $excess by zone \"$zone\", client: $client, server: ",
         "$time [$level] $word *$number limiting $what by zone \"$zone\", client: $client, server: ",
-        "$time [$level] $word *$number delaying request, excess: $excess, by zone \"$zone\", client: $client, "
+        "$time [$level] $word *$number delaying $what, excess: $excess, by zone \"$zone\", client: $client, "
         "server: " },
       "$time [$level] $anything",
       false },
+    { "uvicorn", /* by default it writes no time, but what stands around the line may have one */
+      { "$time $level: $client_and_port - \"$request\" $status",
+        "$time - $logger - $level - $client_and_port - \"$request\" $status",
+        "$level: $client_and_port - \"$request\" $status" },
+      NULL,
+      false },
+    { "gin", { "[GIN] $time | $status | $word | $client | $request_method " }, NULL, false },
+    { "chi", { "$time \"$request\" from $client_and_port - $status " }, NULL, false },
     { "rails", { "Started $request_method \"$request_uri\" for $client at $time" }, "$anything", false },
     { "sshd",
       { "Failed $method for invalid user $user from $client port $port",
@@ -93,7 +103,7 @@ static const struct table_format {
 };
 
 const char FORMAT_NAMES[] = "combined, common, vhost_combined, vhost_common, haproxy, alb, nlb, elb, s3, envoy, istio, "
-                            "squid, nginx_error, rails, sshd, w3c, logfmt";
+                            "squid, nginx_error, uvicorn, gin, chi, rails, sshd, w3c, logfmt";
 
 static const struct table_prefix {
     const char *name, *text;
@@ -105,6 +115,8 @@ static const struct table_prefix {
     { "syslog of RFC 5424", "<$priority>1 $iso $word $word $word $word $data ", true },
     { "syslog with a full date", "$iso $word $tag: ", true },
     { "syslog without a host", "$iso $tag: ", true },
+    { "Python's logging", "INFO:$word:", false },
+    { "a pod's name", "[pod/$word] ", false },
     { "a tag of Ruby's logger", "$word, [$iso $word $level -- : ", true },
     { "container", "$word | ", false },
     { "container runtime", "$iso stdout $word ", false },
@@ -132,7 +144,7 @@ bool format_named(struct format *format, const char *name)
     struct fault fault;
     for (const struct table_format *row = TABLE; row->name; row++)
         if (strcmp(row->name, name) == 0) {
-            *format = (struct format){ .name = row->name, .texts = row->texts, .year = FIRST_YEAR };
+            *format = (struct format){ .name = row->name, .texts = row->texts, .year = FIRST_YEAR, .around = format->around };
             format->other = row->other;
             format->needs_syslog = row->is_behind_syslog;
             return format_compile(format, &PREFIXES[row->is_behind_syslog], &fault);
@@ -142,7 +154,7 @@ bool format_named(struct format *format, const char *name)
 
 bool format_text(struct format *format, const char *text, const char *time_format, struct fault *fault)
 {
-    *format = (struct format){ .name = "--log-format", .own_texts = { text, NULL }, .year = FIRST_YEAR };
+    *format = (struct format){ .name = "--log-format", .own_texts = { text, NULL }, .year = FIRST_YEAR, .around = format->around };
     format->texts = format->own_texts;
     format->time_format = time_format;
     return format_compile(format, &PREFIXES[0], fault);
@@ -259,6 +271,9 @@ enum format_line format_read(struct format *format, struct span line, struct for
         (!span_number(out->values[field], &out->repeat) || out->repeat < 1 || out->repeat > FORMATS_REPEAT_MAX))
         out->repeat = 1;
     if (layout->time == LAYOUT_MAX_FIELDS) {
+        const char *wrong;
+        if (time_read(format->around, TIME_BY_SIZE, &out->time_us, &wrong))
+            return FORMAT_ROW;
         if (fault)
             fault_say(fault, "its format has no time");
         return FORMAT_BAD;
@@ -273,12 +288,18 @@ static uint64_t score_of(struct format *format, const struct span *lines, size_t
 {
     struct format_row row;
     uint64_t rows = 0, others = 0;
+    size_t addresses = 0;
     int year = format->year;
     for (size_t i = 0; i < count; i++) {
         enum format_line kind = format_read(format, lines[i], &row, NULL);
         rows += kind == FORMAT_ROW;
         others += kind == FORMAT_OTHER;
+        /* An address without a port before the client is another client, such as X-Forwarded-For's. */
+        addresses += kind == FORMAT_ROW && row.layout->fields[0].kind == LAYOUT_HOST &&
+                     key_is_address(row.values[0]) && span_find(row.values[0], ':') == row.values[0].len;
     }
+    if (addresses * 2 > rows)
+        return 0;
     format->last_month = 0;
     format->year = year;
     return rows ? (rows + others) << 32 | rows : 0;
@@ -328,6 +349,7 @@ bool format_detect(struct format *format, const struct span *lines, size_t count
     *out = (struct format_guess){ 0 };
     if (!trial)
         return false;
+    trial->around = format->around;
     if (format->name) {
         *trial = *format;
         if (format->texts == format->own_texts)

@@ -16,6 +16,7 @@ static const struct known {
     { "client", "remote_addr", "a", LAYOUT_CLIENT, 0 },
     { "client", "realip_remote_addr", "{c}a", LAYOUT_CLIENT, 0 },
     { "client", "client_port", NULL, LAYOUT_CLIENT_PORT, 0 },
+    { "client", "client_and_port", NULL, LAYOUT_CLIENT_AND_PORT, 0 },
     { "client", "clients", NULL, LAYOUT_CLIENTS, 0 },
     { "ident", "ident", "l", LAYOUT_IDENT, 0 },
     { "user", "user", "u", LAYOUT_USER, 0 },

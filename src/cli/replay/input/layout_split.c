@@ -89,11 +89,19 @@ static bool value_check(const struct layout *layout, size_t i, struct span *valu
     case LAYOUT_CODE: return is_code(value);
     case LAYOUT_DATA: return true;
     case LAYOUT_CLIENT: return key_is_client(value);
-    case LAYOUT_CLIENT_PORT: return key_is_address(value) || (value.len > 5 && memcmp(value.data, "unix:", 5) == 0);
+    case LAYOUT_CLIENT_PORT: return key_is_address(value);
+    case LAYOUT_CLIENT_AND_PORT: {
+        const size_t colon = span_find_last(value, ':');
+        const struct span before = span_slice(value, 0, colon);
+        if (colon < value.len && is_digits(span_slice(value, colon + 1, value.len), 1, 5) &&
+            (key_is_address(before) || span_is(before, "unix")))
+            values[i] = before;
+        return key_is_address(values[i]) || span_is(before, "unix");
+    }
     case LAYOUT_CLIENTS: {
         size_t comma = span_find_last(value, ',');
         values[i] = span_trim(span_slice(value, comma < value.len ? comma + 1 : 0, value.len));
-        return key_is_client(values[i]);
+        return key_is_client(values[i]) && !is_dash(values[i]);
     }
     case LAYOUT_USER:
         values[i] = value = span_trim(value);
@@ -220,7 +228,7 @@ static bool refuse(const struct layout *layout, size_t i, const struct span *val
     const struct layout_field *field = &layout->fields[i];
     if (!fault)
         return false;
-    if (field->kind == LAYOUT_CLIENT || field->kind == LAYOUT_CLIENT_PORT || field->kind == LAYOUT_CLIENTS)
+    if (strcmp(field->name, "client") == 0)
         return fault_set(fault, "client", values[i], "is not a host name or an address");
     if (field->kind == LAYOUT_USER && i > 1 && layout->fields[i - 2].kind == LAYOUT_CLIENT)
         return fault_set(fault, "client", values[i - 2],

@@ -308,7 +308,7 @@ static int log_begin(struct reader *reader)
         complain("%s: the times have no year; %d is assumed, and --year sets it", reader->name, format->year);
     for (size_t i = 0; i < format->layout_count; i++) {
         const struct layout *layout = &format->layouts[i];
-        if (layout->time == LAYOUT_MAX_FIELDS) {
+        if (layout->time == LAYOUT_MAX_FIELDS && i == 0 && !reader->is_docker) {
             complain("%s: the format has no time: $time_local, $time_iso8601 or $msec of nginx, %%t of Apache",
                      reader->name);
             return EXIT_ERROR;
@@ -346,7 +346,9 @@ static int members_read(struct reader *reader, struct span line, struct span *ar
         return result == 2 ? FORMAT_OTHER : result == 1 ? FORMAT_ROW : result < 0 ? -1 : FORMAT_BAD;
     }
     if (reader->kind == READER_LOGFMT) {
-        *around = line.len && strchr("0123456789[", line.data[0]) ? leading_time(line) : *around;
+        const size_t priority = line.len && line.data[0] == '<' ? span_find(line, ' ') + 1 : 0; /* <158>1 of syslog */
+        const struct span rest = span_slice(line, priority < line.len ? priority : 0, line.len);
+        *around = rest.len && strchr("0123456789[", rest.data[0]) ? leading_time(rest) : *around;
         return record_logfmt(record, line, fault) ? FORMAT_ROW : FORMAT_BAD;
     }
     bool is_behind;
@@ -624,8 +626,10 @@ int reader_begin(struct reader *reader, struct span line)
     for (size_t i = 0; i < sample->count; i++)
         docker += is_docker(sample->lines[i]);
     reader->is_docker = docker * 2 > sample->count;
-    if (has_sample && reader->is_docker)
+    if (has_sample && reader->is_docker) {
         has_sample = sample_unwrap(reader, sample);
+        reader->format.around = span_of("2000-01-01"); /* any time, until a line is read */
+    }
     if (has_sample)
         code = options->format || options->log_format ? format_choose(reader, sample) : reader_guess(reader, sample);
     free(sample->bytes);
@@ -665,9 +669,11 @@ int reader_begin(struct reader *reader, struct span line)
 
 /* ---- Rows ---- */
 
-static int log_read(struct reader *reader, struct span line, struct reader_row *out, struct fault *fault)
+static int log_read(struct reader *reader, struct span line, struct span around, struct reader_row *out,
+                    struct fault *fault)
 {
     struct format_row row;
+    reader->format.around = around;
     enum format_line kind = format_read(&reader->format, line, &row, fault);
     if (kind != FORMAT_ROW)
         return (int)kind;
@@ -760,6 +766,6 @@ int reader_read(struct reader *reader, struct span line, struct reader_row *out,
         return FORMAT_BAD;
     if (reader->is_docker && span_trim(line).len == 0)
         return FORMAT_OTHER;
-    return reader->kind == READER_LOG ? log_read(reader, line, out, fault)
+    return reader->kind == READER_LOG ? log_read(reader, line, around, out, fault)
                                       : record_read(reader, line, around, out, fault);
 }

@@ -18,7 +18,7 @@ enum name_kind {
 static const char *const USUAL[ROLE_COUNT] = {
     [ROLE_TIME] =
         "=time timestamp =ts =t timeiso8601 timelocal starttime startutc edgestarttimestamp datetime eventtime "
-        "requesttime requesttimeepoch requestreceivedtimestamp requesttimestamp startedat receivedat "
+        "requesttime requesttimeepoch requestreceivedtimestamp requesttimestamp startedat receivedat reqtimesec realtimetimestamp "
         "createdat logtime loggedat timegenerated msec =date tdate asctime epoch unixtime =instant =timeus "
         "=timems =times =timens =tsus =tsms =tss =tsns =timestampus =timestampms =timestamps =timestampns "
         "=dateus =datems =datens =datetimems",
@@ -26,7 +26,7 @@ static const char *const USUAL[ROLE_COUNT] = {
                     "remoteaddress remotehost cip sourceip sourceips sourceipaddress sourceaddress srcip srcaddr "
                     "calleripaddress callerip downstreamremoteaddresswithoutport downstreamremoteaddress "
                     "downstreamdirectremoteaddress realip userip visitorip peeraddr peeraddress peerip remote =fwd "
-                    "idorigh =ip ipaddress ipaddr =address =addr =peer =src =source xrealip httpxrealip trueclientip "
+                    "requestip cliip idorigh =ip ipaddress ipaddr =address =addr =peer =src =source xrealip httpxrealip trueclientip "
                     "cfconnectingip xforwardedfor httpxforwardedfor ?client #user #userid #username #account #tenant "
                     "#apikey",
     [ROLE_USER] = "?user userid remoteuser username clientusername csusername authuser ?account",
@@ -147,6 +147,12 @@ static void note(char (*notes)[ROLES_PATH_SIZE], const struct record *record, si
         }
 }
 
+/* Return the first of several values with commas between them. */
+static struct span first_of(struct span list)
+{
+    return span_slice(list, 0, span_find(list, ','));
+}
+
 /* Count the member as a candidate of a role, if its name is a usual one. */
 static void candidate_add(struct roles *roles, enum role role, const struct record *record, size_t i, bool is_table)
 {
@@ -173,7 +179,8 @@ static void candidate_add(struct roles *roles, enum role role, const struct reco
         memcpy(candidate->path, path, sizeof path);
         if (role == ROLE_TIME)
             time_add(candidate, member->value, roles->example, sizeof roles->example);
-        else if (role == ROLE_CLIENT && kind <= AT_TOP && !key_is_client(member->value))
+        else if (role == ROLE_CLIENT && (kind == ANYWHERE ? !key_is_client(member->value)
+                                         : kind == AT_TOP && !key_is_address(first_of(member->value))))
             candidate->bad++;
         else if (member->value.len && !span_is(member->value, "-"))
             candidate->good++;

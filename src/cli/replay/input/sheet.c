@@ -336,11 +336,15 @@ int sheet_read(struct sheet *sheet, struct record *record, struct lines *lines, 
 
 /* ---- The separator ---- */
 
+/* Count the fields. A comma before the fraction of a second, as in 06:00:00,130, separates none. */
 static size_t fields_count(struct span line, char separator)
 {
     size_t count = 1;
+    int64_t number;
     for (size_t i = 0; i < line.len; i++)
-        count += line.data[i] == separator;
+        count += line.data[i] == separator &&
+                 !(separator == ',' && i >= 8 && i + 4 < line.len && time_is_clock(span_slice(line, i - 8, i)) &&
+                   span_number(span_slice(line, i + 1, i + 4), &number) && line.data[i + 4] == ' ');
     return count;
 }
 

@@ -56,6 +56,14 @@ static void format_describe(struct span line, size_t time, size_t time_len, size
     for (size_t at = 0; at < last && len + 32 < size;) {
         const char *field = at == time ? "$time_local" : at == client ? "$remote_addr" : NULL;
         size_t end = field ? at + (at == time ? time_len : client_len) : at;
+        if (!field && line.data[at] == '"' && at < last) { /* a quoted string without them is a field */
+            const size_t close = at + 1 + span_find(span_slice(line, at + 1, line.len), '"');
+            if (close < last && !(time > at && time < close) && !(client > at && client < close)) {
+                len += (size_t)snprintf(out + len, size - len, "\"$text\"");
+                at = close + 1;
+                continue;
+            }
+        }
         if (!field && line.data[at] && strchr(" []()\"',;=<>|", line.data[at])) {
             len += (size_t)snprintf(out + len, size - len, "%c", line.data[at]);
             at++;
