@@ -309,15 +309,15 @@ TEST(each_named_format_is_read, 10)
         { "haproxy",
           "[2001:db8::7]:33317 [10/Nov/2026:06:00:00.000] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- "
           "1/1/1/1/0 0/0 {1wt.eu} {} \"GET /index.html HTTP/1.1\"",
-          "[2001:db8::7]:33317", "GET", "/index.html" },
+          "[2001:db8::7]", "GET", "/index.html" },
         { "alb",
           "h2 2026-11-10T06:00:00.000000Z app/lb/50dc6c495c0c9188 192.0.2.1:2817 10.0.0.1:80 0.000 0.001 0.000 200 200 "
           "34 366 \"GET https://www.example.com:443/a/b?c HTTP/2.0\" \"curl/7.46.0\" - - arn:aws:x",
-          "192.0.2.1:2817", "GET", "/a/b" },
+          "192.0.2.1", "GET", "/a/b" },
         { "alb",
           "http 2026-11-10T06:00:00.000000Z app/lb/50dc6c495c0c9188 192.0.2.1:2817 - -1 -1 -1 503 - 34 366 "
           "\"GET http://www.example.com:80/ HTTP/1.1\" \"curl\"",
-          "192.0.2.1:2817", "GET", "/" },
+          "192.0.2.1", "GET", "/" },
         { "envoy",
           "[2026-11-10T06:00:00.000Z] \"POST /api HTTP/2\" 200 - 0 13 5 4 \"198.51.100.9, 192.0.2.1\" \"-\" \"id\" "
           "\"locations\" \"tcp://10.0.2.1:80\"",
@@ -326,7 +326,7 @@ TEST(each_named_format_is_read, 10)
           "[2026-11-10T06:00:00.000Z] \"GET /status/418 HTTP/1.1\" 418 - via_upstream - \"-\" 0 135 2 1 \"-\" \"curl\" "
           "\"id\" \"httpbin:8000\" \"127.0.0.1:80\" inbound|8000|| 127.0.0.6:53971 10.44.1.23:80 10.44.1.27:46520 sni "
           "default",
-          "10.44.1.27:46520", "GET", "/status/418" },
+          "10.44.1.27", "GET", "/status/418" },
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         const char *expected[] = { table[i].client, table[i].path, NULL, table[i].method };
