@@ -138,6 +138,8 @@ TEST(an_instance_with_addresses_of_both_families_counts_once, 60)
         { { "10.0.0.1", "2001:db8::1", "2001:db8::2" }, NULL, 2, -1 },                         /* whichever that is */
         { { "10.0.0.1", "2001:db8::1", "2001:db8::2" }, "10.0.0.1", 1, 0 },                    /* or this instance's */
         { { "10.0.0.1", "10.0.0.1", "10.0.0.1", "2001:db8::1", "2001:db8::2" }, NULL, 2, -1 }, /* each once */
+        { { "10.0.0.1", "10.0.0.2", "2001:db8::1", "2001:db8::2" }, "::ffff:10.0.0.2", 2, 1 }, /* IPv4, mapped */
+        { { "10.0.0.1", "::ffff:10.0.0.1", "::ffff:10.0.0.2" }, "10.0.0.2", 2, 1 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         dns_say(0, false, cases[i].addresses);

@@ -31,6 +31,14 @@ static int dns_by_text(const void *a, const void *b)
     return strcmp(a, b);
 }
 
+/* Print the bytes of an address, an IPv4-mapped one as IPv4: a program may have its own from a socket for both. */
+static bool dns_print(int family, const unsigned char *bytes, char text[INET6_ADDRSTRLEN])
+{
+    static const unsigned char mapped[12] = { [10] = 0xff, [11] = 0xff };
+    const bool is_mapped = family == AF_INET6 && memcmp(bytes, mapped, sizeof mapped) == 0;
+    return inet_ntop(is_mapped ? AF_INET : family, is_mapped ? bytes + sizeof mapped : bytes, text, INET6_ADDRSTRLEN);
+}
+
 /* Print an address. False: it is neither IPv4 nor IPv6. */
 static bool dns_print_address(const struct resolve_address *address, char text[INET6_ADDRSTRLEN])
 {
@@ -38,7 +46,7 @@ static bool dns_print_address(const struct resolve_address *address, char text[I
     const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&address->name;
     const int family = address->name.ss_family;
     const void *bytes = family == AF_INET ? (const void *)&v4->sin_addr : (const void *)&v6->sin6_addr;
-    return (family == AF_INET || family == AF_INET6) && inet_ntop(family, bytes, text, INET6_ADDRSTRLEN);
+    return (family == AF_INET || family == AF_INET6) && dns_print(family, bytes, text);
 }
 
 static bool dns_is_ipv6(const char *printed)
@@ -130,10 +138,10 @@ static void dns_abandon(struct follow_thread *thread)
 /* Keep `id` in the form in which addresses are printed; anything else matches no address. */
 static void dns_set_id(struct peers_dns *source, const char *id)
 {
-    struct in6_addr bytes;
-    const int family = id && inet_pton(AF_INET, id, &bytes) == 1 ? AF_INET : AF_INET6;
-    if (id && inet_pton(family, id, &bytes) == 1)
-        inet_ntop(family, &bytes, source->id, sizeof source->id);
+    unsigned char bytes[sizeof(struct in6_addr)];
+    const int family = id && inet_pton(AF_INET, id, bytes) == 1 ? AF_INET : AF_INET6;
+    if (id && inet_pton(family, id, bytes) == 1)
+        dns_print(family, bytes, source->id);
 }
 
 int peers_dns_follow_by(const struct weir_options *options, struct weir *limiter, const struct resolve_target *target)
