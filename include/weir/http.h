@@ -57,9 +57,9 @@ enum weir_http_which {
      * These are q, r and t; without t there is no Reset. */
     WEIR_HTTP_X_RATELIMIT = 8,
     /* The same, but Reset is a Unix time in seconds: t after request->now_us, or after now by the limiter's clock if that
-     * is 0. In local and machine mode, and for windows and intervals with WEIR_ALIGN_EPOCH, it does not depend on
-     * when the fields are written, because it is the time at which the request's key gets its permits back. Otherwise
-     * pass the time of the decision if they are written later. (Both variants are in use, and clients cannot tell them
+     * is 0. In local and machine mode, for sliding windows, and for windows and intervals with WEIR_ALIGN_EPOCH, it
+     * does not depend on when the fields are written, because it is the time at which the request's key gets its
+     * permits back. Otherwise pass the time of the decision if they are written later. (Both variants are in use, and clients cannot tell them
      * apart.) Not together with WEIR_HTTP_X_RATELIMIT. */
     WEIR_HTTP_X_RATELIMIT_UNIX = 16
 };

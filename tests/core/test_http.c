@@ -315,7 +315,9 @@ TEST(http_fields_of_a_limit_on_requests_in_flight_give_no_time, 10)
 TEST(the_reset_of_an_aligned_window_does_not_depend_on_the_clock_that_decided, 10)
 {
     static const char *const policies[] = { "fixed_window limit=10 period=1h align=epoch",
-                                            "token_bucket limit=10 period=1h refill=interval align=epoch" };
+                                            "token_bucket limit=10 period=1h refill=interval align=epoch",
+                                            "sliding_window limit=10 period=1h blocks=1",
+                                            "sliding_window limit=10 period=10h" }; /* of 10 blocks */
     struct weir_http_field fields[3];
     OPEN_SCENE(scene, NULL);
     const int64_t decided_us = 490000 * WEIR_HOUR + 50 * WEIR_MINUTE;

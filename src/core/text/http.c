@@ -102,14 +102,22 @@ static int64_t next_permit_us(const struct weir_request *request, const struct w
     return max_of(1, decision->reset_after_us - provide_us(policy, max_of(0, decision->limit - 1), false));
 }
 
+/* Return the time of which all times are multiples at which a key's permits come back; 0: they come at any time. */
+static int64_t grid_us(const struct weir_policy *policy)
+{
+    if (policy->algorithm == WEIR_SLIDING_WINDOW)
+        return div_up(policy->period_us, policy->blocks ? policy->blocks : POLICY_DEFAULT_BLOCKS);
+    return policy->align == WEIR_ALIGN_EPOCH ? policy->period_us : 0;
+}
+
 /* Return the Unix time that is t from the decision. The clock may have gone on since then, and may differ from the
- * one that decided. A window that ends at a multiple of its period tells which time is meant. */
+ * one that decided. A window that ends at a multiple of a known time tells which time is meant. */
 static int64_t reset_at_us(int64_t now_us, int64_t t_us, const struct weir_policy *policy, enum weir_source source)
 {
-    const int64_t at_us = now_us + t_us;
-    if (policy->align != WEIR_ALIGN_EPOCH || source >= WEIR_BY_FALLBACK)
+    const int64_t at_us = now_us + t_us, grid = grid_us(policy);
+    if (grid == 0 || source >= WEIR_BY_FALLBACK)
         return at_us;
-    return (at_us + policy->period_us / 2) / policy->period_us * policy->period_us;
+    return (at_us + grid / 2) / grid * grid;
 }
 
 static int values_of_decision(const struct weir_request *request, const struct weir_decision *decision,
