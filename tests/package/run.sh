@@ -83,6 +83,16 @@ use_prefix() {
         "$1/bin/weir" version >"$scratch/log" || fail "the installed program does not run"
         grep -qF "$version" "$scratch/log" || fail "weir version printed: $(cat "$scratch/log")"
         echo "ok: bin/weir version"
+        doc=$1/share/doc/weir
+        for file in LICENSE examples/weir-serve.service examples/serve_client.py; do
+            [ -s "$doc/$file" ] || fail "$doc/$file is not installed"
+        done
+        # The threshold is ten times the exposure level that systemd-analyze prints, from 0.0 (safe) to 10.0.
+        if systemd-analyze --help 2>/dev/null | grep -q -e --threshold; then
+            systemd-analyze security --offline=true --threshold=30 "$doc/examples/weir-serve.service" \
+                >"$scratch/log" 2>&1 || fail "weir-serve.service is exposed: $(tail -n 1 "$scratch/log")"
+            echo "ok: $(tail -n 1 "$scratch/log")"
+        fi
     fi
 }
 
