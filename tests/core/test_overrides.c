@@ -281,6 +281,81 @@ TEST(keys_of_any_bytes_find_the_override_that_a_linear_search_finds, 60)
     }
 }
 
+/* ---- The order of their plans: the rules of targets.c ---- */
+
+static bool in_force(const struct override *override)
+{
+    return atomic_load(&override->in_force);
+}
+
+/* True if a key of `b` is one of `a`, too, and `b` is more specific. */
+static bool is_below(const struct override *a, const struct override *b)
+{
+    return a != b && a->is_prefix && b->len >= a->len && memcmp(a->bytes, b->bytes, a->len) == 0 &&
+           (b->len > a->len || !b->is_prefix);
+}
+
+static void assert_order(weir_limit *limit)
+{
+    const struct overrides *overrides = limit_overrides(limit);
+    for (size_t i = 0; i < overrides->count; i++) {
+        struct override *a = overrides->all[i];
+        const uint64_t version = plan_cell_version(&a->limit->plan) >> 1;
+        if (!in_force(a))
+            continue;
+        ck_assert_uint_gt(version, plan_cell_version(&limit->plan) >> 1);
+        for (size_t j = 0; j < overrides->count; j++) {
+            struct override *b = overrides->all[j];
+            if (is_below(a, b) && in_force(b) && plan_cell_version(&b->limit->plan) >> 1 <= version)
+                ck_abort_msg("%.*s is not before %.*s", (int)a->len, (const char *)a->bytes, (int)b->len,
+                             (const char *)b->bytes);
+        }
+    }
+}
+
+TEST(the_more_specific_override_has_the_later_plan_whatever_changes, 60)
+{
+    OPEN_SCENE(scene, NULL);
+    define(scene.limiter, "api", 9);
+    weir_limit *limit = weir_limit_find(scene.limiter, "api");
+    struct chance chance = chance_make(2);
+    for (int step = 0; step < 600; step++) {
+        char name[32] = "api/";
+        size_t len = 4;
+        const int letters = (int)chance_between(&chance, 0, 4);
+        for (int i = 0; i < letters; i++)
+            name[len++] = (char)('a' + chance_between(&chance, 0, 1));
+        if (letters == 0 || chance_one_in(&chance, 2))
+            name[len++] = '*';
+        const int choice = (int)chance_between(&chance, 0, 9);
+        if (choice == 0)
+            define(scene.limiter, "api", 10 + step);
+        else if (choice < 4)
+            (void)weir_limit_define(scene.limiter, name, NULL, NULL); /* if there is one */
+        else
+            define(scene.limiter, name, 10 + step);
+        if (limit_overrides(limit))
+            assert_order(limit);
+    }
+}
+
+TEST(setting_a_prefix_writes_only_the_plans_below_it, 60)
+{
+    OPEN_SCENE(scene, NULL);
+    define(scene.limiter, "api", 9);
+    weir_limit *limit = weir_limit_find(scene.limiter, "api");
+    for (int i = 0; i < 3000; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "api/user-%d", i);
+        define(scene.limiter, name, 3);
+    }
+    const uint64_t before = limit->version;
+    define(scene.limiter, "api/other*", 4);   /* itself */
+    define(scene.limiter, "api/user-29*", 5); /* and user-29, user-290 to 299, user-2900 to 2999 */
+    define(scene.limiter, "api/user-29*", 6);
+    ck_assert_uint_eq(limit->version - before, 1 + 2 * (1 + 111));
+}
+
 TEST(one_pattern_too_many_is_refused_and_ended_overrides_still_count, 60)
 {
     CLOSED_BY(scene_close) struct scene scene;

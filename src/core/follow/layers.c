@@ -112,9 +112,11 @@ static void layers_commit(struct weir *limiter, struct application *application)
 {
     struct weir_limit *limit, *next;
     HASH_ITER(hh, limiter->limits, limit, next) {
-        const struct overrides *overrides = atomic_load_explicit(&limit->overrides, memory_order_relaxed);
+        struct overrides *overrides = atomic_load_explicit(&limit->overrides, memory_order_relaxed);
         const size_t count = overrides ? overrides->count : 0;
         bool waits = false;
+        if (overrides)
+            overrides_sort(overrides); /* so that no commit moves one that this loop has not reached */
         drop_unlisted(limiter, application, limit);
         for (size_t i = 0; i < count; i++) {
             struct weir_limit *target = overrides->all[i]->limit;

@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-#define SLOTS_AT_FIRST 8
+enum { SLOTS_AT_FIRST = 8, INSERTED_MOST = 16 };
 
 struct overrides *overrides_make(void)
 {
@@ -138,27 +138,72 @@ int overrides_reserve(struct overrides *overrides)
     return !table || overrides->count >= (table->mask + 1) / 2 ? grow(overrides) : WEIR_OK;
 }
 
-/* True if the plans of `a` are written before those of `b`. */
-static bool is_before(const struct override *a, const struct override *b)
-{
-    return a->is_prefix && (!b->is_prefix || a->len < b->len);
-}
-
 void overrides_add(struct overrides *overrides, struct override *added)
 {
-    size_t low = 0, high = overrides->count;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (is_before(added, overrides->all[middle]))
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    memmove(&overrides->all[low + 1], &overrides->all[low], (overrides->count - low) * sizeof(struct override *));
-    overrides->all[low] = added;
-    overrides->count++;
+    overrides->all[overrides->count++] = added;
     table_put(atomic_load_explicit(&overrides->table, memory_order_relaxed), added);
     if (added->is_prefix)
         atomic_fetch_or_explicit(&overrides->prefix_lens[added->len / 64], UINT64_C(1) << added->len % 64,
                                  memory_order_relaxed);
+}
+
+/* ---- The order ---- */
+
+/* A prefix is before what begins with it, and before the single key of the same bytes. */
+static int by_bytes(const struct override *a, const struct override *b)
+{
+    const int order = memcmp(a->bytes, b->bytes, a->len < b->len ? a->len : b->len);
+    if (order != 0)
+        return order;
+    if (a->len != b->len)
+        return a->len < b->len ? -1 : 1;
+    return (int)b->is_prefix - (int)a->is_prefix;
+}
+
+static int by_bytes_of(const void *a, const void *b)
+{
+    return by_bytes(*(struct override *const *)a, *(struct override *const *)b);
+}
+
+/* Return the place of the first of the sorted ones that is behind this one. */
+static size_t place_behind(const struct overrides *overrides, const struct override *one)
+{
+    size_t low = 0, high = overrides->sorted;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (by_bytes(one, overrides->all[middle]) < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* A few are inserted, because to sort all of them again reads the bytes of each. */
+void overrides_sort(struct overrides *overrides)
+{
+    if (overrides->count - overrides->sorted > INSERTED_MOST) {
+        qsort(overrides->all, overrides->count, sizeof *overrides->all, by_bytes_of);
+        overrides->sorted = overrides->count;
+    }
+    for (; overrides->sorted < overrides->count; overrides->sorted++) {
+        struct override *one = overrides->all[overrides->sorted], **place = overrides->all;
+        place += place_behind(overrides, one);
+        memmove(place + 1, place, (size_t)(overrides->all + overrides->sorted - place) * sizeof *place);
+        *place = one;
+    }
+}
+
+size_t overrides_below(const struct overrides *overrides, const struct override *prefix, size_t *first)
+{
+    size_t low = *first = place_behind(overrides, prefix), high = overrides->sorted;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const struct override *one = overrides->all[middle];
+        if (one->len >= prefix->len && memcmp(one->bytes, prefix->bytes, prefix->len) == 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }

@@ -40,8 +40,10 @@ struct override_table {
 struct overrides {
     struct override_table *_Atomic table;             /* (a) */
     _Atomic uint64_t prefix_lens[OVERRIDE_LEN_WORDS]; /* (a) one bit for each length that a prefix ever had */
-    struct override **all; /* (m) in the order in which plans are written: shorter prefixes, longer ones, single keys */
-    size_t count, room;    /* (m) */
+    /* (m) The first `sorted` of them are in the order in which plans are written: by their bytes, so that those which
+     * begin with a prefix follow it. The others stand in the order in which they were added. */
+    struct override **all;
+    size_t count, sorted, room; /* (m) */
 };
 
 struct overrides *overrides_make(void); /* Return NULL if out of memory. */
@@ -58,6 +60,13 @@ int overrides_reserve(struct overrides *overrides);
 
 /* Add an override that is not there yet, after overrides_reserve(). */
 void overrides_add(struct overrides *overrides, struct override *added);
+
+/* Put all of them in the order in which plans are written. */
+void overrides_sort(struct overrides *overrides);
+
+/* Return the place in `all`, which is sorted, behind the last override that begins with this prefix. They begin at the
+ * place behind the prefix, which is *first. */
+size_t overrides_below(const struct overrides *overrides, const struct override *prefix, size_t *first);
 
 /* Return the limit to ask for a key: the override in force for the key alone, or that of the longest prefix, or `limit`
  * itself. `hash` is the key's. */

@@ -19,7 +19,8 @@
  *       greater once all are written. If that thread moves the key back, the next request for it moves it forward
  *       again. If the override has ended, its cell is no longer written, and rule 2 holds.
  *
- * A single key's override that is new or has another policy only needs the next version for itself.
+ * A single key's override that is new or has another policy only needs the next version for itself, and a prefix's for
+ * itself and then for those that begin with it.
  */
 #include "core/limiter/candidate.h"
 #include "core/limiter/limits.h"
@@ -218,7 +219,7 @@ void target_set(struct weir_limit *target, enum layer layer, const struct weir_p
         return;
     target->policy = *best;
     target->is_changed = true;
-    limit->is_dirty = limit->is_dirty || !target->override || target->override->is_prefix;
+    limit->is_dirty = limit->is_dirty || !target->override;
 }
 
 static void set_in_force(struct override *override, bool in_force)
@@ -236,9 +237,11 @@ static bool is_wanted(const struct override *override)
 static bool write_all(const struct weir *limiter, struct weir_limit *limit) REQUIRES(limiter->mutex)
 {
     bool changes = false;
-    const struct overrides *overrides = limit_overrides(limit);
+    struct overrides *overrides = limit_overrides(limit);
     const size_t count = overrides ? overrides->count : 0;
     struct override *begins = NULL; /* a list of those that come into force once all plans are written */
+    if (overrides)
+        overrides_sort(overrides);
     for (size_t i = 0; limit->has_ended && i < count; i++) {
         if (is_wanted(overrides->all[i]))
             continue;
@@ -271,6 +274,18 @@ static bool write_all(const struct weir *limiter, struct weir_limit *limit) REQU
     return changes;
 }
 
+/* Give the plans of the overrides in force that begin with this prefix later versions than its own. */
+static void renumber_below(const struct weir *limiter, const struct weir_limit *prefix) REQUIRES(limiter->mutex)
+{
+    struct overrides *overrides = limit_overrides(prefix->of);
+    size_t first;
+    overrides_sort(overrides);
+    const size_t end = overrides_below(overrides, prefix->override, &first);
+    for (size_t i = first; i < end; i++)
+        if (limits_is_in_force(overrides->all[i]->limit))
+            renumber_plans(limiter, overrides->all[i]->limit, ++prefix->of->version);
+}
+
 bool target_commit(struct weir *limiter, struct weir_limit *target)
 {
     if (target->of->is_dirty)
@@ -278,6 +293,8 @@ bool target_commit(struct weir *limiter, struct weir_limit *target)
     if (!target->is_changed)
         return false;
     const bool changes = write_plans(limiter, target);
+    if (target->override->is_prefix)
+        renumber_below(limiter, target);
     set_in_force(target->override, true);
     return changes;
 }
@@ -314,8 +331,10 @@ static bool write_all_at_share(struct weir *limiter, struct weir_limit **unfit) 
     struct weir_limit *limit, *next;
     *unfit = NULL;
     HASH_ITER(hh, limiter->limits, limit, next) {
-        const struct overrides *overrides = limit_overrides(limit);
+        struct overrides *overrides = limit_overrides(limit);
         const size_t count = overrides ? overrides->count : 0;
+        if (overrides)
+            overrides_sort(overrides);
         for (size_t i = 0; i <= count; i++) {
             struct weir_limit *target = i == 0 ? limit : overrides->all[i - 1]->limit;
             if (!limits_is_in_force(target))
