@@ -42,8 +42,7 @@ may_include(cli cli/live cli/replay cli/replay/input)
 may_include(cli/live cli cli/survey)
 may_include(cli/survey cli)
 may_include(cli/serve cli)
-may_include(cli/page cli)
-may_include(cli/replay cli cli/page cli/replay/input)
+may_include(cli/replay cli cli/replay/input)
 may_include(cli/replay/input cli cli/replay)
 
 # So is the nginx module.

@@ -68,7 +68,7 @@ elif [ $# -gt 1 ]; then
 fi
 
 # shellcheck disable=SC2086 # lists of words
-need_packages $build_packages $redis_packages $consul_packages g++ check scdoc mandoc gnuplot-nox openssl zstd redis-tools \
+need_packages $build_packages $redis_packages $consul_packages g++ check scdoc mandoc openssl zstd redis-tools \
     libuv1-dev liblua5.1-0-dev libpcre2-dev curl haproxy python3-redis node-redis locales spin
 # Node.js may come from elsewhere, and its packages then conflict with Debian's. node-redis does not bring it.
 command -v node >/dev/null 2>&1 || need_packages nodejs

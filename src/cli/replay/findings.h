@@ -44,11 +44,4 @@ struct findings {
 /* Suggest limits with the default bounds, for a command that was given none. Return an exit status. */
 int suggest_instead(const struct suggest *asked, int argc, char **argv);
 
-/* Find the clients that the next smaller limit would deny more of. */
-void findings_name_deciders(struct findings *findings);
-
-/* Write a policy as text that the library reads. */
-void suggest_policy(const struct suggest *suggest, size_t algorithm, size_t period, uint64_t limit,
-                    char text[SUGGEST_TEXT_SIZE]);
-
 #endif

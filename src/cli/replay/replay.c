@@ -6,7 +6,6 @@
 
 #include "cli/cli.h"
 #include "cli/replay/findings.h"
-#include "cli/replay/gnuplot.h"
 #include "cli/replay/run.h"
 
 const char REPLAY_HELP[] =
@@ -48,7 +47,6 @@ const char REPLAY_HELP[] =
     "      --json             print the report as one JSON object\n"
     "      --decisions        print one line per row instead, in the order of the input:\n"
     "                         allowed,remaining,retry_after_us,reset_after_us,delay_us (never: -1)\n"
-    "      --plot FILE        draw the requests over time; FILE ends in .svg or .png (needs gnuplot)\n"
     "      --html FILE        write an HTML page\n"
     "  -h, --help             print this text\n"
     "\n"
@@ -56,19 +54,7 @@ const char REPLAY_HELP[] =
     "\n"
     "Example: weir replay -p 'sliding_window limit=20 period=1m' access.log\n";
 
-enum option_code {
-    KEEP_ORDER = 256,
-    TOP,
-    JSON,
-    DECISIONS,
-    PLOT,
-    COMPARE,
-    DURATION,
-    DURATION_UNIT,
-    TIME_IS_END,
-    HTML,
-    SORT
-};
+enum option_code { KEEP_ORDER = 256, TOP, JSON, DECISIONS, COMPARE, DURATION, DURATION_UNIT, TIME_IS_END, HTML, SORT };
 
 static int replay_read_options(struct replay *replay, int argc, char **argv, bool *wants_help);
 static int replay_read_option(struct replay *replay, int code, const char *value);
@@ -83,7 +69,7 @@ int command_replay(int argc, char **argv)
     if (code == EXIT_OK && wants_help)
         fputs(REPLAY_HELP, stdout);
     else if (code == EXIT_OK && replay.policies.count == 0 && !replay.decisions_only && !replay.compare &&
-             !replay.plot_path && replay.store.mode == WEIR_LOCAL && !replay.input.load.duration)
+             replay.store.mode == WEIR_LOCAL && !replay.input.load.duration)
         code = suggest_instead(
             &(struct suggest){
                 .input = replay.input, .top = replay.top, .json = replay.json, .html = replay.html_path },
@@ -110,7 +96,6 @@ static int replay_read_options(struct replay *replay, int argc, char **argv, boo
         { "json", no_argument, NULL, JSON },
         { "decisions", no_argument, NULL, DECISIONS },
         { "compare", no_argument, NULL, COMPARE },
-        { "plot", required_argument, NULL, PLOT },
         { "html", required_argument, NULL, HTML },
         { "mode", required_argument, NULL, STORE_MODE },
         { "redis", required_argument, NULL, STORE_REDIS },
@@ -165,11 +150,6 @@ static int replay_read_option(struct replay *replay, int code, const char *value
         if (!span_number(span_of(value), &number) || number > ROWS_MAX)
             return usage_error("replay", "--top '%s' is not a whole number", value);
         replay->top = (size_t)number;
-        break;
-    case PLOT:
-        if (!gnuplot_can_draw(value))
-            return usage_error("replay", "--plot '%s' ends in neither .svg nor .png", value);
-        replay->plot_path = value;
         break;
     default: return store_read_option(&replay->store, "replay", code, value);
     }
@@ -238,10 +218,8 @@ static int check_options(struct replay *replay, int argc, char **argv)
         return EXIT_ERROR;
     if (kinds_number(replay) != EXIT_OK)
         return EXIT_ERROR;
-    if (replay->compare &&
-        (replay->policies.count < 2 || replay->decisions_only || replay->plot_path || replay->store.mode != WEIR_LOCAL))
-        return usage_error("replay",
-                           "--compare needs several limits and local mode, and neither --decisions nor --plot");
+    if (replay->compare && (replay->policies.count < 2 || replay->decisions_only || replay->store.mode != WEIR_LOCAL))
+        return usage_error("replay", "--compare needs several limits and local mode, and no --decisions");
     const struct load_options *load = &replay->input.load;
     if (!load->duration && (load->has_duration_unit || load->times_are_ends))
         return usage_error("replay", "%s needs --duration FIELD",

@@ -6,14 +6,10 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/page/page.h"
 #include "cli/replay/decisions.h"
 #include "cli/replay/hold.h"
 #include "cli/replay/input/bytes.h"
-#include "cli/replay/page_replay.h"
-#include "cli/replay/plot.h"
 #include "cli/replay/report.h"
-#include "cli/replay/side.h"
 
 /* Keys of all limits together that a limiter has room for if more rows may come. Its tables take some MB for it. */
 #define ROOM_ALONG ((size_t)1 << 23)
@@ -29,19 +25,16 @@ struct run {
     struct policies *alone; /* with --compare: each policy */
     /* What receives each decision, besides the holds: */
     struct decisions decisions;
-    struct plot plot;
-    struct page_notes notes;
+    struct timeline timeline;
 };
 
 static int run_watch(void *user, const struct row *row, const struct weir_decision *decision)
 {
     struct run *run = user;
     const struct replay *replay = run->replay;
-    const struct plot_bin request = { .admitted = decision->allowed, .denied = !decision->allowed };
     if (replay->decisions_only)
         decisions_add(&run->decisions, row->position, decision);
-    if ((replay->plot_path && !plot_add(&run->plot, row->time_us, request)) ||
-        (replay->html_path && !page_notes_add(&run->notes, row, decision)))
+    if (replay->html_path && !timeline_add(&run->timeline, row, decision))
         return out_of_memory();
     return replay->decisions_only && output_failed() ? EXIT_FAILED : EXIT_OK;
 }
@@ -96,70 +89,39 @@ static void run_free(struct run *run)
         free(run->alone[i].overrides);
     free(run->holds);
     free(run->alone);
-    plot_free(&run->plot);
-    page_notes_free(&run->notes);
+    timeline_free(&run->timeline);
     rows_free(&run->rows);
 }
 
-/* Print the report, unless there are decisions instead, and write the page. */
-static int show_report(struct run *run)
-{
-    const struct replay *replay = run->replay;
-    struct report report = { .rows = &run->rows,
-                             .policies = &replay->policies,
-                             .tally = &run->holds[0].tally,
-                             .store = &replay->store,
-                             .key_name = run->load.key_name,
-                             .unreadable = run->load.unreadable,
-                             .top = replay->top,
-                             .busiest = run->feed.busiest,
-                             .file_count = replay->input.file_count };
-    const char **names = calloc(replay->input.file_count, sizeof *names);
-    bool has_room = names;
-    for (size_t i = 0; i < replay->input.file_count && has_room; i++)
-        names[i] = bytes_name(replay->input.files[i]);
-    report.files = names;
-    if (!replay->decisions_only)
-        has_room = has_room && (replay->json ? report_json(&report) : report_text(&report));
-    has_room = has_room && (!replay->html_path || page_notes_finish(&run->notes));
-    int code = has_room ? EXIT_OK : out_of_memory();
-    if (code == EXIT_OK && replay->html_path)
-        code = page_replay_write(&report, &run->notes, replay->html_path);
-    free(names);
-    return code;
-}
-
-static int draw_plot(struct run *run)
-{
-    const struct policies *policies = &run->replay->policies;
-    char title[240];
-    size_t len = (size_t)snprintf(title, sizeof title, "Requests admitted and denied: %s", policies->all[0].text);
-    for (size_t i = 1; i < policies->count && len < sizeof title; i++) {
-        char next[200];
-        size_t next_len = (size_t)snprintf(next, sizeof next, "; %s", policies->all[i].text);
-        bool has_room = len + next_len + sizeof " and 64 more" <= sizeof title;
-        if (!has_room)
-            snprintf(next, sizeof next, " and %zu more", policies->count - i);
-        len += (size_t)snprintf(title + len, sizeof title - len, "%s", next);
-        if (!has_room)
-            break;
-    }
-    plot_finish(&run->plot);
-    return plot_write(&run->plot, run->replay->plot_path, title);
-}
-
+/* Show the outcome, unless there are decisions instead, and write the page. */
 static int run_show(struct run *run)
 {
     const struct replay *replay = run->replay;
-    int code = EXIT_OK;
-    if (replay->compare)
-        return side_print(&run->rows, &replay->policies, run->holds,
-                          (struct side_output){ replay->json, replay->html_path });
-    if (!replay->decisions_only || replay->html_path)
-        code = show_report(run);
+    const bool is_shown = !replay->decisions_only;
+    json_t *document = NULL;
     decisions_finish(&run->decisions);
-    if (code == EXIT_OK && replay->plot_path)
-        code = draw_plot(run);
+    if (!is_shown && !replay->html_path)
+        return EXIT_OK;
+    if (replay->compare)
+        document = side_document(&run->rows, &replay->policies, run->holds);
+    else
+        document = report_document(&(struct report){ .rows = &run->rows,
+                                                     .policies = &replay->policies,
+                                                     .tally = &run->holds[0].tally,
+                                                     .store = &replay->store,
+                                                     .key_name = run->load.key_name,
+                                                     .unreadable = run->load.unreadable,
+                                                     .top = replay->top,
+                                                     .busiest = run->feed.busiest,
+                                                     .files = replay->input.files,
+                                                     .file_count = replay->input.file_count,
+                                                     .timeline = replay->html_path ? &run->timeline : NULL });
+    if (!document)
+        return EXIT_FAILED;
+    if (is_shown)
+        (replay->json ? document_print : replay->compare ? side_print : report_print)(document);
+    const int code = replay->html_path ? page_write(document, replay->html_path) : EXIT_OK;
+    json_decref(document);
     return code;
 }
 
@@ -168,8 +130,8 @@ static int run_decide(struct run *run, bool *do_fit)
 {
     const struct replay *replay = run->replay;
     int code = input_read(&replay->input, &run->load, do_fit);
-    if (code == EXIT_OK && (replay->plot_path || replay->html_path) && run->rows.total == 0) {
-        complain("there are no requests to %s", replay->plot_path ? "plot" : "show");
+    if (code == EXIT_OK && replay->html_path && run->rows.total == 0) {
+        complain("there are no requests to show");
         code = EXIT_FAILED;
     }
     int64_t shortest_us = INT64_MAX;

@@ -16,7 +16,7 @@ struct replay { /* what the command line asks for */
     struct store store;
     struct input_options input;
     bool keep_order, sort, json, decisions_only, compare;
-    const char *plot_path, *html_path;
+    const char *html_path;
     size_t top;
 };
 

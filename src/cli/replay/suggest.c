@@ -5,10 +5,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/json.h"
-#include "cli/page/page.h"
-#include "cli/replay/input_options.h"
-#include "cli/replay/page_suggest.h"
+#include "cli/replay/findings.h"
 #include "cli/replay/report.h"
 
 const char SUGGEST_HELP[] =
@@ -44,6 +41,36 @@ static int suggest_read_options(struct suggest *suggest, int argc, char **argv, 
 static int suggest_read_option(struct suggest *suggest, int code, const char *value);
 static int suggest_check(struct suggest *suggest, int argc, char **argv);
 static int suggest_run(struct suggest *suggest);
+/* ---- Finding ---- */
+
+/* Write a policy as text that the library reads. */
+static void suggest_policy(const struct suggest *suggest, size_t algorithm, size_t period, uint64_t limit,
+                           char text[SUGGEST_TEXT_SIZE])
+{
+    snprintf(text, SUGGEST_TEXT_SIZE, "%s limit=%llu period=%s", suggest->algorithms[algorithm],
+             (unsigned long long)limit, suggest->periods[period]);
+}
+
+/* Find the clients that the next smaller limit would deny more of. */
+static void findings_name_deciders(struct findings *findings)
+{
+    for (size_t key = 0; key < findings->rows->key_count; key++) {
+        if (findings->below_by_key[key] <= findings->denied_by_key[key] ||
+            (findings->is_by_clients && findings->denied_by_key[key] > 0))
+            continue;
+        findings->decider_count++;
+        size_t at = findings->deciders_shown;
+        while (at > 0 && findings->requests_by_key[findings->deciders[at - 1]] < findings->requests_by_key[key])
+            at--;
+        if (at == DECIDERS_SHOWN)
+            continue;
+        findings->deciders_shown += findings->deciders_shown < DECIDERS_SHOWN;
+        memmove(&findings->deciders[at + 1], &findings->deciders[at],
+                (findings->deciders_shown - at - 1) * sizeof findings->deciders[0]);
+        findings->deciders[at] = (uint32_t)key;
+    }
+}
+
 /* Find out which bound decided, and up to which limit the same number of clients is denied. */
 static int suggest_explain(const struct suggest *suggest, struct findings *findings)
 {
@@ -70,8 +97,9 @@ static int suggest_explain(const struct suggest *suggest, struct findings *findi
 }
 
 static int suggest_find(const struct suggest *suggest, struct findings *findings, struct progress *progress);
-static bool suggest_print(const struct suggest *suggest, const struct loader *load, const struct findings *findings);
-static void suggest_json(const struct suggest *suggest, const struct findings *findings);
+static json_t *suggest_document(const struct suggest *suggest, const struct loader *load,
+                                const struct findings *findings);
+static void suggest_print(const json_t *document);
 
 int command_suggest(int argc, char **argv)
 {
@@ -233,12 +261,14 @@ static int suggest_run(struct suggest *suggest)
         code = suggest_find(suggest, &findings, &progress);
     }
     progress_clear(&progress);
-    if (code == EXIT_OK && suggest->json)
-        suggest_json(suggest, &findings);
-    else if (code == EXIT_OK && !suggest_print(suggest, &load, &findings))
-        code = out_of_memory();
-    if (code == EXIT_OK && suggest->html)
-        code = page_suggest_write(suggest, &findings, load.key_name);
+    json_t *document = code == EXIT_OK ? suggest_document(suggest, &load, &findings) : NULL;
+    if (code == EXIT_OK && !document)
+        code = EXIT_FAILED;
+    if (document)
+        (suggest->json ? document_print : suggest_print)(document);
+    if (document && suggest->html)
+        code = page_write(document, suggest->html);
+    json_decref(document);
     search_end(&findings.search);
     free(findings.requests_by_key);
     free(findings.denied_by_key);
@@ -300,95 +330,115 @@ static int suggest_find(const struct suggest *suggest, struct findings *findings
     return code;
 }
 
-static void print_found(const struct findings *findings, const struct found *found, const char *note)
+/* Add a limit and what it denies. Return the object. */
+static json_t *found_document(json_t *object, const struct found *found)
 {
-    char requests[TIME_TEXT_SIZE], clients[TIME_TEXT_SIZE];
-    report_share(found->outcome.denied, findings->rows->count, requests);
-    report_share(found->outcome.keys, findings->rows->key_count, clients);
-    printf("%12llu%12llu%10s%12llu%10s%s\n", (unsigned long long)found->limit,
-           (unsigned long long)found->outcome.denied, requests, (unsigned long long)found->outcome.keys, clients, note);
+    document_add(object, "limit", json_integer((json_int_t)found->limit));
+    document_add(object, "denied", json_integer((json_int_t)found->outcome.denied));
+    document_add(object, "keys_denied", json_integer((json_int_t)found->outcome.keys));
+    return object;
 }
 
-static void print_deciders(const struct findings *findings, uint64_t below)
+static json_t *suggest_document(const struct suggest *suggest, const struct loader *load,
+                                const struct findings *findings)
 {
-    printf("\nThe bound on %s decides: limit=%llu would deny more", findings->is_by_clients ? "clients" : "requests",
-           (unsigned long long)below);
-    for (size_t i = 0; i < findings->deciders_shown; i++)
-        printf("%s%s",
-               i == 0                             ? ", of "
-               : i + 1 == findings->decider_count ? " and "
-                                                  : ", ",
-               span_shown(rows_key(findings->rows, findings->deciders[i])).text);
-    if (findings->decider_count > findings->deciders_shown)
-        printf(" and %zu others", findings->decider_count - findings->deciders_shown);
-    puts(".");
-}
-
-static bool suggest_print(const struct suggest *suggest, const struct loader *load, const struct findings *findings)
-{
-    static const char header[] = "       limit    requests    denied     clients    denied\n";
     const struct found *best = &findings->found[0][findings->period];
-    struct report report = { .rows = findings->rows, .top = suggest->top };
-    char text[SUGGEST_TEXT_SIZE], keys[660];
-    suggest_policy(suggest, 0, findings->period, best->limit, text);
-    printf("%s\n\n", text);
-    report_count("requests", findings->rows->count, 0, "");
-    snprintf(keys, sizeof keys, "(by %s)",
-             load->key_name[0] ? span_shown(span_of(load->key_name)).text : "nothing: all requests share one key");
-    report_count("clients", findings->rows->key_count, 0, keys);
-    if (suggest->requests_ppm < 1000000)
-        report_count("requests to deny", findings->most.denied, 0, "at most");
-    report_count("clients to deny", findings->most.keys, 0, "at most");
-    if (best->limit > 1)
-        print_deciders(findings, best->limit - 1);
-    if (best->outcome.keys && findings->same_until > best->limit)
-        printf("Every limit from %llu to %llu denies as many clients, %llu; the list below names them.\n",
-               (unsigned long long)best->limit, (unsigned long long)findings->same_until,
-               (unsigned long long)best->outcome.keys);
-    if (findings->most.keys == 0 && suggest->clients_ppm > 0)
-        printf("These are too few clients: their share that may be denied is less than one, so nobody may be.\n");
-    printf("\nThe tightest limits:\n\n%-16s%-8s%s", "algorithm", "period", header);
-    for (size_t i = 0; i < suggest->algorithm_count; i++)
-        for (size_t j = 0; j < suggest->period_count; j++) {
-            printf("%-16s%-8s", suggest->algorithms[i], suggest->periods[j]);
-            print_found(findings, &findings->found[i][j], "");
-        }
-    printf("\nThe curve of %s over %s:\n\n%s", suggest->algorithms[0], suggest->periods[findings->period], header);
-    for (size_t i = 0; i < findings->curve_count; i++)
-        print_found(findings, &findings->curve[i], findings->curve[i].limit == best->limit ? "   suggested" : "");
-    return report_keys(&report, (struct key_counts){ findings->requests_by_key, findings->denied_by_key });
-}
-
-static void json_found(const struct found *found)
-{
-    printf("\"limit\":%llu,\"denied\":%llu,\"keys_denied\":%llu}", (unsigned long long)found->limit,
-           (unsigned long long)found->outcome.denied, (unsigned long long)found->outcome.keys);
-}
-
-static void suggest_json(const struct suggest *suggest, const struct findings *findings)
-{
+    json_t *limits = json_array(), *curve = json_array(), *deciders = json_array();
     char text[SUGGEST_TEXT_SIZE];
-    suggest_policy(suggest, 0, findings->period, findings->found[0][findings->period].limit, text);
-    printf("{\"weir\":\"%s\",\"policy\":\"%s\",\"requests\":%zu,\"distinct_keys\":%zu,\"most_denied\":%llu,"
-           "\"most_keys_denied\":%llu,\"bound\":\"%s\",\"same_clients_until\":%llu,\"limits\":[",
-           weir_version(), text, findings->rows->count, findings->rows->key_count,
-           (unsigned long long)findings->most.denied, (unsigned long long)findings->most.keys,
-           findings->is_by_clients ? "clients" : "requests", (unsigned long long)findings->same_until);
+    suggest_policy(suggest, 0, findings->period, best->limit, text);
+    json_t *document = json_pack(
+        "{s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:s,s:I}", "weir", weir_version(), "report", "suggest", "policy", text,
+        "requests", (json_int_t)findings->rows->count, "distinct_keys", (json_int_t)findings->rows->key_count,
+        "most_denied", (json_int_t)findings->most.denied, "most_keys_denied", (json_int_t)findings->most.keys, "bound",
+        findings->is_by_clients ? "clients" : "requests", "same_clients_until", (json_int_t)findings->same_until);
+    document_add(document, "key_field", load->key_name[0] ? document_text(span_of(load->key_name)) : json_null());
+    document_add(document, "is_bound_by_requests", json_boolean(suggest->requests_ppm < 1000000));
+    document_add(document, "has_too_few_clients", json_boolean(findings->most.keys == 0 && suggest->clients_ppm > 0));
     for (size_t i = 0; i < suggest->algorithm_count; i++)
         for (size_t j = 0; j < suggest->period_count; j++) {
             suggest_policy(suggest, i, j, findings->found[i][j].limit, text);
-            printf("%s{\"policy\":\"%s\",", i + j ? "," : "", text);
-            json_found(&findings->found[i][j]);
+            json_t *limit = json_pack("{s:s,s:s,s:s}", "policy", text, "algorithm", suggest->algorithms[i], "period",
+                                      suggest->periods[j]);
+            document_push(limits, found_document(limit, &findings->found[i][j]));
         }
-    fputs("],\"curve\":[", stdout);
-    for (size_t i = 0; i < findings->curve_count; i++) {
-        fputs(i ? ",{" : "{", stdout);
-        json_found(&findings->curve[i]);
+    document_add(document, "limits", limits);
+    for (size_t i = 0; i < findings->curve_count; i++)
+        document_push(curve, found_document(json_object(), &findings->curve[i]));
+    document_add(document, "curve", curve);
+    document_add(document, "curve_of",
+                 found_document(json_pack("{s:s,s:s}", "algorithm", suggest->algorithms[0], "period",
+                                          suggest->periods[findings->period]),
+                                best));
+    report_add_keys(document, findings->rows, (struct key_counts){ findings->requests_by_key, findings->denied_by_key },
+                    suggest->top, NULL);
+    for (size_t i = 0; i < findings->deciders_shown; i++)
+        document_push(deciders, document_text(rows_key(findings->rows, findings->deciders[i])));
+    document_add(document, "deciders", deciders);
+    document_add(document, "decider_count", json_integer((json_int_t)findings->decider_count));
+    return document_end(document);
+}
+
+static void print_found(const json_t *document, const json_t *found, const char *note)
+{
+    char requests[TIME_TEXT_SIZE], clients[TIME_TEXT_SIZE];
+    const uint64_t denied = document_number(found, "denied"), keys = document_number(found, "keys_denied");
+    report_share(denied, document_number(document, "requests"), requests);
+    report_share(keys, document_number(document, "distinct_keys"), clients);
+    printf("%12llu%12llu%10s%12llu%10s%s\n", (unsigned long long)document_number(found, "limit"),
+           (unsigned long long)denied, requests, (unsigned long long)keys, clients, note);
+}
+
+static void print_deciders(const json_t *document, uint64_t below)
+{
+    const json_t *deciders = json_object_get(document, "deciders");
+    const size_t shown = json_array_size(deciders), count = document_number(document, "decider_count");
+    printf("\nThe bound on %s decides: limit=%llu would deny more", document_span(document, "bound").data,
+           (unsigned long long)below);
+    for (size_t i = 0; i < shown; i++)
+        printf("%s%s",
+               i == 0           ? ", of "
+               : i + 1 == count ? " and "
+                                : ", ",
+               span_shown(span_of(json_string_value(json_array_get(deciders, i)))).text);
+    if (count > shown)
+        printf(" and %zu others", count - shown);
+    puts(".");
+}
+
+static void suggest_print(const json_t *document)
+{
+    static const char header[] = "       limit    requests    denied     clients    denied\n";
+    const json_t *best = json_object_get(document, "curve_of"), *limits = json_object_get(document, "limits");
+    const json_t *curve = json_object_get(document, "curve");
+    const uint64_t limit = document_number(best, "limit"), until = document_number(document, "same_clients_until");
+    const struct span by = document_span(document, "key_field");
+    char keys[sizeof(struct shown) + 20];
+    printf("%s\n\n", document_span(document, "policy").data);
+    report_count("requests", document_number(document, "requests"), 0, "");
+    snprintf(keys, sizeof keys, "(by %s)", by.len ? span_shown(by).text : "nothing: all requests share one key");
+    report_count("clients", document_number(document, "distinct_keys"), 0, keys);
+    if (json_is_true(json_object_get(document, "is_bound_by_requests")))
+        report_count("requests to deny", document_number(document, "most_denied"), 0, "at most");
+    report_count("clients to deny", document_number(document, "most_keys_denied"), 0, "at most");
+    if (limit > 1)
+        print_deciders(document, limit - 1);
+    if (document_number(best, "keys_denied") && until > limit)
+        printf("Every limit from %llu to %llu denies as many clients, %llu; the list below names them.\n",
+               (unsigned long long)limit, (unsigned long long)until,
+               (unsigned long long)document_number(best, "keys_denied"));
+    if (json_is_true(json_object_get(document, "has_too_few_clients")))
+        printf("These are too few clients: their share that may be denied is less than one, so nobody may be.\n");
+    printf("\nThe tightest limits:\n\n%-16s%-8s%s", "algorithm", "period", header);
+    for (size_t i = 0; i < json_array_size(limits); i++) {
+        const json_t *found = json_array_get(limits, i);
+        printf("%-16s%-8s", document_span(found, "algorithm").data, document_span(found, "period").data);
+        print_found(document, found, "");
     }
-    fputs("],\"deciders\":[", stdout);
-    for (size_t i = 0; i < findings->deciders_shown; i++) {
-        fputs(i ? "," : "", stdout);
-        json_put_string(rows_key(findings->rows, findings->deciders[i]));
+    printf("\nThe curve of %s over %s:\n\n%s", document_span(best, "algorithm").data,
+           document_span(best, "period").data, header);
+    for (size_t i = 0; i < json_array_size(curve); i++) {
+        const json_t *found = json_array_get(curve, i);
+        print_found(document, found, document_number(found, "limit") == limit ? "   suggested" : "");
     }
-    printf("],\"decider_count\":%zu}\n", findings->decider_count);
+    report_keys(document);
 }

@@ -144,7 +144,9 @@ bool format_named(struct format *format, const char *name)
     struct fault fault;
     for (const struct table_format *row = TABLE; row->name; row++)
         if (strcmp(row->name, name) == 0) {
-            *format = (struct format){ .name = row->name, .texts = row->texts, .year = FIRST_YEAR, .around = format->around };
+            *format = (struct format){
+                .name = row->name, .texts = row->texts, .year = FIRST_YEAR, .around = format->around
+            };
             format->other = row->other;
             format->needs_syslog = row->is_behind_syslog;
             return format_compile(format, &PREFIXES[row->is_behind_syslog], &fault);
@@ -154,7 +156,9 @@ bool format_named(struct format *format, const char *name)
 
 bool format_text(struct format *format, const char *text, const char *time_format, struct fault *fault)
 {
-    *format = (struct format){ .name = "--log-format", .own_texts = { text, NULL }, .year = FIRST_YEAR, .around = format->around };
+    *format = (struct format){
+        .name = "--log-format", .own_texts = { text, NULL }, .year = FIRST_YEAR, .around = format->around
+    };
     format->texts = format->own_texts;
     format->time_format = time_format;
     return format_compile(format, &PREFIXES[0], fault);
@@ -295,8 +299,8 @@ static uint64_t score_of(struct format *format, const struct span *lines, size_t
         rows += kind == FORMAT_ROW;
         others += kind == FORMAT_OTHER;
         /* An address without a port before the client is another client, such as X-Forwarded-For's. */
-        addresses += kind == FORMAT_ROW && row.layout->fields[0].kind == LAYOUT_HOST &&
-                     key_is_address(row.values[0]) && span_find(row.values[0], ':') == row.values[0].len;
+        addresses += kind == FORMAT_ROW && row.layout->fields[0].kind == LAYOUT_HOST && key_is_address(row.values[0]) &&
+                     span_find(row.values[0], ':') == row.values[0].len;
     }
     if (addresses * 2 > rows)
         return 0;

@@ -22,7 +22,7 @@ struct format {
     const char *other; /* the text of lines that are not requests; NULL: there are none */
     bool needs_syslog; /* the format exists behind a prefix of syslog only */
     const char *time_format;
-    struct span around; /* the time around the lines, such as Docker's; empty: none */
+    struct span around;      /* the time around the lines, such as Docker's; empty: none */
     enum line_quotes quotes; /* of lines that stand in quotation marks */
     bool has_others;         /* behind this prefix */
     size_t layout_count;

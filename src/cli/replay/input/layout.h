@@ -22,15 +22,15 @@
 #define LAYOUT_MAX_TEXT 2048
 
 enum layout_kind {
-    LAYOUT_TEXT,        /* any bytes */
-    LAYOUT_WORD,        /* one or more bytes without a space */
-    LAYOUT_HOST,        /* a host name, perhaps with a port */
-    LAYOUT_CLIENT,      /* a host name or an address, also with a port, or several with commas between them */
-    LAYOUT_CLIENT_PORT, /* an address, perhaps with a port, and no name */
+    LAYOUT_TEXT,            /* any bytes */
+    LAYOUT_WORD,            /* one or more bytes without a space */
+    LAYOUT_HOST,            /* a host name, perhaps with a port */
+    LAYOUT_CLIENT,          /* a host name or an address, also with a port, or several with commas between them */
+    LAYOUT_CLIENT_PORT,     /* an address, perhaps with a port, and no name */
     LAYOUT_CLIENT_AND_PORT, /* an address and always a port: what stands behind the last colon of IPv6, too */
-    LAYOUT_CLIENTS,     /* as in X-Forwarded-For: the last one, which the server itself added, is the client */
-    LAYOUT_CODE,        /* capital letters, digits and underscores, such as TCP_MISS */
-    LAYOUT_DATA,        /* the structured data of RFC 5424 */
+    LAYOUT_CLIENTS,         /* as in X-Forwarded-For: the last one, which the server itself added, is the client */
+    LAYOUT_CODE,            /* capital letters, digits and underscores, such as TCP_MISS */
+    LAYOUT_DATA,            /* the structured data of RFC 5424 */
     LAYOUT_IDENT,
     LAYOUT_USER,
     LAYOUT_STATUS, /* three digits, or "-" */

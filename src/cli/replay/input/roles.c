@@ -22,13 +22,14 @@ static const char *const USUAL[ROLE_COUNT] = {
         "createdat logtime loggedat timegenerated msec =date tdate asctime epoch unixtime =instant =timeus "
         "=timems =times =timens =tsus =tsms =tss =tsns =timestampus =timestampms =timestamps =timestampns "
         "=dateus =datems =datens =datetimems",
-    [ROLE_CLIENT] = "#key =client clientip clientipaddress clientaddr clientaddress clienthost remoteaddr remoteip "
-                    "remoteaddress remotehost cip sourceip sourceips sourceipaddress sourceaddress srcip srcaddr "
-                    "calleripaddress callerip downstreamremoteaddresswithoutport downstreamremoteaddress "
-                    "downstreamdirectremoteaddress realip userip visitorip peeraddr peeraddress peerip remote =fwd "
-                    "requestip cliip idorigh =ip ipaddress ipaddr =address =addr =peer =src =source xrealip httpxrealip trueclientip "
-                    "cfconnectingip xforwardedfor httpxforwardedfor ?client #user #userid #username #account #tenant "
-                    "#apikey",
+    [ROLE_CLIENT] =
+        "#key =client clientip clientipaddress clientaddr clientaddress clienthost remoteaddr remoteip "
+        "remoteaddress remotehost cip sourceip sourceips sourceipaddress sourceaddress srcip srcaddr "
+        "calleripaddress callerip downstreamremoteaddresswithoutport downstreamremoteaddress "
+        "downstreamdirectremoteaddress realip userip visitorip peeraddr peeraddress peerip remote =fwd "
+        "requestip cliip idorigh =ip ipaddress ipaddr =address =addr =peer =src =source xrealip httpxrealip trueclientip "
+        "cfconnectingip xforwardedfor httpxforwardedfor ?client #user #userid #username #account #tenant "
+        "#apikey",
     [ROLE_USER] = "?user userid remoteuser username clientusername csusername authuser ?account",
     [ROLE_METHOD] = "method requestmethod httpmethod clientrequestmethod csmethod",
     [ROLE_PATH] = "path uri requesturi requestpath clientrequesturi requesturl csuristem resourcepath url",
@@ -180,7 +181,7 @@ static void candidate_add(struct roles *roles, enum role role, const struct reco
         if (role == ROLE_TIME)
             time_add(candidate, member->value, roles->example, sizeof roles->example);
         else if (role == ROLE_CLIENT && (kind == ANYWHERE ? !key_is_client(member->value)
-                                         : kind == AT_TOP && !key_is_address(first_of(member->value))))
+                                                          : kind == AT_TOP && !key_is_address(first_of(member->value))))
             candidate->bad++;
         else if (member->value.len && !span_is(member->value, "-"))
             candidate->good++;
