@@ -1,7 +1,7 @@
-/* bytes.h - the bytes of an input, decompressed if it is gzip or Zstandard.
+/* bytes.h - the bytes of an input, through gzip or zstd if it is compressed.
  *
- * The first bytes identify the compression, not the file's name, so it works from a pipe, too. Several gzip members or
- * Zstandard frames in a row are one input, as for gzip -d and zstd -d. Input that ends inside one is an error.
+ * The first bytes identify the compression, not the file's name, so it works from a pipe, too. An input that the program
+ * cannot read to its end is an error.
  */
 #ifndef WEIR_CLI_BYTES_H
 #define WEIR_CLI_BYTES_H

@@ -49,8 +49,10 @@ static bool scan_fails(struct scan *scan, const char *wrong)
     return fault_say(scan->fault, "JSON: %s at byte %zu", wrong, (size_t)(scan->at - scan->begin) + 1);
 }
 
-static char blank_skip(struct scan *scan)
+static inline char blank_skip(struct scan *scan)
 {
+    if (scan->at < scan->end && (unsigned char)*scan->at > ' ')
+        return *scan->at;
     while (scan->at < scan->end && (*scan->at == ' ' || *scan->at == '\t' || *scan->at == '\n' || *scan->at == '\r'))
         scan->at++;
     return scan->at < scan->end ? *scan->at : '\0';
@@ -103,6 +105,17 @@ static bool escape_scan(struct scan *scan)
     return true;
 }
 
+/* Return a bit for each of eight bytes that is a quotation mark, a backslash or a control character; 0: none is. Reading
+ * them byte by byte took a third of the time of a JSON log. */
+static uint64_t special_mask(const char *at)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101), highs = ones << 7;
+    uint64_t bytes;
+    memcpy(&bytes, at, sizeof bytes);
+    const uint64_t quote = bytes ^ ones * '"', backslash = bytes ^ ones * '\\';
+    return (((quote - ones) & ~quote) | ((backslash - ones) & ~backslash) | ((bytes - ones * 0x20) & ~bytes)) & highs;
+}
+
 /* Read a string that begins at its quotation mark. */
 static bool string_scan(struct scan *scan, struct span *out)
 {
@@ -110,6 +123,8 @@ static bool string_scan(struct scan *scan, struct span *out)
     const size_t begin = scan->record->used;
     bool has_escape = false;
     for (;; from = scan->at) {
+        while (scan->end - scan->at >= 8 && !special_mask(scan->at))
+            scan->at += 8;
         while (scan->at < scan->end && *scan->at != '"' && *scan->at != '\\' && (unsigned char)*scan->at >= 0x20)
             scan->at++;
         if (scan->at == scan->end || (unsigned char)*scan->at < 0x20)
@@ -195,7 +210,8 @@ static bool value_scan(struct scan *scan, struct span name, uint32_t parent, uns
         if (!string_scan(scan, &value))
             return false;
     } else if (first == '-' || (first >= '0' && first <= '9')) {
-        while (scan->at < scan->end && *scan->at && strchr("0123456789+-.eE", *scan->at))
+        while (scan->at < scan->end && ((*scan->at >= '0' && *scan->at <= '9') || *scan->at == '.' ||
+                                        *scan->at == '-' || *scan->at == '+' || (*scan->at | 0x20) == 'e'))
             scan->at++;
         value.len = (size_t)(scan->at - begin);
     } else {
