@@ -10,7 +10,8 @@
 --     whether the cost was admitted
 --     the state afterwards (nil: fresh), and the microseconds until the key is idle
 --     how many a full state would take, or this one if it is overdrawn
-local function ALGORITHM(stamp, state, now, cost, moved, all, into, since)
+--     with `asks`: edge, rate and rate_us of a state that is made from this one (src/core/algorithm/origin.h)
+local function ALGORITHM(stamp, state, now, cost, moved, all, into, since, asks)
   --@paste ALGORITHM plan
   --@paste ALGORITHM check
   if not sane then
@@ -37,6 +38,10 @@ local function ALGORITHM(stamp, state, now, cost, moved, all, into, since)
     added = min(cost, used)
   end
   --@paste ALGORITHM fill
+  local edge, rate, rate_us = 0, 0, 0
+  if asks then
+    --@paste ALGORITHM edge
+  end
   local alike, bytes, left = true
   if into then
     --@paste ALGORITHM carry
@@ -45,5 +50,5 @@ local function ALGORITHM(stamp, state, now, cost, moved, all, into, since)
     --@paste ALGORITHM kept
     --@paste ALGORITHM write
   end
-  return permits, held, moved, allowed, bytes, left, fill
+  return permits, held, moved, allowed, bytes, left, fill, edge, rate, rate_us
 end

@@ -44,7 +44,7 @@ local slow, slows = nil, settled -- of the first `settled` keys, those that `swi
 at = rest
 for turn = 1, slows + keys - settled do
   local i = turn > slows and turn - slows + settled or slow and slow[turn] or turn
-  local key, met = names[i], nil
+  local key, met, whence_met, whence_back = names[i], nil, nil, nil
   --@include find.lua
   if i > settled then
     verb, cost, times, at = parse('<BI7I7', items, at)
@@ -71,12 +71,13 @@ for turn = 1, slows + keys - settled do
           --@include plain.lua
           --@include meet.lua
         end
-        state, moved, beside = meet(stored, stamp, now)
+        state, moved, beside, whence_met, whence_back = meet(stored, stamp, now)
       end
     end
     --@paste ALGORITHM read
     local changed, before, admitted, goes_on = false, charged
     repeat
+      if whence_back and used == 0 then whence_back = whence_back() end -- what it was made with has left it
       if not ours then
         -- foreign: skip its requests
       elseif verb == TAKE then
@@ -110,21 +111,24 @@ for turn = 1, slows + keys - settled do
         if since then times = 1 end
         local permits, held, was_changed = times * cost, used, changed
         --@paste ALGORITHM keep
+        local told, undone = since, nil
         if since then
           local added = charged - before
+          if whence_back then cost, since, undone = whence_back(cost, since) end
           if cost > size then cost = size end -- more were never charged to a state of this plan
           --@paste ALGORITHM back
         end
         local remains = verb == RESET and 0 or max(0, used - times * cost * unit)
         if verb == RENEW and (permits > size or remains + permits * unit > max(most, held)) then
           --@paste ALGORITHM undo
+          if undone then undone() end
           used, changed = held, was_changed -- denied, like a take
           if moved and changed ~= true then changed = moved end
         else
           if verb == RESET then
             beside = nil
           elseif beside then
-            beside(max(now, anchor * grain), charged - before, permits, since)
+            beside(max(now, anchor * grain), charged - before, permits, told)
           end
           used = remains
           if used == 0 then anchor = fresh end
@@ -157,7 +161,7 @@ for turn = 1, slows + keys - settled do
         call('DEL', key)
       end
     end
-    met = not ours and FOREIGN or state or NONE
+    met = not ours and FOREIGN or state and (whence_met and whence_met .. state or state) or NONE
     if got then got[i] = met end
   end
   only = met

@@ -33,6 +33,8 @@ if since < anchor then cost = 0 end
 --@part kept
 --@part fill
 local fill = period
+--@part edge
+edge = anchor
 --@part carry
 alike = sub(stamp, 1, 9) == sub(into, 1, 9)
 used, stamp = min(used, (parse('<I6', into, #into - 5))), into

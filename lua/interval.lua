@@ -40,6 +40,8 @@ if since < anchor then cost = 0 end
 --@part kept
 --@part fill
 local fill = math.ceil(max(size, permits) / limit) * period
+--@part edge
+edge = anchor
 --@part carry
 alike = sub(stamp, 1, 2) == sub(into, 1, 2) and sub(stamp, 9, 15) == sub(into, 9, 15)
 if alike then

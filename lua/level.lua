@@ -43,6 +43,7 @@
 --              what was in use then, because returns count as of the last change.
 --     fill     in: permits, those in use. Out: fill, the microseconds until nothing of a full state is used, or of this
 --              one if it is overdrawn.
+--     edge     out: edge, rate and rate_us of a state that is made from this one (src/core/algorithm/origin.h).
 --     carry    in: into (another stamp), used. Out: alike, true if this state can be under that stamp exactly; stamp
 --              and used, which are then of that plan.
 --     write    in: used, anchor, added (the permits just admitted); bytes and left, declared. Out: bytes; left, the
@@ -223,6 +224,12 @@ if was_changed ~= true then was = kept end
 if changed == 1 then used, anchor = was, whence end
 --@part fill
 local fill = math.ceil(min(max(size, permits) * q, top) / p) * tick
+--@part edge
+local whole = min(whence, anchor)
+edge, rate, rate_us = whole * tick + tick - 1, p, q * tick
+while rate * rate_us > EXACT_MAX do
+  rate, rate_us = (rate + rate % 2) / 2, (rate_us - rate_us % 2) / 2
+end
 --@part carry
 local tag2, p2, q2, tick2, size2 = parse('<BI7I7I5I6', #into == 26 and into or string.rep('\0', 26))
 local divisor, rest = q, q2

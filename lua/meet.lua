@@ -14,70 +14,167 @@
 --     with a former state: '+', drop I7 in us, n I2, n bytes of the state, the former state. Each is its stamp alone if
 --     nothing is used in it
 --
--- Returns the state (false: fresh, nil: foreign), whether it must be written in any case and, if there is a former
--- state, beside(at, added, given, since, bytes, left). That function gets the time, or the state's while a clock that
--- stepped back is held; the permits charged by the call so far; the permits that are given back now, which were perhaps
--- charged `since` then; and at the end the state (nil: fresh) and its microseconds left. It returns the bytes to store
--- and the microseconds until the key is idle.
+-- A state that was made from another one has an origin, which says what of earlier permits is in it
+-- (src/core/algorithm/origin.h): 'O', eight I7 in the order of struct origin, the state. It goes with the first charge
+-- after which it means nothing.
+--
+-- Returns the state (false: fresh, nil: foreign) and whether it must be written in any case. If there is a former state
+-- or an origin, then also beside(at, added, given, since, bytes, left). That function gets the time, or the state's while
+-- a clock that stepped back is held; the permits charged by the call so far; the permits that are given back now, which
+-- were perhaps charged `since` then; and at the end the state (nil: fresh) and its microseconds left. It returns the
+-- bytes to store and the microseconds until the key is idle. If there is an origin, then also its bytes, and
+-- back(cost, since), which returns how many of `cost` permits are in the state, since when, and a function that takes
+-- that back; without `cost` it drops the origin.
+local MADE, FROM, EDGE, RATE, RATE_US, REST, HELD, UNTIL = 1, 2, 3, 4, 5, 6, 7, 8
+local function open(value) -- returns a state and its origin
+  if sub(value, 1, 1) ~= 'O' or #value < 57 then
+    return plain(value)
+  end
+  local origin = { parse('<I7I7I7I7I7I7I7I7', value, 2) }
+  for i = MADE, UNTIL do
+    if origin[i] > EXACT_MAX then return '' end
+  end
+  return plain(sub(value, 58)), origin
+end
+
+local function bytes_of(origin)
+  return origin and pack('<c1I7I7I7I7I7I7I7I7', 'O', unpack(origin, MADE, UNTIL)) or ''
+end
+
+local function back(origin, cost, since)
+  if since >= origin[MADE] then
+    return cost, since
+  end
+  if since < origin[EDGE] then
+    local ago, long = origin[EDGE] - since, origin[RATE_US]
+    if long == 0 then
+      cost = 0
+    else
+      local part = ago % long * origin[RATE]
+      cost = max(0, cost - (ago - ago % long) / long * origin[RATE] - (part + -part % long) / long)
+    end
+  end
+  local rest, held = origin[REST], origin[HELD]
+  origin[REST] = rest - min(cost, rest)
+  return min(rest, held) - min(origin[REST], held), max(since, origin[FROM])
+end
+
 local function look(state, or_stamp, into) -- returns what the algorithms' functions return
   local tag = sub(state, 1, 1)
   if algorithms[tag] then
     local own = sub(state, 1, stamp_len[tag])
-    return algorithms[tag](own, not (or_stamp and own == state) and state, now, 0, false, false, into)
+    return algorithms[tag](own, not (or_stamp and own == state) and state, now, 0, false, false, into, nil, true)
   end
 end
 
-local state, former, drop, before, since = plain(stored), nil, 0, 0, now
+local state, origin, former, past, drop, before, since = stored, nil, nil, nil, 0, 0, now
+local edges = {}
 local pair = sub(stored, 1, 1) == '+'
 if pair then
   local n = 0
   if #stored > 10 then drop, n = parse('<I7I2', stored, 2) end
-  state, former = plain(sub(stored, 11, 10 + n)), plain(sub(stored, 11 + n))
-  before, since = look(former, true)
+  state = sub(stored, 11, 10 + n)
+  former, past = open(sub(stored, 11 + n))
+  local _
+  before, since, _, _, _, _, _, edges[1], edges[2], edges[3] = look(former, true)
   if not before or drop > EXACT_MAX then
     return nil
   end
-  if drop <= now then former, before, since = nil, 0, now end
+  if drop <= now then former, past, before, since = nil, nil, 0, now end
 end
+state, origin = open(state)
 local moved = sub(state, 1, #stamp) ~= stamp
 if moved then
-  local permits, held, _, _, _, _, fill = look(state, pair)
+  local permits, held, _, _, _, _, fill, edge, rate, rate_us = look(state, pair)
   if not permits then
     return nil
   end
   local own, used, met = sub(state, 1, stamp_len[sub(state, 1, 1)]), max(permits, before)
   if former and sub(former, 1, #stamp) == stamp then
     state, former, drop = before > 0 and former or stamp, permits > 0 and state or own, now + fill
+    origin, past = before > 0 and past or nil, permits > 0 and origin or nil
   elseif used == 0 then
     return false, true
   else
-    _, _, _, _, met = look(before > permits and former or state, pair, stamp)
-    if not met then
-      used = min(used, (parse('<I6', stamp, #stamp - 5)))
-      _, _, _, _, met = algorithms[sub(stamp, 1, 1)](stamp, false, max(held, since), used)
+    local tag, from, first, made = sub(stamp, 1, 1), state, origin, max(held, since)
+    local size, level = parse('<I6', stamp, #stamp - 5), tag == 'T' or tag == 'L'
+    if before > permits then
+      from, first, edge, rate, rate_us = former, past, edges[1], edges[2], edges[3]
     end
-    if permits > 0 then former, drop = state, now + fill end
-    state = met
+    _, _, _, _, met = look(from, pair, stamp)
+    local exact, kept = met ~= nil, min(used, size)
+    if not met then
+      _, _, _, _, met = algorithms[tag](stamp, false, made, kept)
+    end
+    local from_tag = sub(from, 1, 1)
+    local drained = from_tag == 'T' or from_tag == 'L'
+    local made_of = nil
+    if first or not exact or used > size or level and sub(from, 2, 15) ~= sub(stamp, 2, 15) then
+      local _, _, _, _, _, _, last = algorithms[tag](stamp, false, now, 0)
+      local hidden, counts = 0, made
+      if exact and not level then counts = 0 end
+      if first and made <= first[UNTIL] then
+        if counts == 0 then counts = first[FROM] end
+        if drained then
+          hidden, rate, rate_us = max(0, first[REST] - first[HELD]), 0, 0
+        elseif first[MADE] >= edge then
+          hidden, edge, rate, rate_us = max(0, first[REST] - first[HELD]), first[EDGE], first[RATE], first[RATE_US]
+        end
+      end
+      if exact and level then
+        local _, q = parse('<I7I7', stamp, 2)
+        kept = min(kept, math.floor(parse('<I7', met, 27) / q))
+      end
+      made_of = { made, counts, edge, rate, rate_us, hidden + (used > size and used or kept), kept,
+        min(made + last, EXACT_MAX) }
+    end
+    if permits > 0 then former, past, drop = state, origin, now + fill end
+    state, origin = met, made_of
   end
   drop = min(drop, EXACT_MAX)
 end
 if pair and state == stamp then
-  state = false
+  state, origin = false, nil
 end
+if origin and not moved and look(state, pair) == 0 then origin = nil end -- what it was made with has left it
 if not former or drop <= now then
-  return state, moved
+  if not origin then
+    return state, moved
+  end
+  former = nil
 end
 
 local told = 0
 local function change(cost, at, since)
   local tag, bytes, _ = sub(former, 1, 1)
   local own = sub(former, 1, stamp_len[tag])
+  if since and past then
+    cost, since = back(past, -cost, since)
+    cost = -cost
+  end
   _, _, _, _, bytes = algorithms[tag](own, former ~= own and former, at, cost, false, true, nil, since)
+  if not bytes then past = nil end
   former = bytes or own
 end
 return state, moved, function(at, added, given, since, bytes, left)
-  if added > told then change(added - told, at) end
-  if given > 0 then change(-given, now, since) end
-  told, bytes = added, bytes or stamp
-  return pack('<c1I7I2c0c0', '+', drop, #bytes, bytes, former), max(left or 0, drop - now)
+  if former then
+    if added > told then change(added - told, at) end
+    if given > 0 then change(-given, now, since) end
+  end
+  told = added
+  local own = origin and bytes and not (added > 0 and now > origin[UNTIL]) and bytes_of(origin) or ''
+  if not former then
+    return bytes and own .. bytes, left
+  end
+  own = own .. (bytes or stamp)
+  local other = bytes_of(past) .. former
+  return pack('<c1I7I2c0c0', '+', drop, #own, own, other), max(left or 0, drop - now)
+end, origin and bytes_of(origin), origin and function(cost, since)
+  if not cost then
+    origin = nil
+    return nil
+  end
+  local rest = origin[REST]
+  cost, since = back(origin, cost, since)
+  return cost, since, function() origin[REST] = rest end
 end

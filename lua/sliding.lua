@@ -81,6 +81,8 @@ counts, had, gone, rebased = own_counts or nil, own_had, own_gone, own_rebased
 --@part kept
 --@part fill
 local fill = (blocks + 1) * period
+--@part edge
+edge = max(0, anchor - blocks) * period
 --@part carry
 local size2 = parse('<I6', into, #into - 5)
 alike = sub(stamp, 1, 10) == sub(into, 1, 10) and size2 > COUNT_MAX == (width > 4)

@@ -767,7 +767,7 @@ TEST(a_sliding_window_that_got_a_lease_back_is_as_if_it_had_never_been_charged, 
             state_decide(&plan, leased, now_us, permits[i], WEIR_TAKE, &out);
         }
         for (int i = 0; i < ACTS; i++)
-            state_return(&plan, leased, now_us, at_us[i], permits[i], &out);
+            state_return(&plan, leased, NULL, now_us, at_us[i], permits[i], &out);
         for (int i = 0; i < 50; i++, now_us += plan.period_us / 3) {
             int64_t held_us = now_us;
             ck_assert_int_eq(state_used(&plan, leased, &held_us), state_used(&plan, plain, &held_us));
@@ -787,12 +787,13 @@ TEST(a_sliding_window_gives_a_lease_back_from_its_block_and_older_ones, 10)
     state_charge(&plan, state, start_us, 10);
     state_decide(&plan, state, start_us + block_us, 20, WEIR_TAKE, &out);
     state_decide(&plan, state, start_us + 2 * block_us, 30, WEIR_TAKE, &out);
-    ck_assert(state_return(&plan, state, start_us + 2 * block_us, start_us + block_us, 25, &out));
+    ck_assert(state_return(&plan, state, NULL, start_us + 2 * block_us, start_us + block_us, 25, &out));
     ck_assert_int_eq(out.remaining, 100 - (10 - 5) - 30);
-    state_return(&plan, state, start_us + 2 * block_us, start_us + 3 * block_us, 25, &out); /* a clock that went back */
+    state_return(&plan, state, NULL, start_us + 2 * block_us, start_us + 3 * block_us, 25,
+                 &out); /* a clock that went back */
     ck_assert_int_eq(out.remaining, 100 - (10 - 5) - 30);
-    state_return(&plan, state, start_us + 5 * block_us, start_us, 25, &out); /* come back by themselves */
+    state_return(&plan, state, NULL, start_us + 5 * block_us, start_us, 25, &out); /* come back by themselves */
     ck_assert_int_eq(out.remaining, 100 - 30);
-    state_return(&plan, state, start_us + 6 * block_us, start_us + 2 * block_us, 30, &out);
+    state_return(&plan, state, NULL, start_us + 6 * block_us, start_us + 2 * block_us, 30, &out);
     ck_assert(out.allowed && out.remaining == 100 && out.reset_after_us == 0);
 }

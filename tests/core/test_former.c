@@ -82,7 +82,8 @@ static bool is_there(struct scene *scene, weir_limit *limit, bool *has_former)
     struct shard *shard = table_shard(table, request.hash);
     lock_take(&shard->mutex);
     struct entry *entry = shard_find(table, shard, &request);
-    *has_former = entry && rule_former(entry_rule(table, entry));
+    const struct weir_plan *behind = entry ? rule_former(entry_rule(table, entry)) : NULL;
+    *has_former = behind && behind_has_former(behind);
     const bool is_current = entry && rule_is_current(entry_rule(table, entry), &request);
     if (entry)
         entry_let_go(table, entry);

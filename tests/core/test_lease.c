@@ -815,7 +815,7 @@ TEST(leases_that_are_used_late_and_returned_stay_within_the_excess_together, 10)
         key.now_us += key.lease.life_us / 2 + 1;
         const int64_t back = lease_take_rest(&key.lease, key.now_us, false, &charged_us);
         ck_assert_int_gt(back, 0);
-        state_return(&key.lease.plan, key.state, key.now_us, charged_us, back, &decision);
+        state_return(&key.lease.plan, key.state, NULL, key.now_us, charged_us, back, &decision);
     }
     state_decide(&key.lease.plan, key.state, key.now_us, 1, WEIR_PEEK, &decision);
     const int64_t used = div_up(used_us - key.now_us, 10000) + decision.remaining;

@@ -19,7 +19,7 @@ static void state_settle(const struct weir_plan *plan, int64_t *state, int64_t n
                                                   .verb = WEIR_REFUND,
                                                   .ahead = reservation->at_us };
     if (actual < cost)
-        state_decide_request(plan, state, now_us, WEIR_REFUND, &request, &decision);
+        state_decide_request(plan, state, NULL, now_us, WEIR_REFUND, &request, &decision);
 }
 
 /* Charge a state at the time, or, with 0 permits, bring it there. */
@@ -55,7 +55,7 @@ TEST(a_reservation_settled_for_less_leaves_the_state_of_a_smaller_take, 60)
         now_us += chance_magnitude(&chance, fill_us);
         memcpy(taken, reserved, sizeof taken);
         const struct weir_backend_request request = take_of(estimate, &reservation);
-        state_decide_request(&plan, reserved, now_us, WEIR_TAKE, &request, &decision);
+        state_decide_request(&plan, reserved, NULL, now_us, WEIR_TAKE, &request, &decision);
         must(decision.allowed && reservation.at_us > 0, "there is room");
         state_use(&plan, taken, now_us, actual);
         const int64_t unused = estimate - actual;
@@ -119,7 +119,7 @@ TEST(settling_leaves_at_least_the_used_permits_charged, 60)
                 event.reserved = div_up(event.reserved, 8);
             event.used = event.reserved;
             const struct weir_backend_request request = take_of(event.reserved, &event.reservation);
-            state_decide_request(&plan, state, now_us, WEIR_TAKE, &request, &decision);
+            state_decide_request(&plan, state, NULL, now_us, WEIR_TAKE, &request, &decision);
             if (decision.allowed)
                 events[count++] = event;
             now_us += chance_magnitude(&chance, chance_one_in(&chance, 4) ? fill_us : fill_us / 8 + 1);
@@ -163,7 +163,7 @@ TEST(a_denied_renewal_leaves_the_state_as_a_denied_take_does, 60)
         now_us += chance_one_in(&chance, 6) ? -3 * WEIR_SECOND : chance_magnitude(&chance, fill_us / 4);
         memcpy(taken, state, sizeof taken);
         memcpy(returned, state, sizeof returned);
-        const bool changed = state_renew(&plan, state, now_us, since_us, cost, &out);
+        const bool changed = state_renew(&plan, state, NULL, now_us, since_us, cost, &out);
         if (out.allowed)
             continue;
         denied++;
@@ -171,12 +171,12 @@ TEST(a_denied_renewal_leaves_the_state_as_a_denied_take_does, 60)
         ck_assert_mem_eq(state, taken, state_words(&plan) * sizeof *state);
         ck_assert(by_take.remaining == out.remaining && by_take.reset_after_us == out.reset_after_us);
         ck_assert_int_eq(out.retry_after_us == WEIR_NEVER, cost > plan.size);
-        state_return(&plan, returned, now_us, since_us, cost, &later);
+        state_return(&plan, returned, NULL, now_us, since_us, cost, &later);
         found += later.remaining > out.remaining;
         const bool is_steady = !changed && since_us <= now_us; /* otherwise a later return may find more */
         for (int64_t early_us = 1; is_steady && cost <= plan.size && early_us >= 0; early_us--) {
             memcpy(taken, state, sizeof taken);
-            state_renew(&plan, taken, now_us + out.retry_after_us - early_us, since_us, cost, &later);
+            state_renew(&plan, taken, NULL, now_us + out.retry_after_us - early_us, since_us, cost, &later);
             ck_assert_int_eq(later.allowed, early_us == 0);
         }
     }

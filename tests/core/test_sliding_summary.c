@@ -34,7 +34,7 @@ static void pair_decide(struct pair *pair, const struct weir_backend_request *re
     }
     must(memcmp(summary, pair->summary, sizeof summary) == 0, "it changes nothing that it does not decide");
     pair_open(pair);
-    state_decide_request(&pair->plan, pair->state, request->now_us, request->verb, request, out);
+    state_decide_request(&pair->plan, pair->state, NULL, request->now_us, request->verb, request, out);
     sliding_summary_close(&pair->plan, pair->state, pair->summary);
     pair->left++;
 }
@@ -74,7 +74,7 @@ TEST(a_summary_decides_what_the_whole_state_would, 60)
             struct weir_decision out, plain;
             request_by_chance(&chance, &pair, &request);
             pair_decide(&pair, &request, &out);
-            state_decide_request(&pair.plan, pair.plain, request.now_us, request.verb, &request, &plain);
+            state_decide_request(&pair.plan, pair.plain, NULL, request.now_us, request.verb, &request, &plain);
             assert_decision_is(&out, &plain, "by the summary, and by the state");
             if (chance_one_in(&chance, 4)) {
                 pair_open(&pair);

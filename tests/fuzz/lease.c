@@ -233,7 +233,7 @@ static void return_rest(void)
     const int64_t permits = lease_take_rest(&story.lease, story.now_us, false, &charged_us);
     fuzz_must(permits >= 0 && (permits == 0 || charged_us > 0), "a return has the time of its charge");
     if (permits > 0)
-        state_return(&story.plan, story.state, story.now_us, charged_us, permits, &unused);
+        state_return(&story.plan, story.state, NULL, story.now_us, charged_us, permits, &unused);
 }
 
 static bool make_plan(void)

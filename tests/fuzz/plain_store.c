@@ -84,6 +84,10 @@ static bool under_plan_read(const unsigned char *bytes, size_t size, bool may_be
     size_t stamp_len;
     enum redis_found found;
     unsigned char without_room[40];
+    const size_t before = redis_origin_read(bytes, size, &out->origin);
+    out->has_origin = before > 0;
+    bytes += before;
+    size -= before;
     if (size <= sizeof without_room) {
         memcpy(without_room, bytes, size);
         mirror_leave_room(without_room, size);
@@ -93,6 +97,7 @@ static bool under_plan_read(const unsigned char *bytes, size_t size, bool may_be
         return false;
     if (size == stamp_len) {
         state_charge(&out->plan, out->state, 0, 0);
+        out->has_origin = false;
         return may_be_empty;
     }
     return redis_state_read(&out->plan, bytes, size, out->state, &found) == (int)size && found == REDIS_STATE;
@@ -249,10 +254,13 @@ static void put_found(struct call *call, int i)
     struct mirror found = { .stored = true, .has_former = false, .own = { .plan = call->plans[i] } };
     if (call->keys[i]->foreign)
         call->out[call->len++] = 1;
-    else if (mirror_found(&call->keys[i]->mirror, &call->plans[i], call->store->now_us, found.own.state))
+    else if (mirror_found(&call->keys[i]->mirror, &call->plans[i], call->store->now_us, found.own.state,
+                          &found.own.origin)) {
+        found.own.has_origin = !call->all && found.own.origin.until_us > 0;
         call->len += mirror_bytes(&found, call->out + call->len);
-    else
+    } else {
         call->out[call->len++] = 0;
+    }
 }
 
 static void charge(struct call *call, int i, int64_t permits)

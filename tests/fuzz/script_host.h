@@ -9,7 +9,7 @@
 #include "backends/redis/flight/state.h"
 #include "backends/redis/wire/scripts.h"
 
-enum { HOST_KEYS = 4, HOST_WORDS = 8, HOST_VALUE_MAX = 2 * REDIS_STATE_MAX + 64 };
+enum { HOST_KEYS = 4, HOST_WORDS = 8, HOST_VALUE_MAX = 2 * (REDIS_ORIGIN_SIZE + REDIS_STATE_MAX) + 64 };
 
 enum host_kind { HOST_NOTHING, HOST_STRING, HOST_LIST };
 

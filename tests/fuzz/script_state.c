@@ -28,6 +28,7 @@ struct subject {
     bool ours, written;
     bool found;
     int64_t found_state[STATE_MAX_WORDS];
+    struct origin found_origin;
     struct mirror mirror;
 };
 
@@ -162,9 +163,15 @@ static void begin_call(int n, const struct weir_plan *plan)
         subject->plan = plan ? plan : &story.plans[feed_byte(&story.feed) % PLANS];
         subject->written = false;
         subject->ours = stored_read(&host_keys[subject->key], &subject->mirror);
+<<<<<<< HEAD
         subject->found = subject->ours &&
                          mirror_found(&subject->mirror, subject->plan, story.now_us, subject->found_state);
         host_keys[subject->key].writes = host_keys[subject->key].lives = 0;
+=======
+        subject->found = subject->ours && mirror_found(&subject->mirror, subject->plan, story.now_us,
+                                                       subject->found_state, &subject->found_origin);
+        host_keys[subject->key].writes = 0;
+>>>>>>> c2611cbc (redefine: reservations find their permits after a new policy)
     }
 }
 
@@ -220,6 +227,8 @@ static void expect_found(const struct subject *subject, const struct host_answer
 {
     int64_t state[STATE_MAX_WORDS];
     enum redis_found found;
+    struct origin origin = { 0 };
+    *at += redis_origin_read((const unsigned char *)answer->bytes + *at, end - *at, &origin);
     const int len = redis_state_read(subject->plan, (const unsigned char *)answer->bytes + *at, end - *at, state,
                                      &found);
     fuzz_must(len > 0, "the answer holds what a script may find");

@@ -210,7 +210,7 @@ TEST(giving_leased_permits_back_leaves_at_least_the_used_ones_charged, 60)
             now_us += chance_between(&chance, 0, scale_of(&plan) / chance_between(&chance, 1, 40));
             const int64_t cost = chance_between(&chance, 1, plan.size / 2 + 1);
             if (gives && chance_one_in(&chance, 3)) {
-                state_return(&plan, state, now_us, since_us, decision.ahead - used, &unused);
+                state_return(&plan, state, NULL, now_us, since_us, decision.ahead - used, &unused);
                 gives = false;
                 returned++;
             } else if (state_decide(&plan, state, now_us, cost, WEIR_TAKE, &unused) && unused.allowed) {

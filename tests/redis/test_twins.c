@@ -40,6 +40,7 @@ struct visit {
     int n_items;
     bool found, stored, written;
     int64_t found_state[STATE_MAX_WORDS];
+    struct origin found_origin; /* zeros: none */
     struct mirror after;
     int64_t life_ms;
 };
@@ -71,10 +72,11 @@ struct walk {
     /* counted by the algorithms of the state and of the former state */
     int64_t formers[REDIS_SCRIPT_COUNT][REDIS_SCRIPT_COUNT];
     int64_t formers_in_all; /* in calls for groups */
-    int64_t formers_alone;  /* while the current state was unused */
-    int64_t with_room;      /* written states of buckets with room in their time to live */
-    int64_t in_short[2];    /* short answers, by whether they admit */
-    int64_t renewed[2];     /* renewals, by whether they were allowed */
+    int64_t with_origin;
+    int64_t formers_alone; /* while the current state was unused */
+    int64_t with_room;     /* written states of buckets with room in their time to live */
+    int64_t in_short[2];   /* short answers, by whether they admit */
+    int64_t renewed[2];    /* renewals, by whether they were allowed */
     char where[600];
 };
 
@@ -354,15 +356,16 @@ static bool item_in_mirror(struct mirror *mirror, const struct weir_plan *plan, 
     return mirror_decide(mirror, plan, item->verb, item->cost, now_us, out);
 }
 
-static void item_in_library(const struct weir_plan *plan, int64_t *state, const struct item *item, int64_t now_us,
-                            struct weir_decision *out)
+static void item_in_library(const struct weir_plan *plan, int64_t *state, struct origin *origin,
+                            const struct item *item, int64_t now_us, struct weir_decision *out)
 {
+    origin_look(origin, plan, state, now_us);
     if (item->ahead > 0)
         state_take_ahead(plan, state, now_us, item->cost, item->ahead, item->spread, out);
     else if (item->verb == WEIR_RENEW)
-        state_renew(plan, state, now_us, item->since_us, item->cost, out);
+        state_renew(plan, state, origin, now_us, item->since_us, item->cost, out);
     else if (item->since_us > 0)
-        state_return(plan, state, now_us, item->since_us, item->cost, out);
+        state_return(plan, state, origin, now_us, item->since_us, item->cost, out);
     else
         library_decide(plan, state, item->verb, item->cost, now_us, out);
 }
@@ -370,6 +373,8 @@ static void item_in_library(const struct weir_plan *plan, int64_t *state, const 
 /* Apply one key's requests to the mirror, and as the library will decide them from the state that the script found. */
 static void expect_each(struct walk *walk, struct turn *turn, struct visit *visit, int64_t *library_state)
 {
+    struct origin origin = visit->found_origin;
+    walk->with_origin += origin.until_us > 0;
     struct mirror *mirror = &walk->mirrors[visit->key];
     for (int j = 0; j < visit->n_items; j++) {
         const struct item *item = &visit->items[j];
@@ -377,7 +382,7 @@ static void expect_each(struct walk *walk, struct turn *turn, struct visit *visi
             struct weir_decision in_mirror, in_library;
             if (item_in_mirror(mirror, &visit->plan, item, turn->now_us, &in_mirror))
                 visit->written = true;
-            item_in_library(&visit->plan, library_state, item, turn->now_us, &in_library);
+            item_in_library(&visit->plan, library_state, &origin, item, turn->now_us, &in_library);
             if (memcmp(&in_mirror, &in_library, sizeof in_mirror) != 0)
                 assert_decision_is(&in_library, &in_mirror, where(walk, turn, visit, "the core disagrees with itself"));
             if ((item->verb == WEIR_TAKE || item->verb == WEIR_RENEW) && in_mirror.allowed)
@@ -429,7 +434,8 @@ static void turn_expect(struct walk *walk, struct turn *turn)
     for (int i = 0; i < turn->n; i++) {
         struct visit *visit = &turn->visits[i];
         visit->written = false;
-        visit->found = mirror_found(&walk->mirrors[visit->key], &visit->plan, turn->now_us, visit->found_state);
+        visit->found = mirror_found(&walk->mirrors[visit->key], &visit->plan, turn->now_us, visit->found_state,
+                                    &visit->found_origin);
         if (visit->found)
             memcpy(library_states[i], visit->found_state, state_words(&visit->plan) * sizeof(int64_t));
         else
@@ -514,6 +520,10 @@ static void check_answer(struct walk *walk, struct turn *turn, const redisReply 
         const struct visit *visit = &turn->visits[i];
         int64_t state[STATE_MAX_WORDS];
         enum redis_found found = REDIS_FOREIGN;
+        struct origin origin = { 0 };
+        at += redis_origin_read(bytes + at, len - at, &origin);
+        agree(turn->all || memcmp(&origin, &visit->found_origin, sizeof origin) == 0, walk, turn, visit,
+              "found another origin");
         int taken_len = redis_state_read(&visit->plan, bytes + at, len - at, state, &found);
         agree(taken_len > 0, walk, turn, visit, "found what is not a state");
         agree(found == (visit->found ? REDIS_STATE : REDIS_FRESH), walk, turn, visit, "found a state or none");
@@ -629,6 +639,7 @@ static void walk_close(struct walk *walk, int64_t calls_least)
          "hardly any renewal: the test says little");
     must(walk->overdrawn >= calls_least / 10, "hardly any key was overdrawn: the test says little");
     must(walk->formers_in_all >= calls_least, "hardly any former state in all or nothing: the test says little");
+    must(walk->with_origin >= calls_least, "hardly any state made from another: the test says little");
     must(walk->formers_alone >= calls_least / 10, "hardly any former state alone: the test says little");
     scripts_close(&walk->scripts);
 }
@@ -730,6 +741,8 @@ static void forget_expired(struct walk *walk, const struct turn *turn, const red
         }
         int64_t state[STATE_MAX_WORDS];
         enum redis_found found;
+        struct origin origin;
+        at += redis_origin_read((const unsigned char *)reply->str + at, heard.len - at, &origin);
         int len = redis_state_read(&visit->plan, (const unsigned char *)reply->str + at, heard.len - at, state, &found);
         agree(len > 0, walk, turn, visit, "found what is not a state");
         at += (size_t)len;

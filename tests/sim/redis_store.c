@@ -140,8 +140,13 @@ static void check(struct sim *sim, const struct asked *asked, int64_t now_us, co
     redisReply *reply = reply_next(&scripts);
     const size_t len = answer_len(reply);
     const unsigned char *bytes = (const unsigned char *)reply->str;
-    if (len < REDIS_HEAD_SIZE ||
-        redis_state_read(&asked->plan, bytes + REDIS_HEAD_SIZE, len - REDIS_HEAD_SIZE, found.state, &what) < 0 ||
+    size_t at = REDIS_HEAD_SIZE;
+    if (len > at) {
+        const size_t origin_len = redis_origin_read(bytes + at, len - at, &found.origin);
+        found.has_origin = origin_len > 0;
+        at += origin_len;
+    }
+    if (len < at || redis_state_read(&asked->plan, bytes + at, len - at, found.state, &what) < 0 ||
         what == REDIS_FOREIGN) {
         violation(sim, "the script answers: %s", reply->type == REDIS_REPLY_ERROR ? reply->str : "nonsense");
         freeReplyObject(reply);

@@ -206,7 +206,8 @@ struct instance {
 /* The true state of a key. */
 struct cell {
     struct weir_plan plan; /* of the state; algorithm -1: no state */
-    bool is_there, has_former;
+    bool is_there, has_former, has_origin, has_former_origin;
+    struct origin origin, former_origin;
     int64_t state[SIM_WORDS];
     struct weir_plan former_plan; /* of the former state */
     int64_t former[SIM_WORDS], until_us;

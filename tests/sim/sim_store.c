@@ -23,29 +23,45 @@ static void cell_begin(struct cell *cell, const struct weir_plan *plan, int64_t 
 
 static struct key_states cell_states(const struct cell *cell)
 {
-    return (struct key_states){ .own = { &cell->plan, cell->state },
-                                .former = { cell->has_former ? &cell->former_plan : NULL, cell->former },
+    const int64_t *own = (const int64_t *)(const void *)&cell->origin;
+    const int64_t *former = (const int64_t *)(const void *)&cell->former_origin;
+    return (struct key_states){ .own = { &cell->plan, cell->state, cell->has_origin ? own : NULL },
+                                .former = { cell->has_former ? &cell->former_plan : NULL, cell->former,
+                                            cell->has_former_origin ? former : NULL },
                                 .until_us = cell->until_us };
+}
+
+int64_t cell_used(const struct cell *cell, int64_t now_us)
+{
+    int64_t at_us = now_us;
+    return cell->is_there ? state_used(&cell->plan, cell->state, &at_us) : 0;
 }
 
 /* Convert a state of another plan. */
 static void cell_prepare(struct cell *cell, const struct weir_plan *plan, int64_t now_us)
 {
     if (!cell->is_there) {
-        cell->has_former = false;
+        cell->has_former = cell->has_origin = false;
         cell_begin(cell, plan, now_us, 0);
+    } else if (cell->plan.fingerprint == plan->fingerprint) {
+        cell->has_origin = cell->has_origin && cell_used(cell, now_us) > 0;
     } else if (cell->plan.fingerprint != plan->fingerprint) {
         const struct cell old = *cell;
         const struct key_states states = cell_states(&old);
-        const struct carried carried = carry_over(plan, &states, now_us);
+        struct carried carried = carry_over(plan, &states, now_us);
         cell_begin(cell, plan, now_us, 0);
         if (carried.from.plan)
             carry_write(plan, &carried, now_us, cell->state);
+        cell->has_origin = carried.from.plan && carried.has_origin;
+        cell->origin = carried.origin;
         cell->has_former = carried.former.plan != NULL;
         cell->until_us = carried.until_us;
         if (cell->has_former) {
             cell->former_plan = *carried.former.plan;
             memcpy(cell->former, carried.former.state, sizeof cell->former);
+            cell->has_former_origin = carried.former.origin != NULL;
+            if (cell->has_former_origin)
+                memcpy(&cell->former_origin, carried.former.origin, sizeof cell->former_origin);
         }
     }
 }
@@ -78,7 +94,7 @@ static void cell_changed(struct cell *cell, const struct weir_backend_request *r
                          const struct weir_decision *decided)
 {
     const struct key_states states = cell_states(cell);
-    former_change(&states, cell->former, request, decided);
+    former_change(&states, cell->former, cell->has_former_origin ? &cell->former_origin : NULL, request, decided);
     cell->has_former = former_counts(&states, request->now_us);
 }
 
@@ -98,17 +114,12 @@ void cell_decide(struct cell *cell, const struct asked *asked, int64_t now_us, s
         take_ahead(cell, asked, now_us, out);
         cell_changed(cell, &request, out);
     } else {
-        state_decide_request(plan, cell->state, now_us, asked->verb, &request, out);
+        state_decide_request(plan, cell->state, cell->has_origin ? &cell->origin : NULL, now_us, asked->verb, &request,
+                             out);
         if (asked->verb != WEIR_PEEK)
             cell_changed(cell, &request, out);
     }
     out->source = WEIR_BY_REDIS;
-}
-
-int64_t cell_used(const struct cell *cell, int64_t now_us)
-{
-    int64_t at_us = now_us;
-    return cell->is_there ? state_used(&cell->plan, cell->state, &at_us) : 0;
 }
 
 /* Return the state's use, or the former state's if it is greater. */

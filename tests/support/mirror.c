@@ -10,6 +10,8 @@
 static void under_plan_copy(struct under_plan *to, const struct under_plan *from)
 {
     to->plan = from->plan;
+    to->has_origin = from->has_origin;
+    to->origin = from->origin;
     memcpy(to->state, from->state, state_words(&from->plan) * sizeof *from->state);
 }
 
@@ -36,7 +38,15 @@ static size_t under_plan_bytes(const struct under_plan *under, unsigned char *ou
 {
     const struct weir_plan *plan = &under->plan;
     const int64_t *state = under->state;
-    size_t at = redis_stamp_write(plan, out);
+    size_t at = 0;
+    if (under->has_origin && state_fresh_at_us(plan, state) > 0) {
+        int64_t words[ORIGIN_WORDS];
+        memcpy(words, &under->origin, sizeof words);
+        at = put(out, 0, 1, 'O');
+        for (size_t i = 0; i < ORIGIN_WORDS; i++)
+            at = put(out, at, 7, words[i]);
+    }
+    at += redis_stamp_write(plan, out + at);
     if (state_fresh_at_us(plan, state) == 0)
         return at;
     if (plan->algorithm == WEIR_SLIDING_WINDOW) {
@@ -122,9 +132,9 @@ static bool has_former(const struct mirror *mirror, int64_t now_us)
 static bool mirror_carry(struct mirror *mirror, const struct weir_plan *plan, int64_t now_us)
 {
     struct under_plan old;
+    int64_t at_us = now_us;
     if (!mirror->stored || is_under(&mirror->own, plan))
         return false;
-    int64_t at_us = now_us;
     const bool returns = has_former(mirror, now_us) && is_under(&mirror->former, plan);
     const int64_t own_used = used_in(&mirror->own, now_us, &at_us);
     const int64_t former_used = has_former(mirror, now_us) ? used_in(&mirror->former, now_us, &at_us) : 0;
@@ -133,33 +143,49 @@ static bool mirror_carry(struct mirror *mirror, const struct weir_plan *plan, in
         return true;
     under_plan_copy(&old, &mirror->own);
     mirror->own.plan = *plan;
+    mirror->own.has_origin = false;
     if (returns) {
+        mirror->own.has_origin = mirror->former.has_origin && former_used > 0;
+        mirror->own.origin = mirror->former.origin;
         memcpy(mirror->own.state, mirror->former.state, state_words(plan) * sizeof(int64_t));
         if (former_used == 0)
             state_charge(plan, mirror->own.state, now_us, 0);
     } else {
         const struct under_plan *from = former_used > own_used ? &mirror->former : &old;
+        int64_t words[ORIGIN_WORDS];
+        memcpy(words, &from->origin, sizeof words);
+        const struct written what = { &from->plan, from->state, from->has_origin ? words : NULL };
+        mirror->own.has_origin = origin_is_needed(&what, plan, max_of(own_used, former_used));
+        mirror->own.origin = origin_begin(&what, plan, now_us, at_us);
         if (!state_convert(&from->plan, from->state, plan, now_us, mirror->own.state))
             state_charge(plan, mirror->own.state, at_us, max_of(own_used, former_used));
+        origin_complete(&mirror->own.origin, &from->plan, plan, mirror->own.state, max_of(own_used, former_used));
     }
     if (own_used > 0 || returns) {
         under_plan_copy(&mirror->former, &old);
         mirror->until_us = min_of(now_us + plan_fill_us(&old.plan, own_used), EXACT_MAX);
     }
-    if (own_used == 0 && returns)
+    if (own_used == 0 && returns) {
         state_charge(&old.plan, mirror->former.state, now_us, 0);
+        mirror->former.has_origin = false;
+    }
     mirror->has_former = has_former(mirror, now_us);
     return true;
 }
 
-bool mirror_found(const struct mirror *mirror, const struct weir_plan *plan, int64_t now_us, int64_t *state)
+bool mirror_found(const struct mirror *mirror, const struct weir_plan *plan, int64_t now_us, int64_t *state,
+                  struct origin *origin)
 {
+    *origin = (struct origin){ 0 };
     struct mirror carried;
     mirror_copy(&carried, mirror);
     mirror_carry(&carried, plan, now_us);
     if (!carried.stored || state_fresh_at_us(plan, carried.own.state) == 0)
         return false;
     memcpy(state, carried.own.state, state_words(plan) * sizeof *state);
+    int64_t at_us = now_us;
+    if (carried.own.has_origin && used_in(&carried.own, now_us, &at_us) > 0)
+        *origin = carried.own.origin;
     return true;
 }
 
@@ -174,10 +200,10 @@ static void refresh(struct mirror *mirror, const struct weir_plan *plan, int64_t
 }
 
 /* Give permits back that were charged at `since_us` and never used, or any if that is 0. */
-static bool refund(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t since_us, int64_t cost,
-                   struct weir_decision *out)
+static bool refund(const struct weir_plan *plan, int64_t *state, struct origin *origin, int64_t now_us,
+                   int64_t since_us, int64_t cost, struct weir_decision *out)
 {
-    return since_us > 0 ? state_return(plan, state, now_us, since_us, cost, out)
+    return since_us > 0 ? state_return(plan, state, origin, now_us, since_us, cost, out)
                         : state_decide(plan, state, now_us, cost, WEIR_REFUND, out);
 }
 
@@ -190,19 +216,22 @@ static void former_charge(struct mirror *mirror, int64_t now_us, int64_t at_us, 
     if (mirror->has_former && permits > 0)
         state_fill(&former->plan, former->state, at_us, permits);
     if (mirror->has_former && permits < 0) {
-        refund(&former->plan, former->state, now_us, since_us, -permits, &decision);
-        if (decision.reset_after_us == 0)
+        refund(&former->plan, former->state, former->has_origin ? &former->origin : NULL, now_us, since_us, -permits,
+               &decision);
+        if (decision.reset_after_us == 0) {
             state_charge(&former->plan, former->state, now_us, 0);
+            former->has_origin = false;
+        }
     }
     mirror->has_former = has_former(mirror, now_us);
 }
 
-static bool ask(const struct weir_plan *plan, int64_t *state, enum weir_verb verb, int64_t cost, int64_t since_us,
-                int64_t now_us, struct weir_decision *out)
+static bool ask(const struct weir_plan *plan, int64_t *state, struct origin *origin, enum weir_verb verb, int64_t cost,
+                int64_t since_us, int64_t now_us, struct weir_decision *out)
 {
     if (verb == WEIR_RENEW)
-        return state_renew(plan, state, now_us, since_us, cost, out);
-    return verb == WEIR_REFUND ? refund(plan, state, now_us, since_us, cost, out)
+        return state_renew(plan, state, origin, now_us, since_us, cost, out);
+    return verb == WEIR_REFUND ? refund(plan, state, origin, now_us, since_us, cost, out)
                                : state_decide(plan, state, now_us, cost, verb, out);
 }
 
@@ -211,7 +240,8 @@ static bool mirror_ask(struct mirror *mirror, const struct weir_plan *plan, enum
 {
     int64_t state[STATE_MAX_WORDS];
     if (verb == WEIR_PEEK) {
-        if (!mirror_found(mirror, plan, now_us, state))
+        struct origin unused;
+        if (!mirror_found(mirror, plan, now_us, state, &unused))
             state_charge(plan, state, now_us, 0);
         state_decide(plan, state, now_us, cost, WEIR_PEEK, out);
         return false;
@@ -224,19 +254,25 @@ static bool mirror_ask(struct mirror *mirror, const struct weir_plan *plan, enum
     }
     if (!mirror->stored) {
         state_charge(plan, state, now_us, 0);
-        ask(plan, state, verb, cost, since_us, now_us, out);
+        ask(plan, state, NULL, verb, cost, since_us, now_us, out);
         if (verb == WEIR_CHARGE || ((verb == WEIR_TAKE || verb == WEIR_RENEW) && out->allowed)) {
             mirror->stored = written = true;
             mirror->own.plan = *plan;
+            mirror->own.has_origin = false;
             memcpy(mirror->own.state, state, state_words(plan) * sizeof *state);
         }
         return written;
     }
     int64_t at_us = now_us;
-    used_in(&mirror->own, now_us, &at_us);
+    const bool is_used = used_in(&mirror->own, now_us, &at_us) > 0;
     int64_t *own = mirror->own.state;
-    if (ask(plan, own, verb, cost, since_us, now_us, out)) {
+    struct origin *origin = mirror->own.has_origin && is_used ? &mirror->own.origin : NULL;
+    const bool charges = verb != WEIR_REFUND;
+    if (ask(plan, own, origin, verb, cost, since_us, now_us, out)) {
         written = true;
+        mirror->own.has_origin = origin != NULL;
+        if (origin && charges && out->allowed && cost - out->ahead > 0 && now_us > origin->until_us)
+            mirror->own.has_origin = false;
         if (verb == WEIR_REFUND || (verb == WEIR_RENEW && out->allowed))
             former_charge(mirror, now_us, at_us, -cost, since_us);
         if (verb == WEIR_RENEW) { /* the permits are charged when the state counts them */
@@ -248,6 +284,7 @@ static bool mirror_ask(struct mirror *mirror, const struct weir_plan *plan, enum
         const bool returned = plan->p > 0 && since_us > 0 && verb != WEIR_RENEW;
         if (returned ? own[0] == 0 : out->reset_after_us == 0) { /* refunded: expired blocks go as well */
             state_charge(plan, mirror->own.state, now_us, 0);
+            mirror->own.has_origin = false;
             mirror->stored = mirror->has_former;
         }
     } else if (written && plan->p == 0) { /* a level stays as it was met */

@@ -12,6 +12,8 @@
 /* A state and the plan that it was written under. */
 struct under_plan {
     struct weir_plan plan;
+    bool has_origin;
+    struct origin origin;
     int64_t state[STATE_MAX_WORDS];
 };
 
@@ -22,7 +24,7 @@ struct mirror {
     int64_t until_us; /* the former one is kept */
 };
 
-enum { MIRROR_BYTES_MAX = 10 + 2 * REDIS_STATE_MAX };
+enum { MIRROR_BYTES_MAX = 10 + 2 * (REDIS_ORIGIN_SIZE + REDIS_STATE_MAX) };
 
 /* Only what is used of it: a mirror may take 8 KiB. */
 void mirror_copy(struct mirror *to, const struct mirror *from);
@@ -40,8 +42,10 @@ int64_t mirror_room_ms(const struct weir_plan *plan);
 /* When nothing is in use in the state any more and the former one is forgotten. */
 int64_t mirror_fresh_at_us(const struct mirror *mirror);
 
-/* The state that requests under `plan` meet now: carried over if it is under another one. False: a fresh one. */
-bool mirror_found(const struct mirror *mirror, const struct weir_plan *plan, int64_t now_us, int64_t *state);
+/* The state that requests under `plan` meet now, and its origin, or zeros: carried over if it is under another one.
+ * False: a fresh one. */
+bool mirror_found(const struct mirror *mirror, const struct weir_plan *plan, int64_t now_us, int64_t *state,
+                  struct origin *origin);
 
 /* Decide as the memory backend would; true if what is stored was written or removed. */
 bool mirror_decide(struct mirror *mirror, const struct weir_plan *plan, enum weir_verb verb, int64_t cost,

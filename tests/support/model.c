@@ -259,6 +259,7 @@ static void use_init(struct model_use *use)
 {
     use->fresh = true;
     use->block_count = 0;
+    use->origin = (struct model_origin){ 0 };
 }
 
 /* Return the last time up to `time_us` at which the anchor of a fresh state may be set. */
@@ -343,6 +344,7 @@ static void charge(struct model_use *use, const struct model_rule *rule, int64_t
         use->rule = *rule;
         use->used = 0;
         use->block_count = 0;
+        use->origin = (struct model_origin){ 0 };
         use->anchor_us = anchor_at(rule, time_us);
     }
     if (rule->algorithm == WEIR_SLIDING_WINDOW)
@@ -410,13 +412,38 @@ static wide last_edge(const struct model_use *use, int64_t time_us)
     return time_us < first ? use->anchor_us : time_us - (time_us - first) % use->rule.period_us;
 }
 
+static wide less_of(wide a, wide b)
+{
+    return a < b ? a : b;
+}
+
+/* Return how many of `cost` permits are in a use that was made after they were charged. */
+static int64_t return_by_origin(struct model_origin *origin, int64_t cost, int64_t *since_us)
+{
+    wide counted = cost;
+    if (*since_us < origin->edge_us && origin->rate_us == 0)
+        counted = 0;
+    else if (*since_us < origin->edge_us)
+        counted -= ((origin->edge_us - *since_us) * origin->rate + origin->rate_us - 1) / origin->rate_us;
+    counted = counted > 0 ? counted : 0;
+    const wide before = less_of(origin->rest, origin->held);
+    origin->rest -= less_of(counted, origin->rest);
+    if (*since_us < origin->from_us)
+        *since_us = (int64_t)origin->from_us;
+    return (int64_t)(before - less_of(origin->rest, origin->held));
+}
+
 /* Give back those of `cost` permits, charged at `since_us`, that have not come back by themselves. */
 static void give_back(struct model_use *use, int64_t cost, int64_t since_us, int64_t time_us)
 {
     const struct model_rule *rule = &use->rule;
-    cost = cost < rule->size ? cost : rule->size;
     if (use->fresh)
         return;
+    if (used_at(use, time_us) == 0)
+        use->origin = (struct model_origin){ 0 };
+    if (use->origin.until_us > 0 && since_us < use->origin.made_us)
+        cost = return_by_origin(&use->origin, cost, &since_us);
+    cost = cost < rule->size ? cost : rule->size;
     if (rule->algorithm == WEIR_SLIDING_WINDOW) {
         const int64_t current = (int64_t)(time_us / rule->period_us), of = (int64_t)(since_us / rule->period_us);
         const bool counts = of >= current - rule->blocks && of * rule->period_us <= use->anchor_us;
@@ -547,6 +574,77 @@ static bool convert(struct model_use *use, const struct model_rule *rule, int64_
     return true;
 }
 
+static wide units_a_tick(const struct model_rule *rule)
+{
+    return rule->permits * rule->tick_us / (rule->period_us / coarse_unit(rule));
+}
+
+static bool drains_alike(const struct model_rule *a, const struct model_rule *b)
+{
+    return is_greedy(a) && units_a_tick(a) == units_a_tick(b) && coarse_unit(a) == coarse_unit(b);
+}
+
+static wide drain_us(const struct model_rule *rule)
+{
+    if (is_greedy(rule))
+        return (rule->size * coarse_unit(rule) + units_a_tick(rule) - 1) / units_a_tick(rule) * rule->tick_us;
+    if (rule->algorithm == WEIR_TOKEN_BUCKET)
+        return (rule->size + rule->permits - 1) / rule->permits * rule->period_us;
+    return rule->period_us * (rule->blocks + 1);
+}
+
+/* Note what of earlier permits is in `use`, which was made of `from` at `made_us`. */
+static void note_origin(struct model_use *use, const struct model_use *from, int64_t used, bool is_exact,
+                        int64_t made_us, int64_t now_us)
+{
+    const struct model_rule *rule = &use->rule;
+    const bool keeps_times = is_exact && !is_greedy(rule);
+    struct model_use at_now;
+    struct model_origin origin = { .made_us = made_us, .from_us = keeps_times ? 0 : made_us };
+    const struct model_origin *before = &from->origin;
+    use->origin = (struct model_origin){ 0 };
+    if (use->fresh || (before->until_us == 0 && is_exact && used <= rule->size &&
+                       (!is_greedy(rule) || drains_alike(&from->rule, rule))))
+        return;
+    copy_use(&at_now, from);
+    rebase(&at_now, now_us);
+    origin.edge_us = at_now.anchor_us;
+    if (from->rule.algorithm == WEIR_SLIDING_WINDOW) {
+        const wide oldest = held_at(&at_now, now_us) / from->rule.period_us - from->rule.blocks;
+        origin.edge_us = oldest > 0 ? oldest * from->rule.period_us : 0;
+    } else if (is_greedy(&from->rule)) {
+        origin.edge_us += from->rule.tick_us - 1;
+        origin.rate = units_a_tick(&from->rule);
+        origin.rate_us = coarse_unit(&from->rule) * from->rule.tick_us;
+        while (origin.rate * origin.rate_us >= exact_bound) {
+            origin.rate = (origin.rate + 1) / 2;
+            origin.rate_us /= 2;
+        }
+    } else if (from->rule.algorithm == WEIR_TOKEN_BUCKET) {
+        origin.edge_us = last_edge(&at_now, held_at(&at_now, now_us));
+    }
+    if (before->until_us > 0 && made_us <= before->until_us) {
+        const wide hidden = before->rest > before->held ? before->rest - before->held : 0;
+        if (keeps_times)
+            origin.from_us = before->from_us;
+        if (is_greedy(&from->rule)) {
+            origin.rest = hidden;
+            origin.rate = origin.rate_us = 0;
+        } else if (before->made_us >= origin.edge_us) {
+            origin.rest = hidden;
+            origin.edge_us = before->edge_us;
+            origin.rate = before->rate;
+            origin.rate_us = before->rate_us;
+        }
+    }
+    origin.held = less_of(used, rule->size);
+    if (is_exact && is_greedy(rule))
+        origin.held = less_of(origin.held, use->used / rule->period_us);
+    origin.rest += used > rule->size ? used : origin.held;
+    origin.until_us = made_us + drain_us(rule);
+    use->origin = origin;
+}
+
 /* Carry a state over to a redefined limit. The larger of the own and the former use is carried over exactly, or charged
  * to a fresh state of the new rule. If that cannot hold all of it, the larger use stays as the former one. A former use
  * that is larger and of the new rule itself continues unchanged. */
@@ -565,14 +663,26 @@ static void carry_over(struct model_state *state, const struct model_rule *rule,
     copy_use(&state->former, larger);
     if (returns || used <= rule->size)
         use_init(&state->former);
-    if (returns || (used > 0 && convert(&state->own, rule, now_us)))
+    struct model_use from;
+    copy_use(&from, larger);
+    const int64_t made_us = own_us > former_us ? own_us : former_us;
+    state->former.origin = (struct model_origin){ 0 };
+    if (returns) {
+        state->own.origin = (struct model_origin){ 0 };
         return;
+    }
+    if (used > 0 && convert(&state->own, rule, now_us)) {
+        note_origin(&state->own, &from, used, true, made_us, now_us);
+        return;
+    }
+    const int64_t all_used = used;
     use_init(&state->own);
     state->own.rule = *rule;
     if (used > rule->size)
         used = rule->size;
     if (used > 0)
-        charge(&state->own, rule, used, own_us > former_us ? own_us : former_us);
+        charge(&state->own, rule, used, made_us);
+    note_origin(&state->own, &from, all_used, false, made_us, now_us);
 }
 
 /* Charge admitted permits to the former use, up to its size: of a sliding window's the oldest go. Or give permits back,

@@ -37,10 +37,16 @@ struct model_block {
     int64_t used; /* permits, never 0 */
 };
 
+/* What of earlier permits is in a use that was made of one under another rule; until_us 0: it was not. */
+struct model_origin {
+    wide made_us, from_us, edge_us, rate, rate_us, rest, held, until_us;
+};
+
 /* The permits used under one rule. */
 struct model_use {
     bool fresh;             /* none: only `rule` means something, and only beside a former use */
     struct model_rule rule; /* under which it was written */
+    struct model_origin origin;
     int64_t anchor_us;
     wide used; /* greedy, leaky: in units of 1/period_us permit; interval, fixed window: permits */
     int block_count;

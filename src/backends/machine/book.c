@@ -2,6 +2,7 @@
 #include "backends/machine/bound.h"
 
 #include "backends/machine/pair.h"
+#include "core/algorithm/former.h"
 #include "core/algorithm/sliding_window.h"
 #include "core/algorithm/top.h"
 #include "core/limiter/figures.h"
@@ -56,8 +57,8 @@ static void page_complete(struct page *page)
         page->known = level_known_of(&text->plan);
         page->near = page->known.top - div_up(text->plan.size, FIGURES_NEAR) * text->plan.q;
     }
-    if (page->former) {
-        page->words += state_words(page->former);
+    page->words += behind_words(page->former);
+    if (page->former && behind_has_former(page->former)) {
         page->former_top = state_top(page->former);
         page->former_last_anchor = plan_last_anchor(page->former);
     }

@@ -60,7 +60,7 @@ static enum end small_decide(const struct ask *ask, const struct sight *sight, s
         return END_OTHER;
     if (!(__builtin_expect(is_plain(request), 1)
               ? state_decide(&page->text.plan, state, request->now_us, request->cost, request->verb, out)
-              : state_decide_request(&page->text.plan, state, request->now_us, request->verb, request, out)))
+              : state_decide_request(&page->text.plan, state, NULL, request->now_us, request->verb, request, out)))
         return ask_confirm(ask, sight);
     return __builtin_expect(out->reset_after_us == 0, 0) ? END_OTHER : ask_write(ask, sight, state);
 }

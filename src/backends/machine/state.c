@@ -3,12 +3,14 @@
 
 #include "core/ground/arith.h"
 
+#include <string.h>
+
 void visit_decide_absent(const struct weir_backend_request *request, const struct weir_plan *plan, int64_t *state,
                          struct weir_decision *out)
 {
     const enum weir_verb verb = request->verb == WEIR_RESET ? WEIR_PEEK : request->verb;
     state_charge(plan, state, request->now_us, 0);
-    state_decide_request(plan, state, request->now_us, verb, request, out);
+    state_decide_request(plan, state, NULL, request->now_us, verb, request, out);
 }
 
 /* ---- Another plan ---- */
@@ -20,12 +22,7 @@ static int carry_read(const struct visit *visit, int64_t *state, int64_t *former
     int error = visit_read(visit, state);
     if (!error && page->former)
         error = visit_read_former(visit, former);
-    *out = (struct key_states){
-        .own = { &page->text.plan, state },
-        .former = { page->former, page->former ? former : NULL },
-        .until_us = INT64_MAX,
-        .one_at_a_time = true,
-    };
+    *out = behind_states(&page->text.plan, state, page->former, former);
     return error;
 }
 
@@ -36,23 +33,30 @@ static bool carry_is_own(const struct visit *visit)
 }
 
 /* Put the key under a plan with what it takes along. */
-static int carry_put(struct visit *visit, const struct carried *carried, enum room *room)
+static int carry_put(struct visit *visit, struct carried *carried, enum room *room)
 {
-    int64_t state[STATE_MAX_WORDS];
+    int64_t state[STATE_MAX_WORDS], behind[BEHIND_MAX_WORDS];
     struct page with_former;
+    struct weir_plan behind_is;
     const struct page *page = visit->plan;
     uint32_t number = visit->number;
     int error = WEIR_OK;
-    if (carried->former.plan) {
-        error = book_number_of(&visit->machine->book, visit->request, &page->text.plan, carried->former.plan, &number);
+    const bool has_behind = behind_plan(carried, &behind_is);
+    if (has_behind) {
+        error = book_number_of(&visit->machine->book, visit->request, &page->text.plan, &behind_is, &number);
         if (error)
             return error;
-        page_fill(&with_former, visit->request->limit, &page->text.plan, carried->former.plan);
+        page_fill(&with_former, visit->request->limit, &page->text.plan, &behind_is);
         page = number ? book_page(&visit->machine->book, number) : &with_former;
     }
     if (!page)
         return WEIR_ESTATE;
     carry_write(&visit->plan->text.plan, carried, visit->now_us, state);
+    if (carried->has_origin)
+        memcpy(behind, &carried->origin, sizeof carried->origin);
+    if (carried->former.plan)
+        memcpy(behind + behind_former_at(&behind_is), carried->former.state,
+               state_words(carried->former.plan) * sizeof *behind);
     bool has_room = number != 0;
     int64_t soonest_us;
     if (has_room)
@@ -62,7 +66,7 @@ static int carry_put(struct visit *visit, const struct carried *carried, enum ro
         error = visit_find(visit); /* the keys before it in its bucket may be gone */
     if (error || !has_room || visit->first == 0)
         return error;
-    error = visit_replace(visit, number, page, state, carried->former.state);
+    error = visit_replace(visit, number, page, state, has_behind ? behind : NULL);
     if (!error) {
         const int64_t fresh_at_us = visit_fresh_at_us(visit, &error);
         stripe_note(visit->stripe, fresh_at_us);
@@ -73,26 +77,33 @@ static int carry_put(struct visit *visit, const struct carried *carried, enum ro
 /* Not inline: its frame holds whole states. */
 __attribute__((noinline)) int visit_carry(struct visit *visit, enum room *room)
 {
-    int64_t state[STATE_MAX_WORDS], former[STATE_MAX_WORDS];
+    int64_t state[STATE_MAX_WORDS], former[BEHIND_MAX_WORDS];
     struct key_states states;
     int error = carry_read(visit, state, former, &states);
     *room = ROOM_OK;
     if (error)
         return error;
     if (carry_is_own(visit)) {
-        const struct carried alone = { .from = states.own };
-        enum room ignored; /* without room the former state stays */
-        return states.former.plan && state_fresh_at_us(states.former.plan, former) == 0
-                   ? carry_put(visit, &alone, &ignored)
-                   : WEIR_OK;
+        struct carried alone = { .from = states.own };
+        enum room ignored; /* without room it stays */
+        return visit->page->former && behind_is_over(&states, visit->now_us) ? carry_put(visit, &alone, &ignored)
+                                                                             : WEIR_OK;
     }
-    const struct carried carried = carry_over(&visit->plan->text.plan, &states, visit->now_us);
-    return carried.from.plan ? carry_put(visit, &carried, room) : visit_remove(visit);
+    struct carried carried = carry_over(&visit->plan->text.plan, &states, visit->now_us);
+    if (!carried.from.plan)
+        return visit_remove(visit);
+    const struct carried with_origin = carried;
+    error = carry_put(visit, &carried, room);
+    if (error || *room == ROOM_OK || !with_origin.has_origin || visit->first == 0)
+        return error;
+    carried = with_origin;
+    carried.has_origin = false; /* without room for it, permits reserved before stay in use until they come back */
+    return carry_put(visit, &carried, room);
 }
 
 __attribute__((noinline)) int visit_peek(struct visit *visit, struct weir_decision *out)
 {
-    int64_t state[STATE_MAX_WORDS], former[STATE_MAX_WORDS], carried_state[STATE_MAX_WORDS];
+    int64_t state[STATE_MAX_WORDS], former[BEHIND_MAX_WORDS], carried_state[STATE_MAX_WORDS];
     const struct weir_backend_request *request = visit->request;
     struct key_states states;
     int error = carry_read(visit, state, former, &states);
@@ -103,7 +114,7 @@ __attribute__((noinline)) int visit_peek(struct visit *visit, struct weir_decisi
         return WEIR_OK;
     }
     const struct weir_plan *plan = &visit->plan->text.plan;
-    const struct carried carried = carry_over(plan, &states, request->now_us);
+    struct carried carried = carry_over(plan, &states, request->now_us);
     if (carried.from.plan)
         carry_write(plan, &carried, request->now_us, carried_state);
     else
@@ -114,25 +125,29 @@ __attribute__((noinline)) int visit_peek(struct visit *visit, struct weir_decisi
 
 /* ---- A decision ---- */
 
-/* Decide for a key with a former state. */
-__attribute__((noinline)) static int decide_with_former(struct visit *visit, struct weir_decision *out)
+/* Decide for a key that has something behind its state. */
+__attribute__((noinline)) static int decide_with_behind(struct visit *visit, struct weir_decision *out)
 {
-    int64_t state[STATE_MAX_WORDS], former[STATE_MAX_WORDS];
+    int64_t state[STATE_MAX_WORDS], behind[BEHIND_MAX_WORDS];
     const struct weir_backend_request *request = visit->request;
     const struct weir_plan *plan = &visit->page->text.plan;
     struct key_states states;
-    int error = carry_read(visit, state, former, &states);
+    struct origin origin;
+    int error = carry_read(visit, state, behind, &states);
     if (error)
         return error;
-    if (!state_decide_request(plan, state, request->now_us, request->verb, request, out))
+    if (!carry_decide(&states, state, request, &origin, out))
         return WEIR_OK;
-    former_change(&states, former, request, out);
+    if (states.own.origin)
+        memcpy(behind, &origin, sizeof origin);
+    if (states.former.plan)
+        former_change(&states, behind + behind_former_at(visit->page->former), NULL, request, out);
     const bool is_fresh = state_is_fresh(plan, state, request, out);
     if (is_fresh && !former_counts(&states, request->now_us))
         return visit_remove(visit);
     if (is_fresh) /* a refund: blocks that are too old go as well */
         state_charge(plan, state, request->now_us, 0);
-    return visit_write(visit, state, former);
+    return visit_write(visit, state, behind);
 }
 
 int visit_decide(struct visit *visit, struct weir_decision *out)
@@ -140,9 +155,10 @@ int visit_decide(struct visit *visit, struct weir_decision *out)
     int64_t state[STATE_MAX_WORDS];
     const struct weir_backend_request *request = visit->request;
     if (visit->page->former)
-        return decide_with_former(visit, out);
+        return decide_with_behind(visit, out);
     const int error = visit_read(visit, state);
-    if (error || !state_decide_request(&visit->page->text.plan, state, request->now_us, request->verb, request, out))
+    if (error ||
+        !state_decide_request(&visit->page->text.plan, state, NULL, request->now_us, request->verb, request, out))
         return error;
     return state_is_fresh(&visit->page->text.plan, state, request, out) ? visit_remove(visit)
                                                                         : visit_write(visit, state, NULL);

@@ -19,18 +19,19 @@ static void inspect_tell_state(const struct weir_plan *plan, int64_t *state, int
 
 int inspect_tell(const struct visit *visit, struct weir_inspected *out)
 {
-    int64_t state[STATE_MAX_WORDS];
+    int64_t state[BEHIND_MAX_WORDS];
     int error = visit_read(visit, state);
     if (error)
         return error;
     out->found = WEIR_FOUND_STATE;
     inspect_tell_state(&visit->page->text.plan, state, visit->now_us, &out->state);
-    out->has_former = visit->page->former != NULL;
+    out->has_former = visit->page->former && behind_has_former(visit->page->former);
     if (out->has_former) {
         error = visit_read_former(visit, state);
         if (error)
             return error;
-        inspect_tell_state(visit->page->former, state, visit->now_us, &out->former);
+        inspect_tell_state(visit->page->former, state + behind_former_at(visit->page->former), visit->now_us,
+                           &out->former);
     }
     return WEIR_OK;
 }

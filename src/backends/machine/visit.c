@@ -4,6 +4,8 @@
 #include "backends/machine/stored.h"
 #include "core/ground/key_hash.h"
 
+#include <string.h>
+
 static uint64_t visit_pair_at(const struct visit *visit)
 {
     return pair_at(&visit->machine->shape, visit->first);
@@ -141,9 +143,18 @@ int visit_read_former(const struct visit *visit, int64_t *state)
     struct walk again = walk;
     if (!walk_read(&walk, state, words))
         return WEIR_ESTATE;
-    if (__builtin_expect(state_is_sound(page->former, page->former_top, page->former_last_anchor, state), 1))
+    int64_t *former = state + behind_former_at(page->former);
+    const bool has_sound_origin = !behind_has_origin(page->former) || origin_is_sound(state);
+    const bool has_sound_former = !behind_has_former(page->former) ||
+                                  state_is_sound(page->former, page->former_top, page->former_last_anchor, former);
+    if (__builtin_expect(has_sound_origin && has_sound_former, 1))
         return WEIR_OK;
-    visit_fill(visit, page->former, state);
+    if (!has_sound_origin) { /* without it a return finds less */
+        stripe_damaged(visit->stripe);
+        memset(state, 0, ORIGIN_WORDS * sizeof *state);
+    }
+    if (!has_sound_former)
+        visit_fill(visit, page->former, former);
     struct change change = change_begin(visit->stripe);
     if (!walk_change(&again, &change, state, words))
         return WEIR_ESTATE;
@@ -153,15 +164,17 @@ int visit_read_former(const struct visit *visit, int64_t *state)
 
 int64_t visit_fresh_at_us(const struct visit *visit, int *error)
 {
-    int64_t state[STATE_MAX_WORDS];
+    int64_t state[BEHIND_MAX_WORDS];
     *error = visit_read(visit, state);
     if (*error)
         return 0;
     const int64_t fresh_at_us = state_fresh_at_us(&visit->page->text.plan, state);
-    if (!visit->page->former)
+    if (!visit->page->former || !behind_has_former(visit->page->former))
         return fresh_at_us;
     *error = visit_read_former(visit, state);
-    return *error ? 0 : max_of(fresh_at_us, state_fresh_at_us(visit->page->former, state));
+    return *error ? 0
+                  : max_of(fresh_at_us,
+                           state_fresh_at_us(visit->page->former, state + behind_former_at(visit->page->former)));
 }
 
 int visit_write(const struct visit *visit, const int64_t *state, const int64_t *former)

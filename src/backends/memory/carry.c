@@ -9,13 +9,9 @@
 static struct key_states carry_states(const struct memory *memory, const struct entry *entry)
 {
     const struct rule *rule = entry_rule(&memory->table, entry);
-    const struct weir_plan *former = rule_former(rule);
-    return (struct key_states){
-        .own = { &rule->plan, entry_state(entry, 0) },
-        .former = { former, former ? entry_state(entry, state_words(&rule->plan)) : NULL },
-        .until_us = INT64_MAX,
-        .one_at_a_time = true,
-    };
+    const struct weir_plan *behind = rule_former(rule);
+    return behind_states(&rule->plan, entry_state(entry, 0), behind,
+                         behind ? entry_state(entry, state_words(&rule->plan)) : NULL);
 }
 
 /* True if the entry is under `plan`, which the request sees at `version`, or under a later one. */
@@ -44,17 +40,22 @@ static void carry_copy(struct entry *entry, size_t to, const int64_t *state, siz
     }
 }
 
-/* Write the state of a claimed entry under `plan`, after the former one. Not inline: its frame holds a copy. */
+/* Write the state of a claimed entry under `plan`, after the former one, and its origin. Not inline: its frame holds a
+ * copy. */
 __attribute__((noinline)) static void carry_state(struct entry *entry, const struct weir_plan *plan,
                                                   struct carried carried, int64_t now_us)
 {
+    int64_t origin[ORIGIN_WORDS];
     int64_t copy[ENTRY_COPIED_WORDS];
     const size_t words = state_words(plan);
     if (carried.former.plan) /* the same state, in its new place */
-        carried.from.state = entry_state(entry, words);
+        carried.from.state = entry_state(entry, words + (carried.has_origin ? ORIGIN_WORDS : 0));
     int64_t *state = entry_room(entry, 0, copy, words);
     carry_write(plan, &carried, now_us, state);
     entry_put(entry, 0, state, words);
+    memcpy(origin, &carried.origin, sizeof origin);
+    if (carried.has_origin)
+        entry_write(entry, words, origin, ORIGIN_WORDS);
 }
 
 /* Put the claimed entry of the request's key under a plan that the limit has at `version`, with the states that
@@ -66,21 +67,23 @@ static enum table_error carry_put(struct table *table, struct shard *shard, cons
 {
     struct entry *old = *entry;
     const struct written *former = &carried->former;
-    const size_t words = written_words(plan, former), old_words = entry_rule(table, old)->words;
+    struct weir_plan behind_is;
+    const struct weir_plan *behind = behind_plan(carried, &behind_is) ? &behind_is : NULL;
+    const size_t words = state_words(plan) + behind_words(behind), old_words = entry_rule(table, old)->words;
     enum table_error error = TABLE_NO_ROOM;
     struct rule *rule;
     if (words != old_words) {
-        error = shard_rule(table, shard, request, plan, version, former->plan, 0, &rule);
+        error = shard_rule(table, shard, request, plan, version, behind, 0, &rule);
         if (!error)
             error = entry_make(table, shard, rule, request, entry);
     }
     const bool stays = error && words <= old_words;
     if (stays)
-        error = shard_rule(table, shard, request, plan, version, former->plan, old_words - words, &rule);
+        error = shard_rule(table, shard, request, plan, version, behind, old_words - words, &rule);
     if (error)
         return error;
     if (former->plan)
-        carry_copy(*entry, state_words(plan), former->state, state_words(former->plan));
+        carry_copy(*entry, state_words(plan) + behind_former_at(behind), former->state, state_words(former->plan));
     carry_state(*entry, plan, *carried, request->now_us);
     if (stays)
         carry_put_under(table, *entry, rule);
@@ -115,7 +118,7 @@ enum table_error carry_entry(struct memory *memory, struct shard *shard, const s
         const bool is_own = rule_is(rule, request, &plan);
         if (is_own)
             rule_raise(rule, rule_mark(rule, version));
-        if (is_own && states.former.plan && state_fresh_at_us(states.former.plan, states.former.state) == 0) {
+        if (is_own && rule_former(rule) && behind_is_over(&states, request->now_us)) {
             const struct carried alone = { .from = states.own };
             version = rule_version(rule) & ~RULE_ASIDE;
             carry_put(&memory->table, shard, request, &plan, version, &alone,
@@ -125,12 +128,16 @@ enum table_error carry_entry(struct memory *memory, struct shard *shard, const s
     }
     if (rule->key.fingerprint == plan.fingerprint)
         return carry_hand_over(&memory->table, shard, request, version, *entry);
-    const struct carried carried = carry_over(&plan, &states, request->now_us);
+    struct carried carried = carry_over(&plan, &states, request->now_us);
     if (!carried.from.plan) {
         shard_remove(&memory->table, shard, *entry);
         *entry = NULL;
         return TABLE_OK;
     }
+    const enum table_error error = carry_put(&memory->table, shard, request, &plan, version, &carried, entry);
+    if (error != TABLE_NO_ROOM || !carried.has_origin)
+        return error;
+    carried.has_origin = false; /* without room for it, permits reserved before stay in use until they come back */
     return carry_put(&memory->table, shard, request, &plan, version, &carried, entry);
 }
 
@@ -144,8 +151,10 @@ enum table_error peek_carried(struct memory *memory, struct shard *shard, const 
         return TABLE_OK;
     }
     const struct key_states states = carry_states(memory, entry);
-    const struct carried carried = carry_over(plan, &states, request->now_us);
-    const size_t words = written_words(plan, &carried.former);
+    struct carried carried = carry_over(plan, &states, request->now_us);
+    struct weir_plan behind;
+    carried.has_origin = false; /* it can do without */
+    const size_t words = state_words(plan) + (behind_plan(&carried, &behind) ? behind_words(&behind) : 0);
     const bool has_room = words <= rule->words || shard_has_bytes(&memory->table, shard, request, words);
     if (carried.from.plan)
         carry_write(plan, &carried, request->now_us, state);
@@ -165,15 +174,27 @@ static void carry_empty(struct entry *entry, const struct weir_plan *plan, int64
     entry_put(entry, 0, state, words);
 }
 
-bool former_changed(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
-                    struct entry *entry, const struct weir_decision *decision)
+bool decide_with_behind(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
+                        struct entry *entry, struct weir_decision *decision)
 {
-    int64_t copy[ENTRY_COPIED_WORDS];
+    int64_t copy[ENTRY_COPIED_WORDS], former_copy[ENTRY_COPIED_WORDS], words[ORIGIN_WORDS];
     const struct key_states states = carry_states(memory, entry);
-    const size_t from = state_words(states.own.plan), words = state_words(states.former.plan);
-    int64_t *former = entry_get(entry, from, copy, words);
-    former_change(&states, former, request, decision);
-    entry_put(entry, from, former, words);
+    const size_t own_words = state_words(states.own.plan);
+    struct origin origin;
+    int64_t *state = entry_get(entry, 0, copy, own_words);
+    if (!carry_decide(&states, state, request, &origin, decision))
+        return true;
+    entry_put(entry, 0, state, own_words);
+    if (states.own.origin) {
+        memcpy(words, &origin, sizeof words);
+        entry_write(entry, own_words, words, ORIGIN_WORDS);
+    }
+    if (states.former.plan) {
+        const size_t at = own_words + behind_former_at(states.former.plan), n = state_words(states.former.plan);
+        int64_t *former = entry_get(entry, at, former_copy, n);
+        former_change(&states, former, NULL, request, decision);
+        entry_put(entry, at, former, n);
+    }
     const bool is_fresh = state_is_fresh(states.own.plan, states.own.state, request, decision);
     if (is_fresh && !former_counts(&states, request->now_us)) {
         shard_remove(&memory->table, shard, entry);

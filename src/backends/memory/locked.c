@@ -67,13 +67,13 @@ bool decide_entry(struct memory *memory, struct shard *shard, const struct weir_
     int64_t copy[ENTRY_COPIED_WORDS];
     const struct rule *rule = entry_rule(&memory->table, entry);
     const size_t words = state_words(&rule->plan);
+    if (rule_former(rule))
+        return decide_with_behind(memory, shard, request, entry, out);
     int64_t *state = entry_get(entry, 0, copy, words);
     const int64_t time_us = state[state_time_at(&rule->plan)];
-    if (!state_decide_request(&rule->plan, state, request->now_us, request->verb, request, out))
+    if (!state_decide_request(&rule->plan, state, NULL, request->now_us, request->verb, request, out))
         return true;
     entry_put(entry, 0, state, words);
-    if (rule_former(rule))
-        return former_changed(memory, shard, request, entry, out);
     /* A fresh key needs no entry. This holds in an outage, too: permits are taken on top of the cold state, so that
      * has drained as well. */
     if (state_is_fresh(&rule->plan, state, request, out)) {

@@ -172,7 +172,7 @@ __attribute__((noinline)) static enum look_end look_apart(const struct table *ta
         return LOOK_AGAIN;
     const int64_t time = state[state_time_at(plan)];
     const struct weir_decision before = *out;
-    if (!state_decide_request(plan, state, request->now_us, request->verb, request, out))
+    if (!state_decide_request(plan, state, NULL, request->now_us, request->verb, request, out))
         return LOOK_DONE;
     const bool keeps = look_keeps(table, &look, request, state, time, out);
     if (keeps && look_publish_apart(&look, apart, has_summary, state))
@@ -192,8 +192,8 @@ static inline bool look_state_decide(const struct weir_plan *plan, int64_t *stat
         return changed;
     }
     if (request->verb == WEIR_REFUND && request->ahead > 0)
-        return state_return(plan, state, request->now_us, request->ahead, request->cost, out);
-    return state_decide_request(plan, state, request->now_us, request->verb, request, out);
+        return state_return(plan, state, NULL, request->now_us, request->ahead, request->cost, out);
+    return state_decide_request(plan, state, NULL, request->now_us, request->verb, request, out);
 }
 
 /* Decide by any algorithm. The parameters are separate words, not a struct: a struct just written field by field

@@ -90,10 +90,9 @@ enum table_error peek_carried(struct memory *memory, struct shard *shard, const 
                               const struct weir_plan *plan, uint64_t version, struct entry *entry, int64_t *state,
                               struct weir_decision *out) REQUIRES(shard->mutex);
 
-/* Change the former state of an entry after a decision that changed the entry's state. Returns as decide_entry()
- * does. */
-bool former_changed(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
-                    struct entry *entry, const struct weir_decision *decision) REQUIRES(shard->mutex);
+/* Do decide_entry() for an entry that has something behind its state. */
+bool decide_with_behind(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
+                        struct entry *entry, struct weir_decision *decision) REQUIRES(shard->mutex);
 
 /* ---- locked.c ---- */
 

@@ -1,7 +1,7 @@
 /* rules.c - a counted table of plans. */
 #include "backends/memory/rules.h"
 
-#include "core/algorithm/algorithm.h"
+#include "core/algorithm/former.h"
 #include "core/limiter/figures.h"
 
 #include <assert.h>
@@ -120,7 +120,7 @@ static struct rule *rule_add(struct rules *rules, const struct weir_plan *plan, 
     }
     if (former) {
         rule->former = *former;
-        rule->words += (uint32_t)state_words(former);
+        rule->words += (uint32_t)behind_words(former);
     }
     HASH_ADD(hh, rules->table, key, sizeof rule->key, rule);
     if (!rule->hh.tbl) {

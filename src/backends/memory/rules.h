@@ -151,7 +151,7 @@ static inline void rule_hold(struct rule *rule)
     atomic_fetch_add_explicit(&rule->holders, 1, memory_order_relaxed);
 }
 
-/* Return the plan of the entries' former states, or NULL. */
+/* Return the plan of what the entries have behind their states (core/algorithm/former.h), or NULL. */
 static inline const struct weir_plan *rule_former(const struct rule *rule)
 {
     return rule->key.former_fingerprint ? &rule->former : NULL;

@@ -14,7 +14,7 @@ void decide_absent(const struct weir_backend_request *request, const struct weir
 {
     enum weir_verb verb = request->verb == WEIR_RESET ? WEIR_PEEK : request->verb;
     missing_state(request, plan, state);
-    state_decide_request(plan, state, request->now_us, verb, request, out);
+    state_decide_request(plan, state, NULL, request->now_us, verb, request, out);
 }
 
 void peek_entry(struct memory *memory, const struct weir_backend_request *request, const struct entry *entry,

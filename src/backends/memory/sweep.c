@@ -14,9 +14,10 @@ int64_t entry_fresh_at_us(const struct table *table, const struct entry *entry)
     const struct rule *rule = entry_rule(table, entry);
     const struct weir_plan *former = rule_former(rule);
     const int64_t fresh_at_us = state_fresh_at_us(&rule->plan, entry_state(entry, 0));
-    if (!former)
+    if (!former || !behind_has_former(former))
         return fresh_at_us;
-    return max_of(fresh_at_us, state_fresh_at_us(former, entry_state(entry, state_words(&rule->plan))));
+    const size_t at = state_words(&rule->plan) + behind_former_at(former);
+    return max_of(fresh_at_us, state_fresh_at_us(former, entry_state(entry, at)));
 }
 
 static int64_t table_soonest_us(const struct table *table, size_t at)

@@ -74,30 +74,42 @@ static int64_t divisor_of(int64_t a, int64_t b)
     return a;
 }
 
-/* Put used units of one plan's level into those of another, rounded up and clipped to its size. False: not exact. */
-static bool level_convert(const struct weir_plan *from, const struct weir_plan *to, int64_t *used)
+bool state_is_convertible(const struct weir_plan *from, const struct weir_plan *to)
+{
+    if (from->algorithm == WEIR_SLIDING_WINDOW || to->algorithm == WEIR_SLIDING_WINDOW)
+        return from->algorithm == to->algorithm && from->blocks == to->blocks && from->period_us == to->period_us &&
+               sliding_is_wide(from) == sliding_is_wide(to);
+    if (from->p > 0 && to->p > 0)
+        return from->tick_us == to->tick_us && mul_capped(from->q / divisor_of(from->q, to->q), to->q) <= EXACT_MAX;
+    return from->p == to->p && from->algorithm == to->algorithm && from->refill == to->refill &&
+           from->align == to->align && from->period_us == to->period_us;
+}
+
+/* Put used units of one plan's level into those of another, rounded up and clipped to its size. */
+static void level_convert(const struct weir_plan *from, const struct weir_plan *to, int64_t *used)
 {
     const int64_t divisor = divisor_of(from->q, to->q), whole = *used / from->q;
-    if (from->tick_us != to->tick_us || mul_capped(from->q / divisor, to->q) > EXACT_MAX)
-        return false;
     const int64_t part = div_up(*used % from->q * (to->q / divisor), from->q / divisor);
     *used = whole < to->size ? whole * to->q + part : to->size * to->q;
-    return true;
 }
 
 bool state_convert(const struct weir_plan *from, const int64_t *old, const struct weir_plan *to, int64_t now_us,
                    int64_t *state)
 {
     struct weir_decision unused;
-    if (algorithm_of(from)->charge == sliding_window_charge)
-        return sliding_window_convert(from, old, to, now_us, state);
+    if (!state_is_convertible(from, to))
+        return false;
+    if (from->algorithm == WEIR_SLIDING_WINDOW) {
+        sliding_window_convert(from, old, to, now_us, state);
+        return true;
+    }
     memmove(state, old, 2 * sizeof *state);
     state_decide(from, state, now_us, 0, WEIR_CHARGE, &unused);
-    if (from->p > 0 && to->p > 0)
-        return level_convert(from, to, &state[0]);
-    state[0] = min_of(state[0], to->size);
-    return from->p == 0 && from->algorithm == to->algorithm && from->refill == to->refill && from->align == to->align &&
-           from->period_us == to->period_us;
+    if (from->p > 0)
+        level_convert(from, to, &state[0]);
+    else
+        state[0] = min_of(state[0], to->size);
+    return true;
 }
 
 void state_fill(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t permits)
@@ -141,9 +153,10 @@ bool state_take_ahead(const struct weir_plan *plan, int64_t *state, int64_t now_
     return true;
 }
 
-/* Return the time of the last edge, at which permits came back together. */
-static int64_t last_edge_us(const struct weir_plan *plan, const int64_t *state, int64_t now_us)
+int64_t state_edge_us(const struct weir_plan *plan, const int64_t *state, int64_t now_us)
 {
+    if (plan->algorithm == WEIR_SLIDING_WINDOW)
+        return sliding_window_edge_us(plan, state, now_us);
     if (state[1] - now_us > WEIR_CLOCK_SLACK_US)
         return now_us;
     if (plan->algorithm == WEIR_FIXED_WINDOW) /* if it has ended, nothing is in use: any time will do */
@@ -152,16 +165,18 @@ static int64_t last_edge_us(const struct weir_plan *plan, const int64_t *state, 
     return now_us < first_us ? state[1] : now_us - (now_us - first_us) % plan->period_us;
 }
 
-bool state_return(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t since_us, int64_t cost,
-                  struct weir_decision *out)
+bool state_return(const struct weir_plan *plan, int64_t *state, struct origin *origin, int64_t now_us, int64_t since_us,
+                  int64_t cost, struct weir_decision *out)
 {
+    if (origin)
+        cost = origin_return(origin, cost, &since_us);
     cost = min_of(cost, plan->size);
     if (plan->algorithm == WEIR_SLIDING_WINDOW) {
         sliding_window_return(plan, state, now_us, since_us, cost, out);
         return true;
     }
     if (plan->algorithm == WEIR_FIXED_WINDOW || plan->refill == WEIR_INTERVAL) {
-        const bool is_gone = since_us < last_edge_us(plan, state, now_us);
+        const bool is_gone = since_us < state_edge_us(plan, state, now_us);
         return state_decide(plan, state, now_us, is_gone ? 0 : cost, WEIR_REFUND, out);
     }
     level_return(plan, state, since_us, cost);
@@ -176,17 +191,20 @@ static int64_t units_used(const struct weir_plan *plan, const int64_t *state, in
     return plan->p > 0 ? level_read(plan, state, now_us).used : state_used(plan, state, &now_us);
 }
 
-bool state_renew(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t since_us, int64_t cost,
-                 struct weir_decision *out)
+bool state_renew(const struct weir_plan *plan, int64_t *state, struct origin *origin, int64_t now_us, int64_t since_us,
+                 int64_t cost, struct weir_decision *out)
 {
+    struct origin after = origin ? *origin : (struct origin){ 0 };
     const int64_t unit = plan->p > 0 ? plan->q : 1, before = units_used(plan, state, now_us);
     const size_t size = state_words(plan) * sizeof *state;
     int64_t next[STATE_MAX_WORDS];
     memcpy(next, state, size);
-    state_return(plan, next, now_us, since_us, cost, out);
+    state_return(plan, next, origin ? &after : NULL, now_us, since_us, cost, out);
     if (cost <= plan->size && units_used(plan, next, now_us) + cost * unit <= max_of(before, plan->size * unit)) {
         state_decide(plan, next, now_us, cost, WEIR_CHARGE, out);
         memcpy(state, next, size);
+        if (origin)
+            *origin = after;
         return true;
     }
     state_decide(plan, next, now_us, cost, WEIR_PEEK, out);
@@ -197,14 +215,16 @@ bool state_renew(const struct weir_plan *plan, int64_t *state, int64_t now_us, i
     return changed;
 }
 
-bool state_decide_request(const struct weir_plan *plan, int64_t *state, int64_t now_us, enum weir_verb verb,
-                          const struct weir_backend_request *request, struct weir_decision *out)
+bool state_decide_request(const struct weir_plan *plan, int64_t *state, struct origin *origin, int64_t now_us,
+                          enum weir_verb verb, const struct weir_backend_request *request, struct weir_decision *out)
 {
+    if (origin)
+        origin_look(origin, plan, state, now_us);
     if (verb == WEIR_REFUND && request->ahead > 0)
-        return state_return(plan, state, now_us, request->ahead, request->cost, out);
+        return state_return(plan, state, origin, now_us, request->ahead, request->cost, out);
     bool changed;
     if (verb == WEIR_RENEW)
-        changed = state_renew(plan, state, now_us, request->ahead, request->cost, out);
+        changed = state_renew(plan, state, origin, now_us, request->ahead, request->cost, out);
     else if (verb == WEIR_TAKE && (request->ahead > 0 || request->cost == 0))
         changed = state_take_ahead(plan, state, now_us, request->cost, request->ahead, request->spread, out);
     else

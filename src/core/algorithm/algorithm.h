@@ -12,6 +12,7 @@
 #ifndef CORE_ALGORITHM_ALGORITHM_H
 #define CORE_ALGORITHM_ALGORITHM_H
 
+#include "core/algorithm/origin.h"
 #include "core/algorithm/token_bucket.h"
 
 #include <weir/backend.h>
@@ -58,6 +59,9 @@ int64_t state_drain_us(const struct weir_plan *plan, int64_t used);
 bool state_convert(const struct weir_plan *from, const int64_t *old, const struct weir_plan *to, int64_t now_us,
                    int64_t *state);
 
+/* True if that is exact. */
+bool state_is_convertible(const struct weir_plan *from, const struct weir_plan *to);
+
 /* Charge permits that may not fit: the state is then full, or as far overdrawn as before. Of a sliding window's, the
  * youngest count. */
 void state_fill(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t permits);
@@ -97,11 +101,16 @@ static inline bool state_decide(const struct weir_plan *plan, int64_t *state, in
     }
 }
 
+/* Return the time of the last edge up to `now_us`: permits of a window or an interval that were charged before it have
+ * come back, and those charged from it on have not. */
+int64_t state_edge_us(const struct weir_plan *plan, const int64_t *state, int64_t now_us);
+
 /* Do what a request asks of a state: any verb but a reset. The return value and *out are as above; WEIR_TAKE with
  * `ahead` is state_take_ahead(), WEIR_REFUND with `ahead` state_return(), WEIR_RENEW state_renew(). An allowed take or
- * renewal with a reservation notes its time there. */
-bool state_decide_request(const struct weir_plan *plan, int64_t *state, int64_t now_us, enum weir_verb verb,
-                          const struct weir_backend_request *request, struct weir_decision *out);
+ * renewal with a reservation notes its time there. `origin`: where the state's permits come from, or NULL; it changes
+ * with the state. */
+bool state_decide_request(const struct weir_plan *plan, int64_t *state, struct origin *origin, int64_t now_us,
+                          enum weir_verb verb, const struct weir_backend_request *request, struct weir_decision *out);
 
 /* True if a decision that changed the state has left a fresh one, which need not be stored. A return counts as of the
  * last change, so it leaves a level that has drained since as it is, whatever the time: a clock that steps back after it
@@ -117,13 +126,13 @@ static inline bool state_is_fresh(const struct weir_plan *plan, const int64_t *s
  * at most the size: a limit that was smaller from then on has never had more of them. With continuous refill they come
  * back at the time of the state's last change, less what had refilled by then. So the state never holds less than what
  * was really used, and may keep units that have drained. */
-bool state_return(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t since_us, int64_t cost,
-                  struct weir_decision *out);
+bool state_return(const struct weir_plan *plan, int64_t *state, struct origin *origin, int64_t now_us, int64_t since_us,
+                  int64_t cost, struct weir_decision *out);
 
 /* Do state_return(), and take the same permits again at `now_us`. Permits that came back need no room. So the take is
  * denied only if `cost` exceeds the size, or if more permits would be in use than the size and than before. */
-bool state_renew(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t since_us, int64_t cost,
-                 struct weir_decision *out);
+bool state_renew(const struct weir_plan *plan, int64_t *state, struct origin *origin, int64_t now_us, int64_t since_us,
+                 int64_t cost, struct weir_decision *out);
 
 /* Take `cost` permits, which may be 0 and then always succeeds; and after that up to `ahead` more, as many as fit into
  * what remains divided by `spread`. *out and the return value are as above, after both; out->ahead is the second

@@ -47,6 +47,11 @@
 
 #include <string.h>
 
+static bool plan_is(const struct weir_plan *plan, const struct weir_plan *other)
+{
+    return (plan->fingerprint & EXACT_MAX) == (other->fingerprint & EXACT_MAX);
+}
+
 static int64_t former_used(const struct key_states *key, int64_t *at_us)
 {
     return key->former.plan ? state_used(key->former.plan, key->former.state, at_us) : 0;
@@ -65,29 +70,79 @@ struct carried carry_over(const struct weir_plan *to, const struct key_states *k
     const bool has_former = former_counts(key, now_us);
     const int64_t used = state_used(key->own.plan, key->own.state, &carried.at_us);
     const int64_t used_former = has_former ? former_used(key, &at_us) : 0;
-    const bool returns = has_former && key->former.plan->fingerprint == to->fingerprint &&
-                         (!key->one_at_a_time || used_former >= used);
+    const bool returns = has_former && plan_is(key->former.plan, to) && (!key->one_at_a_time || used_former >= used);
     const bool stays = !returns && used_former > 0 && (key->one_at_a_time ? used_former >= used : used == 0);
     carried.used = max_of(used, used_former);
     carried.at_us = max_of(carried.at_us, at_us);
     if (carried.used == 0 && !returns)
         return carried;
     carried.from = returns || stays || used_former > used ? key->former : key->own;
+    carried.has_origin = returns ? carried.from.origin != NULL : origin_is_needed(&carried.from, to, carried.used);
+    if (returns && carried.has_origin)
+        memcpy(&carried.origin, carried.from.origin, sizeof carried.origin);
+    else if (carried.has_origin)
+        carried.origin = origin_begin(&carried.from, to, now_us, carried.at_us);
     if (key->one_at_a_time && (returns || carried.used <= to->size))
         return carried;
     carried.former = stays ? key->former : key->own;
+    if (key->one_at_a_time)
+        carried.former.origin = NULL;
     carried.until_us = stays ? key->until_us : min_of(now_us + state_drain_us(key->own.plan, used), EXACT_MAX);
     return carried;
 }
 
-void carry_write(const struct weir_plan *to, const struct carried *carried, int64_t now_us, int64_t *state)
+void carry_write(const struct weir_plan *to, struct carried *carried, int64_t now_us, int64_t *state)
 {
     const struct written *from = &carried->from;
-    if (from->plan->fingerprint == to->fingerprint)
+    if (plan_is(from->plan, to)) {
         memmove(state, from->state, state_words(to) * sizeof *state);
-    else if (!state_convert(from->plan, from->state, to, now_us, state))
+        return;
+    }
+    if (!state_convert(from->plan, from->state, to, now_us, state))
         state_charge(to, state, carried->at_us, carried->used);
+    if (carried->has_origin)
+        origin_complete(&carried->origin, from->plan, to, state, carried->used);
 }
+
+bool carry_decide(const struct key_states *key, int64_t *state, const struct weir_backend_request *request,
+                  struct origin *origin, struct weir_decision *out)
+{
+    if (key->own.origin)
+        memcpy(origin, key->own.origin, sizeof *origin);
+    return state_decide_request(key->own.plan, state, key->own.origin ? origin : NULL, request->now_us, request->verb,
+                                request, out);
+}
+
+/* ---- What is stored ---- */
+
+struct key_states behind_states(const struct weir_plan *plan, const int64_t *state, const struct weir_plan *behind,
+                                const int64_t *words)
+{
+    struct key_states key = { .own = { plan, state, NULL }, .until_us = INT64_MAX, .one_at_a_time = true };
+    if (behind && behind_has_origin(behind))
+        key.own.origin = words;
+    if (behind && behind_has_former(behind))
+        key.former = (struct written){ behind, words + behind_former_at(behind), NULL };
+    return key;
+}
+
+bool behind_plan(const struct carried *carried, struct weir_plan *out)
+{
+    *out = carried->former.plan ? *carried->former.plan : (struct weir_plan){ 0 };
+    out->fingerprint = (out->fingerprint & EXACT_MAX) | (carried->has_origin ? BEHIND_ORIGIN : 0);
+    return out->fingerprint != 0;
+}
+
+bool behind_is_over(const struct key_states *key, int64_t now_us)
+{
+    struct origin origin;
+    if (key->own.origin)
+        memcpy(&origin, key->own.origin, sizeof origin);
+    return (!key->own.origin || origin_is_over(&origin, key->own.plan, key->own.state, now_us)) &&
+           (!key->former.plan || state_fresh_at_us(key->former.plan, key->former.state) == 0);
+}
+
+/* ---- Changes ---- */
 
 /* Charge permits to a former state that counts, at `at_us`. */
 static void former_add(const struct weir_plan *plan, int64_t *former, int64_t at_us, int64_t permits)
@@ -97,20 +152,20 @@ static void former_add(const struct weir_plan *plan, int64_t *former, int64_t at
 }
 
 /* Give permits back to it: by state_return() if since_us is not 0. */
-static void former_give_back(const struct weir_plan *plan, int64_t *former, int64_t now_us, int64_t permits,
-                             int64_t since_us)
+static void former_give_back(const struct weir_plan *plan, int64_t *former, struct origin *origin, int64_t now_us,
+                             int64_t permits, int64_t since_us)
 {
     struct weir_decision decision;
     if (since_us > 0)
-        state_return(plan, former, now_us, since_us, permits, &decision);
+        state_return(plan, former, origin, now_us, since_us, permits, &decision);
     else
         state_decide(plan, former, now_us, permits, WEIR_REFUND, &decision);
     if (decision.reset_after_us == 0)
         state_charge(plan, former, now_us, 0); /* blocks that are too old go as well */
 }
 
-void former_change(const struct key_states *key, int64_t *former, const struct weir_backend_request *request,
-                   const struct weir_decision *decision)
+void former_change(const struct key_states *key, int64_t *former, struct origin *origin,
+                   const struct weir_backend_request *request, const struct weir_decision *decision)
 {
     const struct weir_plan *plan = key->former.plan;
     const int64_t now_us = request->now_us, cost = request->cost;
@@ -123,7 +178,7 @@ void former_change(const struct key_states *key, int64_t *former, const struct w
     }
     state_used(key->own.plan, key->own.state, &at_us);
     if (request->verb == WEIR_REFUND || (request->verb == WEIR_RENEW && decision->allowed))
-        former_give_back(plan, former, now_us, cost, request->ahead);
+        former_give_back(plan, former, origin, now_us, cost, request->ahead);
     if (request->verb == WEIR_CHARGE)
         former_add(plan, former, at_us, cost - decision->ahead);
     else if (request->verb != WEIR_REFUND && decision->allowed)

@@ -181,12 +181,9 @@ void sliding_window_charge(const struct weir_plan *plan, int64_t *state, int64_t
     sliding_count_set(plan, state, 0, min_of(used, plan->size));
 }
 
-bool sliding_window_convert(const struct weir_plan *from, const int64_t *old, const struct weir_plan *to,
+void sliding_window_convert(const struct weir_plan *from, const int64_t *old, const struct weir_plan *to,
                             int64_t now_us, int64_t *state)
 {
-    if (to->algorithm != WEIR_SLIDING_WINDOW || from->blocks != to->blocks || from->period_us != to->period_us ||
-        sliding_is_wide(from) != sliding_is_wide(to))
-        return false;
     struct sliding window = sliding_read(from, old, now_us);
     memmove(state, old, sliding_window_words(from) * sizeof *state);
     if (window.rebased)
@@ -194,7 +191,6 @@ bool sliding_window_convert(const struct weir_plan *from, const int64_t *old, co
     for (int64_t i = max_of(0, from->blocks - window.age + 1); i <= from->blocks; i++)
         sliding_count_set(from, state, i, 0); /* a smaller plan may not be able to hold them */
     sliding_refund(from, state, &window, max_of(0, window.sum - to->size));
-    return true;
 }
 
 void sliding_window_fill(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t permits)
@@ -213,6 +209,12 @@ int64_t sliding_window_used(const struct weir_plan *plan, const int64_t *state, 
     struct sliding window = sliding_read(plan, state, *now_us);
     *now_us = max_of(*now_us, window.current * plan->period_us);
     return window.sum;
+}
+
+int64_t sliding_window_edge_us(const struct weir_plan *plan, const int64_t *state, int64_t now_us)
+{
+    const struct sliding window = sliding_read(plan, state, now_us);
+    return max_of(0, window.current - plan->blocks) * plan->period_us;
 }
 
 int64_t sliding_window_fresh_at_us(const struct weir_plan *plan, const int64_t *state)

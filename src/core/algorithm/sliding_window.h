@@ -120,9 +120,12 @@ static inline bool sliding_summary_decide(const struct weir_plan *plan, int64_t 
 }
 
 /* Do state_convert() and state_fill() (core/algorithm/algorithm.h). */
-bool sliding_window_convert(const struct weir_plan *from, const int64_t *old, const struct weir_plan *to,
+void sliding_window_convert(const struct weir_plan *from, const int64_t *old, const struct weir_plan *to,
                             int64_t now_us, int64_t *state);
 void sliding_window_fill(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t permits);
+
+/* Return when the oldest block that counts begins. */
+int64_t sliding_window_edge_us(const struct weir_plan *plan, const int64_t *state, int64_t now_us);
 
 /* Do state_return(). */
 void sliding_window_return(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t since_us, int64_t cost,

@@ -88,12 +88,14 @@ static bool frame_read(const struct redis_flight *flight, const struct redis_fli
 }
 
 static bool state_read(const struct redis_flight_key *key, struct reading *reading, int64_t *state,
-                       enum redis_found *found)
+                       struct origin *origin, enum redis_found *found)
 {
     const struct weir_plan *plan = &key->plan;
     *found = REDIS_STATE;
+    *origin = (struct origin){ 0 };
     if (reading->leaves)
         return left_read(key, reading, state);
+    reading->at += redis_origin_read(reading->at, (size_t)(reading->end - reading->at), origin);
     int used = redis_state_read(plan, reading->at, (size_t)(reading->end - reading->at), state, found);
     if (used < 1)
         return false;
@@ -104,8 +106,8 @@ static bool state_read(const struct redis_flight_key *key, struct reading *readi
 }
 
 /* Decide as the script has decided. Return the permits charged. */
-static int64_t decide_aboard(const struct weir_plan *plan, int64_t *state, int64_t now_us, enum weir_verb verb,
-                             struct redis_flight_request *aboard)
+static int64_t decide_aboard(const struct weir_plan *plan, int64_t *state, struct origin *origin, int64_t now_us,
+                             enum weir_verb verb, struct redis_flight_request *aboard)
 {
     struct weir_backend_request *request = &aboard->request;
     if (!aboard->owner) /* it has ended without an answer: its caller has gone, with the reservation */
@@ -114,7 +116,7 @@ static int64_t decide_aboard(const struct weir_plan *plan, int64_t *state, int64
         state_charge(plan, state, now_us, 0);
         verb = WEIR_PEEK;
     }
-    state_decide_request(plan, state, now_us, verb, request, &aboard->decision);
+    state_decide_request(plan, state, origin, now_us, verb, request, &aboard->decision);
     aboard->decision.source = WEIR_BY_REDIS;
     const bool takes = verb == WEIR_TAKE || verb == WEIR_RENEW;
     int64_t charged = takes && aboard->decision.allowed ? request->cost + aboard->decision.ahead : 0;
@@ -158,19 +160,20 @@ static bool read_states(struct redis_flight *flight, const struct redis_flight_c
     int64_t *state = flight->state;
     for (uint32_t i = 0; i < call->key_count; i++) {
         struct redis_flight_key *key = &flight->keys[call->keys[i]];
+        struct origin origin;
         enum redis_found found;
         if (key->first->request.slot) {
             if (!slot_read(key, reading, verb && *verb == WEIR_TAKE, allowed))
                 return false;
             continue;
         }
-        if (!state_read(key, reading, state, &found))
+        if (!state_read(key, reading, state, &origin, &found))
             return false;
         if (found == REDIS_FOREIGN)
             mark_foreign(key);
         for (struct redis_flight_request *aboard = key->first; aboard; aboard = aboard->next) {
             if (found != REDIS_FOREIGN)
-                reading->charged -= decide_aboard(&key->plan, state, reading->now_us,
+                reading->charged -= decide_aboard(&key->plan, state, &origin, reading->now_us,
                                                   verb ? *verb : aboard->request.verb, aboard);
             *allowed = *allowed && found != REDIS_FOREIGN && aboard->decision.allowed;
         }
@@ -269,7 +272,7 @@ static bool call_answered(struct redis_flight *flight, struct redis_flight_call 
 static bool takes_denied(struct redis_flight *flight, const struct redis_flight_key *key)
 {
     for (struct redis_flight_request *aboard = key->first; aboard; aboard = aboard->next) {
-        decide_aboard(&key->plan, flight->state, flight->read_us, WEIR_PEEK, aboard);
+        decide_aboard(&key->plan, flight->state, NULL, flight->read_us, WEIR_PEEK, aboard);
         if (aboard->decision.allowed)
             return false;
     }

@@ -344,6 +344,19 @@ static size_t sliding_state(const struct weir_plan *plan, const unsigned char *b
     return 9 + width * (size_t)n;
 }
 
+size_t redis_origin_read(const unsigned char *bytes, size_t len, struct origin *out)
+{
+    int64_t words[ORIGIN_WORDS];
+    if (len < REDIS_ORIGIN_SIZE || *bytes++ != 'O')
+        return 0;
+    for (size_t i = 0; i < ORIGIN_WORDS; i++)
+        words[i] = redis_get_number(&bytes, 7);
+    if (!origin_is_sound(words))
+        return 0;
+    memcpy(out, words, sizeof *out);
+    return REDIS_ORIGIN_SIZE;
+}
+
 int redis_state_read(const struct weir_plan *plan, const unsigned char *bytes, size_t len, int64_t *state,
                      enum redis_found *found)
 {

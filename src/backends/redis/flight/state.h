@@ -18,6 +18,8 @@
  * In the state of a token or leaky bucket p, q and the used units may be doubled. It stands for the same level, and
  * says that the key's time to live has room (lua/level.lua). A plan's p and q are never both even.
  *
+ * A state's origin (core/algorithm/origin.h) is stored before it: 'O', eight I7. An answer holds it, too.
+ *
  * A former state (lua/meet.lua) is stored behind the state: '+', I7 the time in us until which it is kept, I2 the
  * length of the state, the state (its stamp alone if nothing is used), the former state. An answer never holds one.
  */
@@ -25,6 +27,7 @@
 #define BACKENDS_REDIS_FLIGHT_STATE_H
 
 #include "backends/redis/wire/scripts.h"
+#include "core/algorithm/origin.h"
 
 #include <weir/backend.h>
 
@@ -42,6 +45,11 @@ _Static_assert(7 * (WEIR_MAX_WIDE_BLOCKS + 1) <= 4 * (WEIR_MAX_BLOCKS + 1), "cou
 /* Write a number, and return what is behind it; read one, and go on behind it. */
 unsigned char *redis_put_number(unsigned char *at, int bytes, int64_t value);
 int64_t redis_get_number(const unsigned char **at, int bytes);
+
+/* Read the origin before a state. Return its length; 0: there is none that is sound. */
+#define REDIS_ORIGIN_SIZE (1 + 8 * 7)
+_Static_assert(ORIGIN_WORDS == 8, "as many numbers");
+size_t redis_origin_read(const unsigned char *bytes, size_t len, struct origin *out);
 
 /* Return the script that decides requests under this plan one by one. In Redis, the greedy token bucket and the leaky
  * bucket are the same algorithm, so their two scripts have one text and one SHA-1. */

@@ -16,6 +16,10 @@ static bool state_decode(const unsigned char *bytes, size_t len, bool or_stamp, 
     struct weir_plan plan;
     int64_t state[STATE_MAX_WORDS];
     enum redis_found found;
+    struct origin origin;
+    const size_t before = redis_origin_read(bytes, len, &origin);
+    bytes += before;
+    len -= before;
     const size_t stamp_len = redis_stamp_read(bytes, len, &plan);
     if (stamp_len == 0)
         return false;
