@@ -77,7 +77,7 @@ for turn = 1, slows + keys - settled do
     --@paste ALGORITHM read
     local changed, before, admitted, goes_on = false, charged
     repeat
-      if whence_back and used == 0 then whence_back = whence_back() end -- what it was made with has left it
+      local left_it = whence_back and used == 0 -- what it was made with
       if not ours then
         -- foreign: skip its requests
       elseif verb == TAKE then
@@ -114,7 +114,7 @@ for turn = 1, slows + keys - settled do
         local told, undone = since, nil
         if since then
           local added = charged - before
-          if whence_back then cost, since, undone = whence_back(cost, since) end
+          if whence_back and not left_it then cost, since, undone = whence_back(cost, since) end
           if cost > size then cost = size end -- more were never charged to a state of this plan
           --@paste ALGORITHM back
         end
@@ -139,6 +139,7 @@ for turn = 1, slows + keys - settled do
           changed = changed or true
         end
       end
+      if left_it and (used > 0 or verb == REFUND or verb == RETURN) then whence_back = whence_back() end
       goes_on = more
       if goes_on then
         verb, cost, times, at = parse('<BI7I7', items, at)

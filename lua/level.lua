@@ -226,7 +226,7 @@ if changed == 1 then used, anchor = was, whence end
 local fill = math.ceil(min(max(size, permits) * q, top) / p) * tick
 --@part edge
 local whole = min(whence, anchor)
-edge, rate, rate_us = whole * tick + tick - 1, p, q * tick
+edge, rate, rate_us = min(whole * tick + tick - 1, EXACT_MAX), p, q * tick
 while rate * rate_us > EXACT_MAX do
   rate, rate_us = (rate + rate % 2) / 2, (rate_us - rate_us % 2) / 2
 end

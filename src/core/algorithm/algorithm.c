@@ -215,6 +215,12 @@ bool state_renew(const struct weir_plan *plan, int64_t *state, struct origin *or
     return changed;
 }
 
+void origin_look(struct origin *origin, const struct weir_plan *plan, const int64_t *state, int64_t now_us)
+{
+    if (state_used(plan, state, &now_us) == 0)
+        *origin = (struct origin){ 0 };
+}
+
 bool state_decide_request(const struct weir_plan *plan, int64_t *state, struct origin *origin, int64_t now_us,
                           enum weir_verb verb, const struct weir_backend_request *request, struct weir_decision *out)
 {

@@ -105,6 +105,9 @@ static inline bool state_decide(const struct weir_plan *plan, int64_t *state, in
  * come back, and those charged from it on have not. */
 int64_t state_edge_us(const struct weir_plan *plan, const int64_t *state, int64_t now_us);
 
+/* Forget all if nothing is in use in the state: what it was made with has left it. */
+void origin_look(struct origin *origin, const struct weir_plan *plan, const int64_t *state, int64_t now_us);
+
 /* Do what a request asks of a state: any verb but a reset. The return value and *out are as above; WEIR_TAKE with
  * `ahead` is state_take_ahead(), WEIR_REFUND with `ahead` state_return(), WEIR_RENEW state_renew(). An allowed take or
  * renewal with a reservation notes its time there. `origin`: where the state's permits come from, or NULL; it changes

@@ -20,10 +20,11 @@
 
 /* Stored as words, in this order. All are below 2^53. */
 struct origin {
-    int64_t made_us;       /* c */
-    int64_t from_us;       /* permits charged before this count as charged then: c, or 0 if the state kept its times */
-    int64_t edge_us;       /* permits charged from here on were all in use at c, if nothing else returned them */
-    int64_t rate, rate_us; /* of those charged before, `rate` had drained in each `rate_us` up to the edge. 0: all had */
+    int64_t made_us; /* c */
+    int64_t from_us; /* permits charged before this count as charged then: c, or 0 if the state kept its times */
+    int64_t edge_us; /* permits charged from here on were all in use at c, if nothing else returned them */
+    int64_t rate,
+        rate_us; /* of those charged before, `rate` had drained in each `rate_us` up to the edge. 0: all had */
     int64_t rest, held;
     int64_t until_us; /* after this it means nothing */
 };
@@ -50,9 +51,6 @@ void origin_complete(struct origin *origin, const struct weir_plan *from, const 
 
 /* True if these words can be an origin. */
 bool origin_is_sound(const int64_t words[ORIGIN_WORDS]);
-
-/* Forget all if nothing is in use in the state: what it was made with has left it. */
-void origin_look(struct origin *origin, const struct weir_plan *plan, const int64_t *state, int64_t now_us);
 
 /* True if the origin means nothing any more: all that the state was made with has left it. */
 bool origin_is_over(const struct origin *origin, const struct weir_plan *plan, const int64_t *state, int64_t now_us);
