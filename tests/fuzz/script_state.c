@@ -163,15 +163,9 @@ static void begin_call(int n, const struct weir_plan *plan)
         subject->plan = plan ? plan : &story.plans[feed_byte(&story.feed) % PLANS];
         subject->written = false;
         subject->ours = stored_read(&host_keys[subject->key], &subject->mirror);
-<<<<<<< HEAD
-        subject->found = subject->ours &&
-                         mirror_found(&subject->mirror, subject->plan, story.now_us, subject->found_state);
-        host_keys[subject->key].writes = host_keys[subject->key].lives = 0;
-=======
         subject->found = subject->ours && mirror_found(&subject->mirror, subject->plan, story.now_us,
                                                        subject->found_state, &subject->found_origin);
-        host_keys[subject->key].writes = 0;
->>>>>>> c2611cbc (redefine: reservations find their permits after a new policy)
+        host_keys[subject->key].writes = host_keys[subject->key].lives = 0;
     }
 }
 
