@@ -111,10 +111,10 @@ if moved then
     local made_of = nil
     if first or not exact or used > size or level and sub(from, 2, 15) ~= sub(stamp, 2, 15) then
       local _, _, _, _, _, _, last = algorithms[tag](stamp, false, now, 0)
-      local hidden, counts = 0, made
-      if exact and not level then counts = 0 end
+      local keeps_times = exact and not level
+      local hidden, counts = 0, keeps_times and 0 or made
       if first and made <= first[UNTIL] then
-        if counts == 0 then counts = first[FROM] end
+        if keeps_times then counts = first[FROM] end
         if drained then
           hidden, rate, rate_us = max(0, first[REST] - first[HELD]), 0, 0
         elseif first[MADE] >= edge then
