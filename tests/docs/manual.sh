@@ -84,19 +84,18 @@ sed -n 's/^	\([a-z].* = .*\)/\1/p' "$pages/weir-policy.5.scd" | sed 's|[\\]||g' 
 # ---- The built pages ----
 
 [ $failed -eq 0 ] || exit 1
-made=$(find "$build/src" -maxdepth 1 -name 'weir*.[15]' | sort)
-if [ -z "$made" ]; then
+set -- "$build"/src/weir*.[15]
+if [ ! -f "$1" ]; then
     echo "$(wc -l <"$scratch/commands") commands have their pages, which were not built: scdoc is missing"
     exit 0
 fi
-[ "$(echo "$made" | wc -l)" -eq "$(find "$pages" -name '*.scd' | wc -l)" ] || wrong "not every page was built: $made"
+[ $# -eq "$(find "$pages" -name '*.scd' | wc -l)" ] || wrong "not every page was built: $*"
 if command -v mandoc >/dev/null; then
     # Ignore that scdoc writes redundant paragraphs, that names are in lower case, and that lines are long.
-    # shellcheck disable=SC2086 # a list of files
-    mandoc -T lint $made | grep -v -e 'skipping paragraph macro' -e 'STYLE: input text line longer' \
+    mandoc -T lint "$@" | grep -v -e 'skipping paragraph macro' -e 'STYLE: input text line longer' \
         -e 'STYLE: lower case character in document title' >&2 && wrong 'mandoc reports this about the pages'
 elif command -v man >/dev/null; then
-    for page in $made; do
+    for page in "$@"; do
         man --warnings -E UTF-8 -l -Tutf8 "$page" 2>&1 >/dev/null | grep . >&2 && wrong "man reports this about $page"
     done
 else
