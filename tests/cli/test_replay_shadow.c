@@ -111,7 +111,7 @@ static void run_replay(const char *mode, const char *url, const char *log, int f
 {
     char command[512], limits[64];
     make_limits(limits, first, n);
-    snprintf(command, sizeof command, "%s replay --json --top 0 --percent-seed %d --mode %s %s%s -f %s %s",
+    snprintf(command, sizeof command, "'%s' replay --json --top 0 --percent-seed %d --mode %s %s%s -f %s %s",
              WEIR_PROGRAM, SEED, mode, url ? "--redis " : "", url ? url : "", limits, log);
     FILE *replay = popen(command, "re");
     ck_assert_ptr_nonnull(replay);

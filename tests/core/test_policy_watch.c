@@ -38,7 +38,7 @@ static void note_line(void *user, enum weir_log_level level, const char *line)
 static void run_in(const struct stage *stage, const char *command)
 {
     char line[PATH_MAX + 200];
-    snprintf(line, sizeof line, "cd %s && %s", stage->folder, command);
+    snprintf(line, sizeof line, "cd '%s' && %s", stage->folder, command);
     must(system(line) == 0, command);
 }
 
