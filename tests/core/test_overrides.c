@@ -349,6 +349,7 @@ TEST(setting_a_prefix_writes_only_the_plans_below_it, 60)
         snprintf(name, sizeof name, "api/user-%d", i);
         define(scene.limiter, name, 3);
     }
+    ck_assert_uint_eq(limit_overrides(limit)->sorted, 3000); /* no later call sorts them all */
     const uint64_t before = limit->version;
     define(scene.limiter, "api/other*", 4);   /* itself */
     define(scene.limiter, "api/user-29*", 5); /* and user-29, user-290 to 299, user-2900 to 2999 */

@@ -277,9 +277,8 @@ static bool write_all(const struct weir *limiter, struct weir_limit *limit) REQU
 /* Give the plans of the overrides in force that begin with this prefix later versions than its own. */
 static void renumber_below(const struct weir *limiter, const struct weir_limit *prefix) REQUIRES(limiter->mutex)
 {
-    struct overrides *overrides = limit_overrides(prefix->of);
+    const struct overrides *overrides = limit_overrides(prefix->of);
     size_t first;
-    overrides_sort(overrides);
     const size_t end = overrides_below(overrides, prefix->override, &first);
     for (size_t i = first; i < end; i++)
         if (limits_is_in_force(overrides->all[i]->limit))
@@ -293,6 +292,7 @@ bool target_commit(struct weir *limiter, struct weir_limit *target)
     if (!target->is_changed)
         return false;
     const bool changes = write_plans(limiter, target);
+    overrides_sort(limit_overrides(target->of)); /* each new one now, so that no later call sorts many */
     if (target->override->is_prefix)
         renumber_below(limiter, target);
     set_in_force(target->override, true);
