@@ -41,7 +41,10 @@ local function bytes_of(origin)
   return origin and pack('<c1I7I7I7I7I7I7I7I7', 'O', unpack(origin, MADE, UNTIL)) or ''
 end
 
-local function back(origin, cost, since)
+local PARTS, MOST_US = 128, 70368744177664 -- as in src/core/algorithm/origin.c
+
+local function back(origin, stamp, cost, since)
+  local earlier, tag = 0, sub(stamp, 1, 1)
   if since >= origin[MADE] then
     return cost, since
   end
@@ -50,13 +53,29 @@ local function back(origin, cost, since)
     if long == 0 then
       cost = 0
     else
-      local part = ago % long * origin[RATE]
-      cost = max(0, cost - (ago - ago % long) / long * origin[RATE] - (part + -part % long) / long)
+      local rest = ago % long * origin[RATE]
+      local part, permit = rest % long, nil
+      local drained = (ago - ago % long) / long * origin[RATE] + (rest - part) / long
+      if tag == 'T' or tag == 'L' then
+        local p, q, tick = parse('<I7I7I5', stamp, 2)
+        permit = (q * tick + -(q * tick) % p) / p
+      end
+      if permit and part * permit <= EXACT_MAX then
+        earlier = part * permit
+        earlier = (earlier + -earlier % long) / long
+      elseif permit and long <= MOST_US and permit <= MOST_US then
+        part = part * PARTS
+        earlier = (part + -part % long) / long * permit
+        earlier = (earlier + -earlier % PARTS) / PARTS
+      elseif part > 0 then
+        drained = drained + 1
+      end
+      cost = max(0, cost - drained)
     end
   end
   local rest, held = origin[REST], origin[HELD]
   origin[REST] = rest - min(cost, rest)
-  return min(rest, held) - min(origin[REST], held), max(since, origin[FROM])
+  return min(rest, held) - min(origin[REST], held), max(0, max(since, origin[FROM]) - earlier)
 end
 
 local function look(state, or_stamp, into) -- returns what the algorithms' functions return
@@ -149,7 +168,7 @@ local function change(cost, at, since)
   local tag, bytes, _ = sub(former, 1, 1)
   local own = sub(former, 1, stamp_len[tag])
   if since and past then
-    cost, since = back(past, -cost, since)
+    cost, since = back(past, own, -cost, since)
     cost = -cost
   end
   _, _, _, _, bytes = algorithms[tag](own, former ~= own and former, at, cost, false, true, nil, since)
@@ -175,6 +194,6 @@ end, origin and bytes_of(origin), origin and function(cost, since)
     return nil
   end
   local rest = origin[REST]
-  cost, since = back(origin, cost, since)
+  cost, since = back(origin, stamp, cost, since)
   return cost, since, function() origin[REST] = rest end
 end

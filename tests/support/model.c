@@ -418,18 +418,31 @@ static wide less_of(wide a, wide b)
 }
 
 /* Return how many of `cost` permits are in a use that was made after they were charged. */
-static int64_t return_by_origin(struct model_origin *origin, int64_t cost, int64_t *since_us)
+static int64_t return_by_origin(struct model_origin *origin, const struct model_rule *rule, int64_t cost,
+                                int64_t *since_us)
 {
-    wide counted = cost;
+    const wide most_us = (wide)1 << 46;
+    wide counted = cost, earlier_us = 0;
     if (*since_us < origin->edge_us && origin->rate_us == 0)
         counted = 0;
-    else if (*since_us < origin->edge_us)
-        counted -= ((origin->edge_us - *since_us) * origin->rate + origin->rate_us - 1) / origin->rate_us;
+    else if (*since_us < origin->edge_us) {
+        const wide drained = (origin->edge_us - *since_us) * origin->rate, part = drained % origin->rate_us;
+        const wide drains = is_greedy(rule) ? rule->permits : 1;
+        const wide permit_us = (rule->period_us + drains - 1) / drains;
+        counted -= drained / origin->rate_us;
+        if (is_greedy(rule) && part * permit_us < exact_bound)
+            earlier_us = (part * permit_us + origin->rate_us - 1) / origin->rate_us;
+        else if (is_greedy(rule) && origin->rate_us <= most_us && permit_us <= most_us)
+            earlier_us = ((part * 128 + origin->rate_us - 1) / origin->rate_us * permit_us + 127) / 128;
+        else
+            counted -= part > 0;
+    }
     counted = counted > 0 ? counted : 0;
     const wide before = less_of(origin->rest, origin->held);
     origin->rest -= less_of(counted, origin->rest);
     if (*since_us < origin->from_us)
         *since_us = (int64_t)origin->from_us;
+    *since_us = *since_us > earlier_us ? (int64_t)(*since_us - earlier_us) : 0;
     return (int64_t)(before - less_of(origin->rest, origin->held));
 }
 
@@ -442,7 +455,7 @@ static void give_back(struct model_use *use, int64_t cost, int64_t since_us, int
     if (used_at(use, time_us) == 0)
         use->origin = (struct model_origin){ 0 };
     if (use->origin.until_us > 0 && since_us < use->origin.made_us)
-        cost = return_by_origin(&use->origin, cost, &since_us);
+        cost = return_by_origin(&use->origin, rule, cost, &since_us);
     cost = cost < rule->size ? cost : rule->size;
     if (rule->algorithm == WEIR_SLIDING_WINDOW) {
         const int64_t current = (int64_t)(time_us / rule->period_us), of = (int64_t)(since_us / rule->period_us);

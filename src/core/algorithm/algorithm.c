@@ -169,7 +169,7 @@ bool state_return(const struct weir_plan *plan, int64_t *state, struct origin *o
                   int64_t cost, struct weir_decision *out)
 {
     if (origin)
-        cost = origin_return(origin, cost, &since_us);
+        cost = origin_return(origin, plan, cost, &since_us);
     cost = min_of(cost, plan->size);
     if (plan->algorithm == WEIR_SLIDING_WINDOW) {
         sliding_window_return(plan, state, now_us, since_us, cost, out);

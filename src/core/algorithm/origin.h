@@ -55,8 +55,8 @@ bool origin_is_sound(const int64_t words[ORIGIN_WORDS]);
 /* True if the origin means nothing any more: all that the state was made with has left it. */
 bool origin_is_over(const struct origin *origin, const struct weir_plan *plan, const int64_t *state, int64_t now_us);
 
-/* Return how many of `cost` permits are in the state, and move *since_us to when they count as charged there. They
+/* Return how many of `cost` permits are in the state, which is under `plan`, and move *since_us to when they count as charged there. They
  * count as returned from then on. */
-int64_t origin_return(struct origin *origin, int64_t cost, int64_t *since_us);
+int64_t origin_return(struct origin *origin, const struct weir_plan *plan, int64_t cost, int64_t *since_us);
 
 #endif

@@ -185,6 +185,30 @@ CONTRACT_TEST(CONTRACT_TIME, a_renewal_after_a_new_policy_needs_no_room, 30)
     }
 }
 
+CONTRACT_TEST(CONTRACT_TIME, a_new_rate_keeps_reservations_of_one_permit, 20)
+{
+    static const char *const policies[] = { "token_bucket limit=20 period=100d", "token_bucket limit=20 period=360d",
+                                            "token_bucket limit=19 period=300d burst=20" };
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        CLOSED_BY(scene_close) struct scene scene;
+        struct weir_reservation open[20];
+        struct weir_decision decision;
+        open_backend(&scene, _i);
+        weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=20 period=300d");
+        for (int k = 0; k < 20; k++) {
+            open[k] = reserved(limit, "a", 1, true);
+            scene.now_us += 50;
+        }
+        scene.now_us += 2 * WEIR_SECOND;
+        limit = scene_define_text(&scene, "limit", policies[i]);
+        for (int k = 0; k < 20; k++)
+            settle(limit, "a", open[k], 0);
+        ck_assert_int_ge(peeked(limit, "a", 1).remaining, 18); /* fractions stay, of the level and of a permit */
+        must_succeed(weir_renew(limit, weir_key_text("a"), 1, &decision, &open[0]));
+        ck_assert(decision.allowed);
+    }
+}
+
 CONTRACT_TEST(CONTRACT_TIME, settling_returns_no_permit_that_has_already_refilled, 20)
 {
     static const struct {
