@@ -123,8 +123,11 @@ static bool string_scan(struct scan *scan, struct span *out)
     const size_t begin = scan->record->used;
     bool has_escape = false;
     for (;; from = scan->at) {
-        while (scan->end - scan->at >= 8 && !special_mask(scan->at))
+        uint64_t mask = 0;
+        while (scan->end - scan->at >= 8 && !(mask = special_mask(scan->at)))
             scan->at += 8;
+        if (mask && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
+            scan->at += __builtin_ctzll(mask) / 8; /* the lowest bit is exact, those above it need not be */
         while (scan->at < scan->end && *scan->at != '"' && *scan->at != '\\' && (unsigned char)*scan->at >= 0x20)
             scan->at++;
         if (scan->at == scan->end || (unsigned char)*scan->at < 0x20)
