@@ -7,7 +7,7 @@ jobs=$(nproc 2>/dev/null || echo 2)
 
 # What it takes to configure and build everything, the benchmark included.
 # shellcheck disable=SC2034 # the sourcing script's
-build_packages='gcc libc6-dev cmake ninja-build pkg-config uthash-dev'
+build_packages='gcc libc6-dev cmake ninja-build pkg-config uthash-dev libjansson-dev'
 
 # And distributed mode; without them: -DWEIR_REDIS=OFF.
 # shellcheck disable=SC2034
