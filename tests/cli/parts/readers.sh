@@ -73,6 +73,9 @@ if command -v gzip >gzip.path; then
     verdict 'gzip that is longer than any buffer is read' $?
     cat long.gz | "$weir" replay --json -p "$once" >out 2>err && has out '"requests":60000,'
     verdict 'gzip is read from a pipe' $?
+    { echo header; cat log.gz; } >behind.gz
+    { head -c 7 >first; "$weir" replay --json -p "$once" >out 2>err; } <behind.gz && has out '"requests":3,'
+    verdict 'gzip is read from where the standard input is' $?
     head -c 60 log.gz | "$weir" replay -p "$once" >out 2>err
     [ $? -eq 1 ] && has err 'cut off' && [ ! -s out ]
     verdict 'gzip that is cut off in a pipe is an error' $?

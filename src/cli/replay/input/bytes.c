@@ -3,7 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -66,7 +66,7 @@ static bool program_start(struct bytes *bytes)
     int ends[2], in[2] = { bytes->fd, -1 };
     posix_spawn_file_actions_t actions;
     memcpy(name, bytes->program, strlen(bytes->program) + 1);
-    if (lseek(bytes->fd, 0, SEEK_SET) < 0 &&
+    if (lseek(bytes->fd, -(off_t)bytes->first_len, SEEK_CUR) < 0 &&
         (pipe2(in, O_CLOEXEC) != 0 || (bytes->feeder = feed(bytes, in)) < 0)) {
         complain("%s: %s", bytes->name, strerror(errno));
         return false;
@@ -148,15 +148,12 @@ void bytes_close(struct bytes *bytes)
 {
     if (bytes->fd != STDIN_FILENO)
         close(bytes->fd);
-    if (bytes->child > 0) { /* it ends, because nobody reads what it writes */
-        int status;
-        while (waitpid(bytes->child, &status, 0) < 0 && errno == EINTR)
+    if (bytes->feeder > 0)
+        kill(bytes->feeder, SIGTERM); /* it may wait for input */
+    /* The program ends, because its output is closed and its input ends. */
+    const pid_t children[] = { bytes->feeder, bytes->child };
+    for (size_t i = 0; i < 2; i++)
+        while (children[i] > 0 && waitpid(children[i], NULL, 0) < 0 && errno == EINTR)
             ;
-    }
-    if (bytes->feeder > 0) {
-        int status;
-        while (waitpid(bytes->feeder, &status, 0) < 0 && errno == EINTR)
-            ;
-    }
     free(bytes);
 }
