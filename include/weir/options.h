@@ -241,6 +241,36 @@ struct weir_options {
      * fails calls with WEIR_EIO instead of ending the process. */
     const char *shared;
 };
+
+/* An option that has a name in text. docs/options.md lists them. */
+struct weir_option {
+    const char *name; /* the field's name; a time's without `_us`, and "redis" for redis_url */
+    unsigned modes;   /* bit 1 << enum weir_mode: the modes that use it */
+    bool is_path;     /* its value is a file's path */
+    const char *text; /* what it does, in a sentence or two */
+};
+
+/* Return the option of this index, from 0, or NULL behind the last. The order never changes while a program runs. */
+WEIR_API const struct weir_option *weir_option_at(size_t index);
+
+/* Print which values an option of weir_option_at() takes, as in "a time, 1us to 1h". Return the length, which may be
+ * `size` or more: then the text is cut off. */
+WEIR_API size_t weir_option_values(const struct weir_option *option, char *text, size_t size);
+
+/* Set one option by its name: for configuration files, command lines, and bindings to other languages. A value is
+ * written as in policies: times as 20ms or 1h, numbers as 5000, 10k or 64MiB; flags as on or off; the constants of
+ * enums as local, distributed, hybrid, machine; local, open, closed, error; deny, allow, share. A text is not copied:
+ * `value` must live until weir_open(). Hooks, `weights`, `peers` and those of Consul have no name.
+ * Return WEIR_OK, or WEIR_EINVAL with a sentence in `message` (may be NULL), which begins with the name unless there is
+ * no such option; `options` are then unchanged. weir_open() checks whether the options fit together. */
+WEIR_API int weir_options_set(struct weir_options *options, const char *name, const char *value, char *message,
+                              size_t size);
+
+/* Set several options: name=value, separated by blanks or ends of lines, each name once; a value with blanks in double
+ * quotes. Example: mode=hybrid redis=redis://db.local timeout=20ms
+ * Writes to `text`, to which the options then point: it must live until weir_open(). Returns as weir_options_set(). */
+WEIR_API int weir_options_parse(struct weir_options *options, char *text, char *message, size_t size);
+
 #ifdef __cplusplus
 static inline struct weir_options weir_options_init_(void)
 {

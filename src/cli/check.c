@@ -47,7 +47,7 @@ int command_check(int argc, char **argv)
         { "help", no_argument, NULL, 'h' },
         { NULL, 0, NULL, 0 },
     };
-    struct store store = { .mode = WEIR_LOCAL };
+    struct store store = { .has_mode = false };
     int code, worst = EXIT_OK;
     opterr = 0;
     while ((code = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
@@ -59,17 +59,17 @@ int command_check(int argc, char **argv)
         }
         if (store_read_option(&store, "check", code, optarg) != EXIT_OK)
             return EXIT_ERROR;
-        store.mode = WEIR_DISTRIBUTED;
+        store.options.mode = WEIR_DISTRIBUTED;
     }
-    if (store.mode == WEIR_DISTRIBUTED && !store.redis_url)
-        return usage_error("check", "%s needs --redis URL", store_redis_option(&store));
-    if (optind == argc && !store.redis_url)
+    if (store.options.mode == WEIR_DISTRIBUTED && !store.options.redis_url)
+        return usage_error("check", "%s needs --redis URL", store.redis_option);
+    if (optind == argc && !store.options.redis_url)
         return usage_error("check", "no FILE is given");
     for (int i = optind; i < argc; i++) {
         code = check_file(argv[i]);
         worst = code > worst ? code : worst;
     }
-    if (store.redis_url) {
+    if (store.options.redis_url) {
         code = check_redis(&store);
         worst = code > worst ? code : worst;
     }

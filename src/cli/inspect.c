@@ -122,15 +122,15 @@ static int read_options(struct inspection *inspection, int argc, char **argv, in
         return usage_error(command, "unexpected argument '%s'", argv[optind + words]);
     if (argc - optind < words)
         return usage_error(command, "a LIMIT and a KEY are needed");
-    if (!!inspection->socket + !!inspection->store.redis_url + !!inspection->store.shared > 1)
+    if (!!inspection->socket + !!inspection->store.options.redis_url + !!inspection->store.options.shared > 1)
         return usage_error(command, "--redis, --control and --shared exclude each other");
-    if (!inspection->store.shared && !inspection->store.redis_url && !inspection->socket)
+    if (!inspection->store.options.shared && !inspection->store.options.redis_url && !inspection->socket)
         return usage_error(command, words ? "--redis URL, --control PATH or --shared FILE is needed"
                                           : "--redis URL or --shared FILE is needed");
-    if (!inspection->store.redis_url && store_redis_option(&inspection->store))
-        return usage_error(command, "%s needs --redis URL", store_redis_option(&inspection->store));
-    if (inspection->store.shared)
-        inspection->store.mode = WEIR_MACHINE;
+    if (!inspection->store.options.redis_url && inspection->store.redis_option)
+        return usage_error(command, "%s needs --redis URL", inspection->store.redis_option);
+    if (inspection->store.options.shared)
+        inspection->store.options.mode = WEIR_MACHINE;
     if (words && (strlen(argv[optind + 1]) < 1 || strlen(argv[optind + 1]) > WEIR_MAX_KEY_LEN))
         return usage_error(command, "KEY has %zu bytes, and 1 to %d are allowed", strlen(argv[optind + 1]),
                            WEIR_MAX_KEY_LEN);
@@ -191,7 +191,7 @@ static int peek(struct inspection *inspection, weir_inspector *inspector, char *
 
 int command_peek(int argc, char **argv)
 {
-    struct inspection inspection = { .command = "peek", .store.mode = WEIR_DISTRIBUTED };
+    struct inspection inspection = { .command = "peek", .store.options.mode = WEIR_DISTRIBUTED };
     return run(&inspection, argc, argv, 2, PEEK_HELP, peek);
 }
 
@@ -207,7 +207,7 @@ static int list_keys(struct inspection *inspection, weir_inspector *inspector, c
 
 int command_keys(int argc, char **argv)
 {
-    struct inspection inspection = { .command = "keys", .store.mode = WEIR_DISTRIBUTED };
+    struct inspection inspection = { .command = "keys", .store.options.mode = WEIR_DISTRIBUTED };
     return run(&inspection, argc, argv, 0, KEYS_HELP, list_keys);
 }
 
@@ -226,6 +226,6 @@ static int reset(struct inspection *inspection, weir_inspector *inspector, char 
 
 int command_reset(int argc, char **argv)
 {
-    struct inspection inspection = { .command = "reset", .store.mode = WEIR_DISTRIBUTED };
+    struct inspection inspection = { .command = "reset", .store.options.mode = WEIR_DISTRIBUTED };
     return run(&inspection, argc, argv, 2, RESET_HELP, reset);
 }

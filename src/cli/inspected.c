@@ -14,7 +14,7 @@ enum { SHOWN_KEY_SIZE = 600 };
 /* True if the files that the options name can be read. */
 static bool files_are_readable(const struct store *store)
 {
-    const char *const files[] = { store->password_file, store->ca_file, store->cert_file, store->key_file };
+    const char *const files[] = { store->options.redis_password_file, store->options.redis_ca_file, store->options.redis_cert_file, store->options.redis_key_file };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (files[i] && access(files[i], R_OK) != 0)
             return false;

@@ -11,15 +11,9 @@
 /* Long, because no caller waits: a slow server is slow, not gone. */
 #define PATIENCE_US (5 * WEIR_SECOND)
 
-/* The range of lease_life_us in options.h. */
-#define LEASE_LIFE_MIN_US 1000
-#define LEASE_LIFE_MAX_US WEIR_MAX_PERIOD_US
-#define REPLICAS_MAX 16 /* of redis_replicas */
-
 static const char *const mode_names[] = {
     [WEIR_LOCAL] = "local", [WEIR_DISTRIBUTED] = "distributed", [WEIR_HYBRID] = "hybrid", [WEIR_MACHINE] = "machine"
 };
-enum { UNSHARED_MODES = WEIR_MACHINE };
 static const char *const deal_names[] = {
     [DEAL_ROUND_ROBIN] = "round-robin", [DEAL_KEY] = "key", [DEAL_SKEWED] = "skewed"
 };
@@ -27,7 +21,7 @@ static const char *const deal_names[] = {
 
 const char *store_mode_name(const struct store *store)
 {
-    return mode_names[store->mode];
+    return mode_names[store->options.mode];
 }
 
 const char *store_deal_name(const struct store *store)
@@ -35,132 +29,91 @@ const char *store_deal_name(const struct store *store)
     return deal_names[store->deal];
 }
 
-/* Return the index of `value` among the names; `count` if it is not one of them. */
-static size_t name_find(const char *const *names, size_t count, const char *value)
+int store_set(struct store *store, const char *command, const char *name, const char *value)
 {
-    size_t i = 0;
-    while (i < count && strcmp(names[i], value) != 0)
-        i++;
-    return i;
+    char plain[64], message[256];
+    size_t len = 0;
+    for (; name[len] && len < sizeof plain - 1; len++)
+        plain[len] = name[len] == '-' ? '_' : name[len];
+    plain[len] = '\0';
+    if (weir_options_set(&store->options, plain, value ? value : "on", message, sizeof message) == WEIR_OK)
+        return EXIT_OK;
+    return usage_error(command, "--%s%s", name, message + len); /* which begins with the name */
 }
 
-/* Read a time as policies write it, with the library's parser. */
-static bool life_read(const char *value, int64_t *out_us)
-{
-    char text[80];
-    struct weir_policy policy;
-    int len = snprintf(text, sizeof text, "fixed_window limit=1 period=%s", value);
-    if (len >= (int)sizeof text || strpbrk(value, " \t=") || weir_policy_parse(text, &policy, NULL, 0) != WEIR_OK)
-        return false;
-    *out_us = policy.period_us;
-    return *out_us >= LEASE_LIFE_MIN_US && *out_us <= LEASE_LIFE_MAX_US;
-}
+static const struct {
+    const char *name;
+    enum { ANY_STORE, REDIS_ONLY, HYBRID_ONLY } use;
+} store_names[] = {
+    [STORE_MODE - STORE_MODE] = { "--mode", ANY_STORE },
+    [STORE_ANY_MODE - STORE_MODE] = { "--mode", ANY_STORE },
+    [STORE_SHARED - STORE_MODE] = { "--shared", ANY_STORE },
+    [STORE_REDIS - STORE_MODE] = { "--redis", REDIS_ONLY },
+    [STORE_PASSWORD_FILE - STORE_MODE] = { "--redis-password-file", REDIS_ONLY },
+    [STORE_PREFIX - STORE_MODE] = { "--redis-prefix", REDIS_ONLY },
+    [STORE_REPLICAS - STORE_MODE] = { "--redis-replicas", REDIS_ONLY },
+    [STORE_CA_FILE - STORE_MODE] = { "--redis-ca-file", REDIS_ONLY },
+    [STORE_CERT_FILE - STORE_MODE] = { "--redis-cert-file", REDIS_ONLY },
+    [STORE_KEY_FILE - STORE_MODE] = { "--redis-key-file", REDIS_ONLY },
+    [STORE_INSTANCES - STORE_MODE] = { "--instances", HYBRID_ONLY },
+    [STORE_DEAL - STORE_MODE] = { "--deal", HYBRID_ONLY },
+    [STORE_LEASE_LIFE - STORE_MODE] = { "--lease-life", HYBRID_ONLY },
+    [STORE_LEASE_EXCESS - STORE_MODE] = { "--lease-excess", HYBRID_ONLY },
+    [STORE_LEASE_MAX - STORE_MODE] = { "--lease-max", HYBRID_ONLY },
+    [STORE_STRICT - STORE_MODE] = { "--strict", HYBRID_ONLY },
+    [STORE_PERCENT_SEED - STORE_MODE] = { "--percent-seed", ANY_STORE },
+};
 
-static bool count_read(const char *value, int64_t max, int64_t *out)
+static int read_deal(struct store *store, const char *command, const char *value)
 {
-    return span_number(span_of(value), out) && *out >= 1 && *out <= max;
-}
-
-static int read_hybrid_option(struct store *store, const char *command, int code, const char *value)
-{
-    size_t deal;
-    switch (code) {
-    case STORE_INSTANCES:
-        store->hybrid_option = "--instances";
-        if (!count_read(value, STORE_INSTANCES_MAX, &store->instances))
-            return usage_error(command, "--instances '%s' is not a whole number from 1 to %d", value,
-                               STORE_INSTANCES_MAX);
-        break;
-    case STORE_DEAL:
-        store->hybrid_option = "--deal";
-        deal = name_find(deal_names, COUNT_OF(deal_names), value);
-        if (deal == COUNT_OF(deal_names))
-            return usage_error(command, "--deal '%s' is not one of round-robin, key, skewed", value);
-        store->deal = (enum deal)deal;
-        break;
-    case STORE_LEASE_LIFE:
-        store->hybrid_option = "--lease-life";
-        if (!life_read(value, &store->lease_life_us))
-            return usage_error(command, "--lease-life '%s' is not a time from 1ms to 366d", value);
-        break;
-    case STORE_LEASE_EXCESS:
-        store->hybrid_option = "--lease-excess";
-        if (!count_read(value, 100, &store->lease_excess))
-            return usage_error(command, "--lease-excess '%s' is not a whole number from 1 to 100", value);
-        break;
-    case STORE_LEASE_MAX:
-        store->hybrid_option = "--lease-max";
-        if (!count_read(value, WEIR_MAX_PERMITS, &store->lease_max))
-            return usage_error(command, "--lease-max '%s' is not a whole number from 1 to %lld", value,
-                               (long long)WEIR_MAX_PERMITS);
-        break;
-    default: store->hybrid_option = "--strict"; store->strict = true;
+    for (size_t i = 0; i < COUNT_OF(deal_names); i++) {
+        if (strcmp(deal_names[i], value) == 0) {
+            store->deal = (enum deal)i;
+            return EXIT_OK;
+        }
     }
-    return EXIT_OK;
+    return usage_error(command, "--deal must be round-robin, key or skewed, not \"%s\"", value);
 }
 
 int store_read_option(struct store *store, const char *command, int code, const char *value)
 {
-    size_t mode, modes;
-    switch ((enum store_option)code) {
-    case STORE_SHARED: store->shared = value; break;
-    case STORE_REDIS: store->redis_url = value; break;
-    case STORE_PASSWORD_FILE: store->password_file = value; break;
-    case STORE_PREFIX: store->prefix = value; break;
-    case STORE_CA_FILE: store->ca_file = value; break;
-    case STORE_CERT_FILE: store->cert_file = value; break;
-    case STORE_KEY_FILE: store->key_file = value; break;
-    case STORE_REPLICAS:
-        store->has_replicas = true;
-        if (!span_number(span_of(value), &store->replicas) || store->replicas < 0 || store->replicas > REPLICAS_MAX)
-            return usage_error(command, "--redis-replicas '%s' is not a whole number from 0 to %d", value,
-                               REPLICAS_MAX);
-        break;
-    case STORE_PERCENT_SEED:
-        if (!count_read(value, INT64_MAX, &store->percent_seed))
-            return usage_error(command, "--percent-seed '%s' is not a whole number of 1 or more", value);
-        break;
+    const char *name = store_names[code - STORE_MODE].name;
+    if (store_names[code - STORE_MODE].use == HYBRID_ONLY)
+        store->hybrid_option = name;
+    if (store_names[code - STORE_MODE].use == REDIS_ONLY && (!store->redis_option || code == STORE_REDIS))
+        store->redis_option = name;
+    store->has_mode = store->has_mode || code == STORE_MODE || code == STORE_ANY_MODE;
+    switch (code) {
+    case STORE_DEAL: return read_deal(store, command, value);
+    case STORE_INSTANCES: /* fewer than the library allows */
+        if (span_number(span_of(value), &store->options.instances) && store->options.instances >= 1 &&
+            store->options.instances <= STORE_INSTANCES_MAX)
+            return EXIT_OK;
+        return usage_error(command, "--instances must be a whole number, 1 to %d, not \"%s\"", STORE_INSTANCES_MAX,
+                           value);
     case STORE_MODE:
-    case STORE_ANY_MODE:
-        modes = code == STORE_MODE ? UNSHARED_MODES : COUNT_OF(mode_names);
-        mode = name_find(mode_names, modes, value);
-        if (mode == modes)
-            return usage_error(command, "--mode '%s' is not one of local, %sdistributed, hybrid", value,
-                               code == STORE_MODE ? "" : "machine, ");
-        store->mode = (enum weir_mode)mode;
-        store->has_mode = true;
+        if (strcmp(value, "local") != 0 && strcmp(value, "distributed") != 0 && strcmp(value, "hybrid") != 0)
+            return usage_error(command, "--mode must be local, distributed or hybrid, not \"%s\"", value);
         break;
-    default: return read_hybrid_option(store, command, code, value);
+    default: break;
     }
-    return EXIT_OK;
-}
-
-const char *store_redis_option(const struct store *store)
-{
-    return store->redis_url       ? "--redis"
-           : store->password_file ? "--redis-password-file"
-           : store->ca_file       ? "--redis-ca-file"
-           : store->cert_file     ? "--redis-cert-file"
-           : store->key_file      ? "--redis-key-file"
-           : store->prefix        ? "--redis-prefix"
-           : store->has_replicas  ? "--redis-replicas"
-                                  : NULL;
+    return store_set(store, command, name + 2, value);
 }
 
 int store_check(struct store *store, const char *command)
 {
-    if (store->shared && store->has_mode && store->mode != WEIR_MACHINE)
+    struct weir_options *options = &store->options;
+    if (options->shared && store->has_mode && options->mode != WEIR_MACHINE)
         return usage_error(command, "--shared belongs to --mode machine");
-    if (store->shared)
-        store->mode = WEIR_MACHINE;
-    if (store->mode == WEIR_MACHINE && !store->shared)
+    if (options->shared)
+        options->mode = WEIR_MACHINE;
+    if (options->mode == WEIR_MACHINE && !options->shared)
         return usage_error(command, "--mode machine needs --shared FILE");
-    if (store_has_redis(store) && !store->redis_url)
+    if (store_has_redis(store) && !options->redis_url)
         return usage_error(command, "--mode %s needs --redis URL", store_mode_name(store));
-    const char *redis_option = store_redis_option(store);
-    if (!store_has_redis(store) && redis_option)
-        return usage_error(command, "%s belongs to --mode distributed or hybrid", redis_option);
-    if (store->mode != WEIR_HYBRID && store->hybrid_option)
+    if (!store_has_redis(store) && store->redis_option)
+        return usage_error(command, "%s belongs to --mode distributed or hybrid", store->redis_option);
+    if (options->mode != WEIR_HYBRID && store->hybrid_option)
         return usage_error(command, "%s belongs to --mode hybrid", store->hybrid_option);
     return EXIT_OK;
 }
@@ -173,7 +126,7 @@ int store_make_prefix(struct store *store)
         return EXIT_FAILED;
     }
     snprintf(store->run_prefix, sizeof store->run_prefix, "weir:replay-%016llx:", (unsigned long long)run);
-    store->prefix = store->run_prefix;
+    store->options.redis_prefix = store->run_prefix;
     return EXIT_OK;
 }
 
@@ -186,26 +139,13 @@ static void store_log(void *user, enum weir_log_level level, const char *line)
 
 void store_options(const struct store *store, struct weir_options *options)
 {
+    *options = store->options;
+    options->size = sizeof *options;
     options->log = store_log;
-    options->percent_seed = (uint64_t)store->percent_seed;
-    options->mode = store->mode;
-    options->shared = store->shared;
     if (!store_has_redis(store))
         return;
-    options->redis_url = store->redis_url;
-    options->redis_password_file = store->password_file;
-    options->redis_prefix = store->prefix;
-    options->redis_ca_file = store->ca_file;
-    options->redis_cert_file = store->cert_file;
-    options->redis_key_file = store->key_file;
-    options->redis_replicas = store->replicas;
     options->on_failure = WEIR_FAIL_ERROR;
     options->timeout_us = PATIENCE_US;
-    options->instances = store->instances;
-    options->lease_life_us = store->lease_life_us;
-    options->lease_excess = store->lease_excess;
-    options->lease_max = store->lease_max;
-    options->strict = store->strict;
 }
 
 void store_open_failed(int error)

@@ -80,24 +80,17 @@ enum deal {
 };
 
 struct store {
-    enum weir_mode mode;
+    struct weir_options options; /* what the user's options say; store_options() adds what every command has */
     bool has_mode;
-    const char *shared; /* mode WEIR_MACHINE only, which this option chooses */
-    const char *redis_url, *password_file;
-    const char *ca_file, *cert_file, *key_file; /* for TLS; NULL: the system's authorities, no certificate */
-    const char *prefix;                         /* of the keys in Redis; NULL: the library's default */
     char run_prefix[STORE_PREFIX_SIZE];
-    int64_t replicas; /* 0: none */
-    bool has_replicas;
-    int64_t percent_seed; /* 0: random */
-
-    /* Mode WEIR_HYBRID only: */
-    int64_t instances; /* 0: 1 */
-    enum deal deal;
-    int64_t lease_life_us, lease_excess, lease_max; /* 0: the library's default */
-    bool strict;
-    const char *hybrid_option; /* the last of these options that was given, or NULL */
+    enum deal deal;            /* hybrid mode only, as options.instances: here the instances of this command */
+    const char *redis_option;  /* an option that was given and means something for Redis only, --redis before others */
+    const char *hybrid_option; /* the same of hybrid mode */
 };
+
+/* Set an option of the library from the command line or a configuration file. `name` has dashes, as behind the "--" there;
+ * `value` may be NULL for a flag that is given. Return EXIT_OK, or EXIT_ERROR after a complaint. */
+int store_set(struct store *store, const char *command, const char *name, const char *value);
 
 /* Take an option of enum store_option. Return EXIT_OK, or EXIT_ERROR after a complaint. */
 int store_read_option(struct store *store, const char *command, int code, const char *value);
@@ -105,13 +98,10 @@ int store_read_option(struct store *store, const char *command, int code, const 
 /* Check after the last option whether they fit together. Return EXIT_OK, or EXIT_ERROR after a complaint. */
 int store_check(struct store *store, const char *command);
 
-/* Return an option that was given and means something for Redis only, --redis itself before others; NULL: none. */
-const char *store_redis_option(const struct store *store);
-
 /* True if the counts are in Redis. */
 static inline bool store_has_redis(const struct store *store)
 {
-    return store->mode == WEIR_DISTRIBUTED || store->mode == WEIR_HYBRID;
+    return store->options.mode == WEIR_DISTRIBUTED || store->options.mode == WEIR_HYBRID;
 }
 
 /* Return "local", "distributed", "hybrid" or "machine"; "round-robin", "key" or "skewed". */

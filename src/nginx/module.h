@@ -60,7 +60,7 @@ struct nginx_use {
     bool holds;        /* the limit is on requests in flight: its permit is released with the request */
 };
 
-#define MAX_OPTIONS 32
+#define MAX_OPTIONS 64 /* of weir_option_at() */
 
 /* Why a limiter cannot be opened, and the directive that is to blame. */
 struct nginx_fault {
@@ -75,7 +75,8 @@ struct nginx_main {
     ngx_array_t limits;                     /* of struct nginx_limit */
     ngx_array_t uses;                       /* of struct nginx_use *: all of them */
     struct nginx_place mode, redis, block;  /* weir_mode, weir_redis, weir_options */
-    struct nginx_place places[MAX_OPTIONS]; /* the options', in the order of options.c */
+    struct nginx_place places[MAX_OPTIONS]; /* the options', in the order of weir_option_at() */
+    ngx_str_t values[MAX_OPTIONS];
     bool is_used;                           /* http {} has a directive that needs a limiter */
     bool decides;                           /* a location has `weir` */
     bool decides_late;                      /* a location has "weir_after_auth on" */

@@ -31,14 +31,14 @@ refuses 'an unknown parameter is refused' '"weir" directive has the invalid para
     'weir_limit a fixed_window limit=1 period=1s;' 'weir a key=$uri burst=3;'
 refuses 'an unknown option is refused' '"weir_options" directive: there is no option "redis_hurl"' \
     'weir_options { redis_hurl x; }'
-refuses 'an option that is given twice is refused' '"weir_options" directive: option "rank" is given twice' \
+refuses 'an option that is given twice is refused' '"weir_options" directive: rank is given twice' \
     'weir_options { rank 0; rank 0; }'
 refuses 'an option with a malformed value is refused with what it may be' \
-    '"weir_options" directive: option "timeout" must be a time such as 50ms, 2s or 1h, not "soon"' \
+    '"weir_options" directive: timeout must be a time, 1us to 1h, not "soon"' \
     'weir_options { timeout soon; }'
-refuses 'an option without a value is refused' '"weir_options" directive: option "rank" takes one value' \
+refuses 'an option without a value is refused' '"weir_options" directive: rank takes one value' \
     'weir_options { rank; }'
-refuses 'an empty text as an option is refused' '"weir_options" directive: option "redis_prefix" must be a text that is not empty' \
+refuses 'an empty text as an option is refused' '"weir_options" directive: redis_prefix must be a text that is not empty' \
     'weir_options { redis_prefix ""; }'
 refuses 'an unknown mode is refused' '"weir_mode" directive: the mode must be machine, distributed or hybrid, not "fast"' \
     'weir_mode fast;'
@@ -57,20 +57,20 @@ $limit" ''
         verdict "$name${limit:+, with a limit}" $?
     done
 }
-refuses_at 'an option out of range is refused with its line' '"weir_options" directive: option lease_excess must be 1 to' 4 \
+refuses_at 'an option out of range is refused with its line' '"weir_options" directive: lease_excess must be a whole number, 1 to 100' 4 \
     'weir_mode hybrid; weir_redis redis://127.0.0.1;
 weir_options {
     timeout 20ms;
     lease_excess 101;
 }'
-refuses_at 'a time out of range is refused with its line' '"weir_options" directive: option timeout_us must be 1 to' 3 \
+refuses_at 'a time out of range is refused with its line' '"weir_options" directive: timeout must be a time, 1us to 1h' 3 \
     'weir_mode hybrid; weir_redis redis://127.0.0.1;
 weir_options { rank 0;
     timeout 2h; }'
 refuses_at 'shares that do not fit are refused with a line' '"weir_options" directive: option rank must be' 2 \
     'weir_options { instances 3;
     rank 3; }'
-refuses_at 'too many keys are refused with their line' '"weir_options" directive: option max_keys must be' 2 \
+refuses_at 'too many keys are refused with their line' '"weir_options" directive: max_keys must be' 2 \
     'weir_options {
     max_keys 9999999999; }'
 refuses_at 'a policy file that is missing is refused with its line' '"weir_options" directive: ' 2 \

@@ -54,18 +54,18 @@ static int read_option(struct live_options *options, int code, const char *value
 
 static int check_options(struct live_options *options, unsigned parts)
 {
-    const int given = !!options->socket + !!options->store.redis_url + !!options->store.shared;
+    const int given = !!options->socket + !!options->store.options.redis_url + !!options->store.options.shared;
     if (given > 1)
         return usage_error(options->command, "--redis, --control and --shared exclude each other");
     if (given == 0)
         return usage_error(options->command, parts & LIVE_REDIS
                                                  ? "--redis URL, --control PATH or --shared FILE is needed"
                                                  : "--control PATH is needed");
-    if (!options->store.redis_url && store_redis_option(&options->store))
-        return usage_error(options->command, "%s needs --redis URL", store_redis_option(&options->store));
+    if (!options->store.options.redis_url && options->store.redis_option)
+        return usage_error(options->command, "%s needs --redis URL", options->store.redis_option);
     if (options->socket && (options->limit || options->scan >= 0))
         return usage_error(options->command, "--limit and --scan are for --redis and --shared");
-    options->store.mode = options->store.shared ? WEIR_MACHINE : WEIR_DISTRIBUTED;
+    options->store.options.mode = options->store.options.shared ? WEIR_MACHINE : WEIR_DISTRIBUTED;
     return EXIT_OK;
 }
 

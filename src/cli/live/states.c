@@ -16,7 +16,7 @@
 /* Return how many keys to look at: by default `of_redis`, or a whole shared file, whose size bounds the work. */
 static int64_t states_scan(const struct live_options *options, int64_t of_redis)
 {
-    return options->scan >= 0 ? options->scan : options->store.shared ? INT64_MAX : of_redis;
+    return options->scan >= 0 ? options->scan : options->store.options.shared ? INT64_MAX : of_redis;
 }
 
 /* Connect and look at the keys once; then let `act` go on. Return the exit status. */

@@ -22,7 +22,7 @@ int hold_start(struct hold *hold, size_t most_keys)
     struct tally *tally = &hold->tally;
     *tally = (struct tally){ .policy_count = hold->policies->count, .least_remaining = -1 };
     hold->most_keys = most_keys;
-    if (hold->store->mode != WEIR_LOCAL)
+    if (hold->store->options.mode != WEIR_LOCAL)
         store_hold_signals();
     tally->policies = calloc(tally->policy_count, sizeof *tally->policies);
     if (!tally->policies || !tally_reserve(tally, 1))
@@ -33,16 +33,16 @@ int hold_start(struct hold *hold, size_t most_keys)
 int hold_end(struct hold *hold, int result)
 {
     for (size_t i = 0; i < hold->instance_count && result == EXIT_OK; i++) {
-        if (hold->store->mode == WEIR_HYBRID)
+        if (hold->store->options.mode == WEIR_HYBRID)
             result = compare_add_instance(&hold->compare, &hold->instances[i]);
         count_figures(hold, &hold->instances[i]);
     }
     hold->tally.comparison.store_calls -= hold->peek_calls;
-    if (hold->store->mode != WEIR_LOCAL && !hold_remove_keys(hold))
+    if (hold->store->options.mode != WEIR_LOCAL && !hold_remove_keys(hold))
         result = EXIT_FAILED;
     progress_clear(hold->progress);
     close_instances(hold);
-    if (hold->store->mode != WEIR_LOCAL)
+    if (hold->store->options.mode != WEIR_LOCAL)
         store_release_signals();
     return result;
 }
@@ -93,15 +93,15 @@ static int64_t row_clock(void *user)
 
 static int hold_open_instances(struct hold *hold)
 {
-    const bool is_hybrid = hold->store->mode == WEIR_HYBRID;
-    size_t wanted = is_hybrid && hold->store->instances > 0 ? (size_t)hold->store->instances : 1;
+    const bool is_hybrid = hold->store->options.mode == WEIR_HYBRID;
+    size_t wanted = is_hybrid && hold->store->options.instances > 0 ? (size_t)hold->store->options.instances : 1;
     struct weir_options options = WEIR_OPTIONS_INIT;
     int result = EXIT_OK;
     store_options(hold->store, &options);
     options.now_us = row_clock;
     options.user = hold;
-    options.by_local_clock = hold->store->mode != WEIR_LOCAL;
-    if (hold->store->mode != WEIR_DISTRIBUTED)
+    options.by_local_clock = hold->store->options.mode != WEIR_LOCAL;
+    if (hold->store->options.mode != WEIR_DISTRIBUTED)
         result = instance_options(&options, hold->policies, hold->most_keys);
     hold->instances = calloc(wanted, sizeof *hold->instances);
     if (!hold->instances)
@@ -154,7 +154,7 @@ static int decide_row(struct hold *hold, const struct instance *instance, const 
 {
     hold->now_us = row->time_us;
     int result = instance_decide(instance, hold->rows, row, out);
-    if (result == EXIT_OK && hold->store->mode == WEIR_HYBRID)
+    if (result == EXIT_OK && hold->store->options.mode == WEIR_HYBRID)
         result = compare_add(&hold->compare, row, out);
     return result;
 }
@@ -194,7 +194,7 @@ static void count_request(struct hold *hold, const struct row *row)
 int hold_take(struct hold *hold, const struct row *rows, size_t count_all)
 {
     const bool has_durations = hold->rows->durations_us != NULL;
-    const bool is_batched = hold->policies->count == 1 && hold->store->mode != WEIR_HYBRID && !has_durations;
+    const bool is_batched = hold->policies->count == 1 && hold->store->options.mode != WEIR_HYBRID && !has_durations;
     int result = tally_reserve(&hold->tally, hold->rows->key_count) ? EXIT_OK : out_of_memory();
     for (size_t i = 0, n; i < count_all && result == EXIT_OK && !store_signal(); i += n) {
         struct weir_decision decisions[BATCH];
@@ -256,7 +256,7 @@ static uint64_t store_calls(const struct instance *instance)
 /* Find out which limits alone would have allowed the row. */
 static int peek_limits(struct hold *hold, const struct instance *instance, const struct row *row, bool *allowed)
 {
-    const bool is_hybrid = hold->store->mode == WEIR_HYBRID;
+    const bool is_hybrid = hold->store->options.mode == WEIR_HYBRID;
     uint64_t before = is_hybrid ? store_calls(instance) : 0;
     for (size_t i = 0; i < hold->policies->count; i++) {
         struct weir_decision alone;
@@ -322,7 +322,7 @@ static bool hold_remove_keys(const struct hold *hold)
                 progress_clear(hold->progress);
                 complain(
                     "cannot remove this run's keys %s*: %s; they expire by themselves, a week after they become idle",
-                    hold->store->prefix, weir_strerror(error));
+                    hold->store->options.redis_prefix, weir_strerror(error));
                 return false;
             }
         }

@@ -63,13 +63,13 @@ static int replay_run(struct replay *replay);
 
 int command_replay(int argc, char **argv)
 {
-    struct replay replay = { .top = 10, .store.percent_seed = 1 };
+    struct replay replay = { .top = 10, .store.options.percent_seed = 1 };
     bool wants_help = false;
     int code = replay_read_options(&replay, argc, argv, &wants_help);
     if (code == EXIT_OK && wants_help)
         fputs(REPLAY_HELP, stdout);
     else if (code == EXIT_OK && replay.policies.count == 0 && !replay.decisions_only && !replay.compare &&
-             replay.store.mode == WEIR_LOCAL && !replay.input.load.duration)
+             replay.store.options.mode == WEIR_LOCAL && !replay.input.load.duration)
         code = suggest_instead(
             &(struct suggest){
                 .input = replay.input, .top = replay.top, .json = replay.json, .html = replay.html_path },
@@ -218,13 +218,13 @@ static int check_options(struct replay *replay, int argc, char **argv)
         return EXIT_ERROR;
     if (kinds_number(replay) != EXIT_OK)
         return EXIT_ERROR;
-    if (replay->compare && (replay->policies.count < 2 || replay->decisions_only || replay->store.mode != WEIR_LOCAL))
+    if (replay->compare && (replay->policies.count < 2 || replay->decisions_only || replay->store.options.mode != WEIR_LOCAL))
         return usage_error("replay", "--compare needs several limits and local mode, and no --decisions");
     const struct load_options *load = &replay->input.load;
     if (!load->duration && (load->has_duration_unit || load->times_are_ends))
         return usage_error("replay", "%s needs --duration FIELD",
                            load->times_are_ends ? "--time-is-end" : "--duration-unit");
-    if (load->duration && replay->store.mode == WEIR_HYBRID)
+    if (load->duration && replay->store.options.mode == WEIR_HYBRID)
         return usage_error("replay", "--duration needs --mode local or distributed");
     if (replay->sort && replay->keep_order)
         return usage_error("replay", "--sort and --keep-order cannot be combined");
@@ -242,6 +242,6 @@ static int prepare_store(struct store *store)
 
 static int replay_run(struct replay *replay)
 {
-    const int code = replay->store.mode != WEIR_LOCAL ? prepare_store(&replay->store) : EXIT_OK;
+    const int code = replay->store.options.mode != WEIR_LOCAL ? prepare_store(&replay->store) : EXIT_OK;
     return code == EXIT_OK ? run_replay(replay) : code;
 }

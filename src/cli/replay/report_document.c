@@ -75,8 +75,8 @@ static json_t *hybrid_document(const struct report *report)
 {
     const struct comparison *found = &report->tally->comparison;
     const struct store *store = report->store;
-    json_t *hybrid = json_pack("{s:I,s:s,s:b}", "instances", (json_int_t)(store->instances ? store->instances : 1),
-                               "deal", store_deal_name(store), "strict", store->strict);
+    json_t *hybrid = json_pack("{s:I,s:s,s:b}", "instances", (json_int_t)(store->options.instances ? store->options.instances : 1),
+                               "deal", store_deal_name(store), "strict", store->options.strict);
     json_t *limits = json_array();
     add_number(hybrid, "exact_admitted", found->exact_admitted);
     add_number(hybrid, "only_here", found->here_alone);
@@ -170,7 +170,7 @@ json_t *report_document(const struct report *report)
         document_time(document, "busiest_second", report->busiest.second * WEIR_SECOND);
         add_number(json_object_get(document, "busiest_second"), "requests", report->busiest.count);
     }
-    if (report->store->mode == WEIR_HYBRID)
+    if (report->store->options.mode == WEIR_HYBRID)
         document_add(document, "hybrid", hybrid_document(report));
     if (requests && tally->denied == 0) {
         nearest = json_object();

@@ -156,7 +156,7 @@ static enum feed_way way_of(const struct replay *replay)
 {
     if (replay->keep_order)
         return FEED_AS_READ;
-    return replay->sort || replay->decisions_only || replay->store.mode != WEIR_LOCAL ? FEED_SORTED : FEED_ALONG;
+    return replay->sort || replay->decisions_only || replay->store.options.mode != WEIR_LOCAL ? FEED_SORTED : FEED_ALONG;
 }
 
 /* Replay once. FEED_AGAIN: the feed needs the input again, and `load` knows which messages were already printed. */

@@ -112,17 +112,11 @@ static int open_limiter(struct serve *serve)
     store_options(&settings->store, &options);
     options.log = serve_log;
     options.timeout_us = 0; /* the library's default: clients wait */
-    options.on_failure = settings->on_failure;
-    options.instances = settings->instances;
-    options.rank = settings->rank;
-    options.max_keys = settings->max_keys;
-    options.top_keys = settings->top_keys;
-    options.control_socket = settings->control;
+    options.on_failure = settings->store.options.on_failure;
     options.top_keys_in_clear = true; /* clients of this server name the keys themselves */
-    serve->server.counts_top_keys = settings->top_keys > 0;
+    serve->server.counts_top_keys = options.top_keys > 0;
     serve->server.bits = settings->bits;
-    options.policy_file = settings->policies;
-    options.follow_policy_file = settings->policies != NULL;
+    options.follow_policy_file = options.policy_file != NULL;
     const int error = weir_open(&options, &serve->server.limiter);
     if (error == WEIR_OK)
         return EXIT_OK;
@@ -172,7 +166,7 @@ static void serve_reload(struct serve *serve)
 static void tell_reload(struct serve *serve)
 {
     struct weir_follow_stats stats = { .size = sizeof stats };
-    const char *policies = serve->settings.policies;
+    const char *policies = serve->settings.store.options.policy_file;
     serve->tells_reload = false;
     if (!policies || weir_follow_read(serve->server.limiter, WEIR_FOLLOW_POLICY_FILE, &stats) != WEIR_OK)
         complain("SIGHUP: the options have been read again");
@@ -253,7 +247,7 @@ static int serve_start(struct serve *serve)
     serve->signals = (struct watch){ signals_ready, open_signals() };
     server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (server->epoll_fd < 0 || !watch_add(server, &serve->signals) ||
-        !throttle_init(&server->throttle, serve->settings.store.mode == WEIR_LOCAL)) {
+        !throttle_init(&server->throttle, serve->settings.store.options.mode == WEIR_LOCAL)) {
         complain("cannot start: the system has no memory or descriptors left");
         return EXIT_FAILED;
     }

@@ -16,7 +16,6 @@
 #define DEFAULT_LISTEN "127.0.0.1:7379"
 #define DEFAULT_CLIENTS 10000
 #define CLIENTS_MAX 1000000
-#define INSTANCES_MAX 10000
 #define IDLE_MAX 31536000 /* a year, in seconds */
 #define CONFIG_MAX 65536  /* bytes of the file */
 
@@ -135,24 +134,10 @@ static int read_address_bits(const char *value, struct address_bits *out)
     return EXIT_OK;
 }
 
-static int read_on_failure(struct settings *settings, const char *value)
-{
-    static const char *const names[] = { [WEIR_FAIL_LOCAL] = "local",
-                                         [WEIR_FAIL_OPEN] = "open",
-                                         [WEIR_FAIL_CLOSED] = "closed",
-                                         [WEIR_FAIL_ERROR] = "error" };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(value, names[i]) == 0) {
-            settings->on_failure = (enum weir_on_failure)i;
-            return EXIT_OK;
-        }
-    return usage_error("serve", "--on-failure '%s' is not one of local, open, closed, error", value);
-}
-
 static int settings_read_option(struct settings *settings, int code, const char *value)
 {
     switch (code) {
-    case 'f': settings->policies = value; return EXIT_OK;
+    case 'f': settings->store.options.policy_file = value; return EXIT_OK;
     case LISTEN: return add_address(settings, value, ADDRESS_TCP);
     case UNIX: return add_address(settings, value, ADDRESS_UNIX);
     case METRICS: return add_address(settings, value, ADDRESS_METRICS);
@@ -163,13 +148,13 @@ static int settings_read_option(struct settings *settings, int code, const char 
     case TLS_CA: settings->tls_ca = value; return EXIT_OK;
     case MAX_CLIENTS: return read_number("--max-clients", value, CLIENTS_MAX, &settings->max_clients);
     case IDLE_TIMEOUT: return read_range("--idle-timeout", value, 0, IDLE_MAX, &settings->idle_s);
-    case MAX_KEYS: return read_number("--max-keys", value, INT64_C(1) << 31, &settings->max_keys);
+    case MAX_KEYS: return store_set(&settings->store, "serve", "max-keys", value);
     case ADDRESS_BITS: return read_address_bits(value, &settings->bits);
-    case CONTROL: settings->control = value; return EXIT_OK;
-    case TOP_KEYS: return read_number("--top-keys", value, WEIR_MAX_TOP_KEYS, &settings->top_keys);
-    case INSTANCES: return read_number("--instances", value, INSTANCES_MAX, &settings->instances);
-    case RANK: return read_range("--rank", value, 0, INSTANCES_MAX - 1, &settings->rank);
-    case ON_FAILURE: return read_on_failure(settings, value);
+    case CONTROL: settings->store.options.control_socket = value; return EXIT_OK;
+    case TOP_KEYS: return store_set(&settings->store, "serve", "top-keys", value);
+    case INSTANCES: return store_set(&settings->store, "serve", "instances", value);
+    case RANK: return store_set(&settings->store, "serve", "rank", value);
+    case ON_FAILURE: return store_set(&settings->store, "serve", "on-failure", value);
     default: return store_read_option(&settings->store, "serve", code, value);
     }
 }
@@ -300,8 +285,9 @@ static int settings_check(struct settings *settings)
         has_address = has_address || settings->addresses[i].kind != ADDRESS_METRICS;
     if (!settings->tls_cert != !settings->tls_key || (settings->tls_ca && !settings->tls_cert))
         return usage_error("serve", "--tls-cert and --tls-key need each other, and --tls-ca needs both");
-    if (settings->rank >= (settings->instances ? settings->instances : 1))
-        return usage_error("serve", "--rank %lld must be less than --instances", (long long)settings->rank);
+    const struct weir_options *own = &settings->store.options;
+    if (own->rank >= (own->instances ? own->instances : 1))
+        return usage_error("serve", "--rank %lld must be less than --instances", (long long)own->rank);
     if (!has_address && add_address(settings, DEFAULT_LISTEN, ADDRESS_TCP) != EXIT_OK)
         return EXIT_ERROR;
     return store_check(&settings->store, "serve");
@@ -333,18 +319,19 @@ static bool is_same(const char *a, const char *b)
 
 void settings_compare(const struct settings *running, const struct settings *read)
 {
-    const struct store *a = &running->store, *b = &read->store;
-    bool is_equal = is_same(running->policies, read->policies) && running->max_keys == read->max_keys &&
-                    running->top_keys == read->top_keys && running->bits.ipv4 == read->bits.ipv4 &&
-                    running->bits.ipv6 == read->bits.ipv6 && is_same(running->control, read->control) &&
-                    running->on_failure == read->on_failure && running->address_count == read->address_count &&
-                    !running->tls_cert == !read->tls_cert && a->mode == b->mode && is_same(a->shared, b->shared) &&
-                    is_same(a->redis_url, b->redis_url) && is_same(a->password_file, b->password_file) &&
-                    is_same(a->ca_file, b->ca_file) && is_same(a->cert_file, b->cert_file) &&
-                    is_same(a->key_file, b->key_file) && is_same(a->prefix, b->prefix) && a->replicas == b->replicas &&
-                    running->instances == read->instances && running->rank == read->rank &&
-                    a->lease_life_us == b->lease_life_us && a->lease_excess == b->lease_excess &&
-                    a->lease_max == b->lease_max && a->strict == b->strict && a->percent_seed == b->percent_seed;
+    const struct weir_options *a = &running->store.options, *b = &read->store.options;
+    bool is_equal =
+        running->bits.ipv4 == read->bits.ipv4 && running->bits.ipv6 == read->bits.ipv6 &&
+        running->address_count == read->address_count && !running->tls_cert == !read->tls_cert &&
+        is_same(a->policy_file, b->policy_file) && is_same(a->control_socket, b->control_socket) &&
+        is_same(a->shared, b->shared) && is_same(a->redis_url, b->redis_url) &&
+        is_same(a->redis_password_file, b->redis_password_file) && is_same(a->redis_ca_file, b->redis_ca_file) &&
+        is_same(a->redis_cert_file, b->redis_cert_file) && is_same(a->redis_key_file, b->redis_key_file) &&
+        is_same(a->redis_prefix, b->redis_prefix) && a->mode == b->mode && a->max_keys == b->max_keys &&
+        a->top_keys == b->top_keys && a->on_failure == b->on_failure && a->redis_replicas == b->redis_replicas &&
+        a->instances == b->instances && a->rank == b->rank && a->lease_life_us == b->lease_life_us &&
+        a->lease_excess == b->lease_excess && a->lease_max == b->lease_max && a->strict == b->strict &&
+        a->percent_seed == b->percent_seed;
     for (size_t i = 0; is_equal && i < running->address_count; i++)
         is_equal = is_same(running->addresses[i].text, read->addresses[i].text) &&
                    running->addresses[i].kind == read->addresses[i].kind;

@@ -14,12 +14,10 @@ struct address {
 
 struct settings {
     struct store store;
-    const char *policies, *password_file, *tls_cert, *tls_key, *tls_ca, *control;
-    int64_t max_clients, max_keys, top_keys;
+    const char *password_file, *tls_cert, *tls_key, *tls_ca;
+    int64_t max_clients;
     int64_t idle_s; /* 0: clients may be silent for ever */
     struct address_bits bits;
-    int64_t instances, rank; /* of weir_options; instances 0: 1 */
-    enum weir_on_failure on_failure;
     struct address addresses[LISTEN_MAX];
     size_t address_count;
     const char *config; /* the file; NULL: none */

@@ -81,6 +81,13 @@ int policy_check(const struct weir_policy *policy, struct message message, enum 
 /* Do weir_policy_parse() for a text that begins at `first_column` of its line. */
 int policy_read(const char *text, int first_column, struct weir_policy *out, struct message message);
 
+/* Read a number up to `limit`: digits, perhaps a point and more digits, perhaps a unit (k, M, GiB). Return -1 if it is
+ * none, is not a whole number, is too large, or has more than 18 digits behind the point. */
+int64_t policy_read_count(const char *text, const char *limit);
+
+/* Read a time up to `limit`, a whole number and a unit, in microseconds. Return -1 if it is none. */
+int64_t policy_read_time(const char *text, const char *limit);
+
 /* Check a limit's name: 1 to WEIR_MAX_NAME_LEN letters, digits, '.', '_', '-'. WEIR_OK, or WEIR_EINVAL with a sentence.
  */
 int policy_name_check(const char *name, struct message message);

@@ -137,9 +137,7 @@ static int64_t unit_count(const char *text, int len)
     return 0;
 }
 
-/* Read a number of permits: digits, perhaps a point and more digits, perhaps a unit. Return -1 if it is none, is not a
- * whole number, is too large, or has more than 18 digits behind the point. */
-static int64_t read_count(const char *text, const char *limit)
+int64_t policy_read_count(const char *text, const char *limit)
 {
     const char *end, *first;
     int64_t part = 0, number;
@@ -170,6 +168,14 @@ static int64_t unit_us(const char *text, int len)
         if (word_is(text, len, policy_time_units[i].name))
             return policy_time_units[i].us;
     return 0;
+}
+
+int64_t policy_read_time(const char *text, const char *limit)
+{
+    const char *end;
+    int64_t number;
+    const int64_t digits = read_digits(text, limit, &end), unit = unit_us(end, (int)(limit - end));
+    return end == text || unit == 0 || __builtin_mul_overflow(digits, unit, &number) ? -1 : number;
 }
 
 static int refuse_value(struct reader *reader, struct word word, const struct policy_field *field)
@@ -203,12 +209,9 @@ static int policy_read_value(struct reader *reader, struct word word, enum polic
             if (word_is(value, (int)(limit - value), field->choices[i]))
                 number = i;
     } else if (field->kind == POLICY_COUNT) {
-        number = read_count(value, limit);
+        number = policy_read_count(value, limit);
     } else {
-        const char *end;
-        int64_t digits = read_digits(value, limit, &end), unit = unit_us(end, (int)(limit - end));
-        if (end == value || unit == 0 || __builtin_mul_overflow(digits, unit, &number))
-            number = -1;
+        number = policy_read_time(value, limit);
     }
     if (number < field->min || number > field->max)
         return refuse_value(reader, word, field);

@@ -9,15 +9,15 @@ misuse "'127.0.0.1:http': the port must be 0 to 65535" serve --listen 127.0.0.1:
 misuse "'127.0.0.1:-1': the port must be 0 to 65535" serve --metrics 127.0.0.1:-1
 misuse 'needs --password-file' serve --listen 0.0.0.0:0
 misuse "--max-clients '0'" serve --max-clients 0
-misuse "--top-keys '1025'" serve --top-keys 1025
+misuse '--top-keys must be' serve --top-keys 1025
 for bits in 64 0/64 33/64 32/129 32/ /64 32/64/1 x/64; do
     misuse "--address-bits '$bits'" serve --address-bits $bits
 done
 misuse "--metrics '9100'" serve --metrics 9100
-misuse "--instances '0'" serve --instances 0
+misuse '--instances must be' serve --instances 0
 misuse '--rank 2 must be less than --instances' serve --instances 2 --rank 2
-misuse "--rank '-1'" serve --instances 2 --rank -1
-misuse "--on-failure 'panic'" serve --on-failure panic
+misuse '--rank must be' serve --instances 2 --rank -1
+misuse '--on-failure must be' serve --on-failure panic
 misuse '--tls-cert and --tls-key need each other' serve --tls-cert x.pem
 misuse '--mode distributed needs --redis URL' serve --mode distributed
 misuse '--shared belongs to --mode machine' serve --mode local --shared x
