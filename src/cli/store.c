@@ -97,7 +97,7 @@ int store_read_option(struct store *store, const char *command, int code, const 
         break;
     default: break;
     }
-    return store_set(store, command, name + 2, value);
+    return store_set(store, command, name + 2, code == STORE_STRICT ? NULL : value);
 }
 
 int store_check(struct store *store, const char *command)

@@ -525,7 +525,7 @@ TEST(the_metrics_port_answers_one_http_request, 10)
     const char *page = session_heard(&session);
     ck_assert_ptr_nonnull(
         strstr(page, "HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: "));
-    ck_assert_ptr_nonnull(strstr(page, "\r\n\r\n# HELP weir_allowed_total"));
+    ck_assert_ptr_nonnull(strstr(page, "\r\n\r\n# HELP weir_build_info"));
     ck_assert_ptr_nonnull(strstr(page, "\nweir_limit_denied_total{limit=\"login\"} 0\n"));
     ck_assert(session_is_closed(&session));
     session_scrape(&session, "GET /metrics?x=1 HTTP/1.1\n\n");

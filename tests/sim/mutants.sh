@@ -22,7 +22,7 @@ mkdir "$work/src" "$work/tests" "$work/objects"
 cp -R src/core src/backends "$work/src"
 cp -R tests/sim tests/support "$work/tests"
 cp -R include "$work"
-sources="src/core/*/*.c src/backends/hybrid/*.c src/backends/memory/*.c src/backends/shared/huge.c src/backends/shared/readers.c src/backends/shared/slab.c tests/sim/main.c tests/sim/sim_*.c"
+sources="src/core/*/*.c src/backends/hybrid/*.c src/backends/memory/*.c src/backends/shared/huge.c src/backends/shared/readers.c src/backends/shared/slab.c src/backends/shared/slots.c tests/sim/main.c tests/sim/sim_*.c"
 links="-Wl,--wrap=clock_gettime -Wl,--wrap=ticks_are_steady -Wl,--wrap=getrandom -pthread -lm"
 
 compile() { # SOURCE OBJECT

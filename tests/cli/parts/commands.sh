@@ -78,7 +78,7 @@ misuse '--key has 65537 bytes' try -p "$once" --key "$(printf '%065537d' 0)"
 misuse "'8796093022209'" try -p "$once" --cost 8796093022209
 misuse 'no FILE' check
 misuse '--redis URL' check --redis-prefix p: good.conf
-misuse "'17'" check --redis redis://localhost --redis-replicas 17
+misuse '--redis-replicas must be' check --redis redis://localhost --redis-replicas 17
 misuse 'no limit' try
 misuse "'0'" try -p "$once" --cost 0
 misuse "'word'" try -p "$once" word

@@ -27,7 +27,7 @@ printf 'max-keys 10\nmax-klients 10\n' >bad.conf
 run 1 serve --unix s.sock --config bad.conf && has err "bad.conf:2: there is no option 'max-klients' here"
 verdict 'serve names a line of its configuration that is not an option' $?
 printf '# keys\n\nmax-keys 0\n' >bad.conf
-run 1 serve --unix s.sock --config bad.conf && has err "max-keys '0'" && has err 'bad.conf:3: this line cannot be used' &&
+run 1 serve --unix s.sock --config bad.conf && has err "--max-keys must be a whole number, 1 to 2147483648" && has err 'bad.conf:3: this line cannot be used' &&
     run 1 serve --unix s.sock --config missing.conf && has err 'missing.conf: '
 verdict 'serve names a value of its configuration that is out of range' $?
 printf 'strict\nmax-keys\n' >bad.conf
