@@ -9,13 +9,13 @@ usage() {
 usage: sh tests/run.sh [--ci | --full | --servers | --coverage | --packages | COMMAND [OPTION...]]
 
 Without options: install the missing Debian packages, build weir optimised, and run all tests that take a few seconds
-each. This takes up to 3 minutes on 2 processors.
+each. This takes about ten minutes on 2 processors.
 
   --ci         what a change must pass: also the long tests and the builds with sanitizers, but not the tests of tools,
                documents and the benchmark. Tests without threads run once, with AddressSanitizer and
                UndefinedBehaviorSanitizer; those with threads also under ThreadSanitizer, which clang builds if it is
-               installed: it checks the annotations of locks. This takes up to 15 minutes on 2 processors
-  --full       everything; this takes up to 30 minutes on 2 processors
+               installed: it checks the annotations of locks. This takes about 45 minutes on 2 processors
+  --full       everything; this takes more than an hour on 2 processors
   --servers    only the tests that run a Redis server (ctest's label redis), in the optimised build, against each of
                Redis 6.0, 8.0, Valkey and the system's own server. tests/tools/servers.sh downloads them; those that
                it cannot download are skipped
