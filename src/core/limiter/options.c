@@ -448,20 +448,19 @@ int options_read(const struct weir_options *options, struct weir_options *out)
         return error;
     foreign_drop(&read, &log);
     error = redis_read(&read, &log);
-    if (!error)
-        error = ranges_read(&read, &log);
-    if (!error)
-        error = control_read(&read, &log);
     if (error)
         return error;
-
     char sentence[LOG_LINE_SIZE - 16];
     struct share share;
     error = share_from_options(&read, &share, (struct message){ sentence, sizeof sentence });
     if (error)
         return options_refuse(&log, "option %s", sentence);
-    *out = read;
-    return WEIR_OK;
+    error = ranges_read(&read, &log);
+    if (!error)
+        error = control_read(&read, &log);
+    if (!error)
+        *out = read;
+    return error;
 }
 
 struct lease_rules options_leases(const struct weir_options *read)
